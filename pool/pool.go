@@ -1,0 +1,100 @@
+// Package pool says what redlock asks of a Redis node.
+//
+// A [Pool] is one node, usually a thin adapter around a client's own connection
+// pool. Two adapters ship with redlock, for go-redis (pool/goredis) and redigo
+// (pool/redigo). An adapter for another client is two methods; package
+// pool/pooltest proves that it behaves.
+//
+// What a node can do beyond locking is said by optional interfaces, which a
+// Pool implements where its client can: [Subscriber] to wake waiters when a lock
+// is released, [Doer] to inspect a deployment.
+package pool
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Pool is one Redis node.
+//
+// Implementations are safe for concurrent use, and every method obeys the
+// same rules:
+//
+//   - A command that has not been sent when ctx ends is not sent any more; the
+//     method returns the context's error.
+//   - A command that has been sent is given up when ctx ends where the client
+//     can do that. Where it cannot, the method may return later: redlock keeps
+//     its own time and never waits for a Pool longer than its node timeout.
+//   - The client should send a command at most once. A client that sends it again
+//     after a lost reply does no harm to safety, but redlock then needs another
+//     attempt to find out that the lock it was refused was its own.
+//   - Errors are returned as the client made them, or wrapped, so that
+//     [errors.Is] and [errors.As] find them.
+type Pool interface {
+	// SetNX sets key to value with the given expiry if key does not exist, by
+	// SET key value NX PX milliseconds, and reports whether it did. The expiry is at
+	// least one millisecond; what is finer is cut off, never rounded up. False with a nil
+	// error means that the key existed.
+	SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error)
+
+	// Eval runs script on the node, by EVALSHA and, where the node does not know the
+	// script yet, by EVAL (see [IsNoScript]). An integer reply is returned as
+	// int64, a string as string, an array as []any, a null as a nil any; an
+	// error reply is an error. Arguments are strings and integers.
+	Eval(ctx context.Context, script *Script, keys []string, args ...any) (any, error)
+}
+
+// Subscriber is implemented by pools that can tell a waiter that a lock was
+// released.
+type Subscriber interface {
+	// Subscribe returns once the node has confirmed the subscription, so that no
+	// message published after it returned is missed while the connection lasts. It
+	// blocks no longer than ctx; afterwards ctx has no effect on the
+	// subscription, which lives until its Close.
+	//
+	// All subscriptions of one Pool share one connection, opened for the first and
+	// closed with the last of them. A lost connection is opened again by the Pool.
+	Subscribe(ctx context.Context, channel string) (Subscription, error)
+}
+
+// Subscription is a stream of the messages published on one channel of one node.
+// It is safe for concurrent use.
+type Subscription interface {
+	// Messages returns the channel on which payloads arrive, always the same one.
+	// It is never closed. A subscriber that does not keep up misses
+	// messages. An empty string means that messages may have been missed: it arrives
+	// when a lost connection has been opened again.
+	Messages() <-chan string
+
+	// Close ends the subscription. It does not wait for the network. Closing
+	// again does nothing.
+	Close() error
+}
+
+// Doer is implemented by pools that can send any command. Redlock.Check
+// uses it to read INFO, TIME and CONFIG; no lock depends on it.
+type Doer interface {
+	// Do sends one command and returns its reply under the rules of Pool.Eval; a
+	// RESP3 map may come as map[any]any or as a flat []any of keys and values.
+	Do(ctx context.Context, args ...any) (any, error)
+}
+
+// Script is a Lua script and its identity. It is not changed after it was
+// made, so one Script may be used by many goroutines.
+type Script struct {
+	// Name is a word for people: "release".
+	Name string
+	// Source is the Lua text, sent with EVAL.
+	Source string
+	// ID is the lower-case hexadecimal SHA-1 of Source, sent with EVALSHA. Redis
+	// defines it that way; here it only names the script, nothing rests on its strength.
+	ID string
+}
+
+// IsNoScript reports whether err is the reply of a node that does not know a
+// script's ID: after a restart or SCRIPT FLUSH, for instance. It looks at the text, because
+// hooks and wrappers around clients do not always keep the type.
+func IsNoScript(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "NOSCRIPT ")
+}

@@ -1,0 +1,134 @@
+package redlock
+
+import "github.com/redlock-go/redlock/pool"
+
+// The scripts that redlock runs on a node. Their IDs are constants, checked by a test
+// against what SCRIPT LOAD says, because computing a SHA-1 at run time fails
+// where only FIPS 140 algorithms are allowed.
+//
+// The first key is the lock's; the second, where there is one, its fence counter, in the same
+// hash slot. Values are compared whole. Every script is safe to run twice.
+var (
+	// releaseScript deletes the key if it holds the value, and announces that.
+	//
+	//	KEYS: key   ARGV: value, channel ("" for no announcement)
+	//
+	// It returns 1 if it deleted the key, 0 if there was no key, and a negative number if the
+	// key is somebody else's: -1 if that never expires, -2-ms if it expires in ms milliseconds.
+	// The announcement is the value; it is made inside pcall, so that an ACL that
+	// forbids the channel does not undo the deletion.
+	releaseScript = &pool.Script{
+		Name: "release",
+		Source: `local v = redis.call('GET', KEYS[1])
+if v == ARGV[1] then
+	redis.call('DEL', KEYS[1])
+	if ARGV[2] ~= '' then redis.pcall('PUBLISH', ARGV[2], ARGV[1]) end
+	return 1
+end
+if not v then return 0 end
+local ttl = redis.call('PTTL', KEYS[1])
+if ttl < 0 then return -1 end
+return -2 - ttl
+`,
+		ID: "",
+	}
+
+	// extendScript sets the key's expiry anew if the key holds the value. PEXPIRE
+	// works on a node that is out of memory, where SET does not.
+	//
+	//	KEYS: key [fence]   ARGV: value, expiry ms [, fence expiry ms]
+	//
+	// It returns 1 if it did, 0 if there was no key, -1 if the key is somebody else's.
+	extendScript = &pool.Script{
+		Name: "extend",
+		Source: `local v = redis.call('GET', KEYS[1])
+if v == ARGV[1] then
+	redis.call('PEXPIRE', KEYS[1], ARGV[2])
+	if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
+	return 1
+end
+if v then return -1 end
+return 0
+`,
+		ID: "",
+	}
+
+	// validScript asks whether the key holds the value.
+	//
+	//	KEYS: key   ARGV: value
+	//
+	// It returns 1 if it does, 0 if there is no key, -1 if the key is somebody else's.
+	validScript = &pool.Script{
+		Name: "valid",
+		Source: `local v = redis.call('GET', KEYS[1])
+if v == ARGV[1] then return 1 end
+if v then return -1 end
+return 0
+`,
+		ID: "",
+	}
+
+	// acquireScript is SET NX PX with a restart guard, a fencing token, or both.
+	//
+	//	KEYS: key [fence]   ARGV: value, expiry ms, guard seconds (0: none) [, proposed token, fence expiry ms]
+	//
+	// It returns a positive number if the key holds the value now: the fence counter, or 1 without
+	// fencing. It returns 0 if the key is somebody else's, and -s if the guard
+	// refuses for another s seconds. Numbers are doubles in Lua and exact up to 2^53;
+	// they are written with %.0f because tostring rounds to 14 digits.
+	acquireScript = &pool.Script{
+		Name: "acquire",
+		Source: `local guard = tonumber(ARGV[3])
+if guard > 0 then
+	local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
+	if not up then return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds') end
+	if up < guard then return up - guard end
+end
+local c = 1
+if KEYS[2] then
+	local v = redis.call('GET', KEYS[2])
+	c = tonumber(ARGV[4])
+	if v then
+		if not string.match(v, '^%d+$') or #v > 16 or tonumber(v) > 9007199254740991 then
+			return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
+		end
+		if redis.call('GET', KEYS[1]) == ARGV[1] then return tonumber(v) end
+		c = math.max(c, tonumber(v) + 1)
+	end
+	if c > 9007199254740991 then
+		return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' has reached its end')
+	end
+end
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+	if KEYS[2] then redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', ARGV[5]) end
+	return c
+end
+if redis.call('GET', KEYS[1]) == ARGV[1] then return c end
+return 0
+`,
+		ID: "",
+	}
+
+	// raiseScript lifts the fence counter to the token if the key holds the value.
+	//
+	//	KEYS: key, fence   ARGV: value, token, fence expiry ms
+	//
+	// It returns 1 if the counter is at least the token now, 0 if there was no key, -1 if the
+	// key is somebody else's.
+	raiseScript = &pool.Script{
+		Name: "raise",
+		Source: `local v = redis.call('GET', KEYS[1])
+if not v then return 0 end
+if v ~= ARGV[1] then return -1 end
+local c = redis.call('GET', KEYS[2])
+if c and not string.match(c, '^%d+$') then
+	return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
+end
+if not c or tonumber(c) < tonumber(ARGV[2]) then
+	redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+end
+return 1
+`,
+		ID: "",
+	}
+)

@@ -1,0 +1,67 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// command is a redis.Cmd that goes to the node at most once, and not at all after
+// its context has ended.
+//
+// go-redis sends a command again when its reply is lost. For SET NX that means a node
+// that says "taken" because of our own first SET, so NoRetry forbids it. And
+// go-redis may hold a command for seconds before it writes it, waiting for a free
+// connection or dialling, while its caller has long gone; so the arguments are
+// looked at again when they are written.
+type command struct {
+	redis.Cmd
+	ctx      context.Context
+	withheld bool // the arguments were last asked for after ctx had ended
+}
+
+// ping takes the place of a command whose context ended before it was written: a
+// pipeline must write something for it, because it will read a reply for it.
+var ping = []any{"PING"}
+
+var errNoReply = errors.New("goredis: the client returned neither a reply nor an error")
+
+func newCommand(ctx context.Context, args []any) *command {
+	return &command{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
+}
+
+// NoRetry tells go-redis never to send the command a second time.
+func (c *command) NoRetry() bool { return true }
+
+// Args returns what is written to the node. The names and keys by which go-redis routes
+// the command to a shard do not come from here, and stay what they were.
+func (c *command) Args() []any {
+	c.withheld = c.ctx.Err() != nil
+	if c.withheld {
+		return ping
+	}
+	return c.Cmd.Args()
+}
+
+// Clone keeps the type, and with it the promises above.
+func (c *command) Clone() redis.Cmder {
+	return &command{Cmd: *c.Cmd.Clone().(*redis.Cmd), ctx: c.ctx}
+}
+
+// reply is the outcome, after the command ran with the given error.
+func (c *command) reply(err error) (any, error) {
+	val := c.Val()
+	switch {
+	case c.withheld:
+		return nil, c.ctx.Err()
+	case errors.Is(err, redis.Nil):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case val == nil:
+		// A hook that answers in the client's place may do this.
+		return nil, errNoReply
+	}
+	return val, nil
+}

@@ -1,0 +1,320 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Codes of the commands a node knows. Except for SET and SUBSCRIBE they are the
+// scripts of package redlock as typed operations; a differential test holds them against
+// the Lua text.
+const (
+	cmdSet = iota
+	cmdRelease
+	cmdExtend
+	cmdValid
+	cmdAcquire
+	cmdRaise
+	cmdSubscribe
+	commandCount
+)
+
+var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise", "subscribe"}
+
+func mustCommand(name string) int {
+	for code, n := range commandNames {
+		if n == name {
+			return code
+		}
+	}
+	panic(fmt.Sprintf("sim: no command %q: must be one of %q", name, commandNames))
+}
+
+// maxToken is the largest integer up to which a double counts exactly.
+const maxToken = 1<<53 - 1
+
+// A command is one command with its arguments.
+type command struct {
+	code    int
+	key     string
+	value   string
+	fence   string        // key of the fence counter, "" for none
+	channel string        // of release and subscribe
+	expiry  time.Duration // of key
+	keep    time.Duration // expiry of fence
+	guard   int64         // seconds
+	token   int64         // proposed, or raised to
+	sub     *subscription // of subscribe
+}
+
+var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
+
+// parse makes a command of a script's keys and arguments.
+func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
+	c.code = -1
+	for code := cmdRelease; code <= cmdRaise; code++ {
+		if commandNames[code] == s.Name {
+			c.code = code
+		}
+	}
+	if c.code < 0 {
+		return c, fmt.Errorf("ERR sim: unknown script %q", s.Name)
+	}
+	a := arguments{rest: args}
+	if len(keys) < 1 || len(keys) > 2 {
+		return c, errArgs
+	}
+	c.key, c.value = keys[0], a.text()
+	if len(keys) == 2 {
+		c.fence = keys[1]
+	}
+	switch c.code {
+	case cmdRelease:
+		c.channel = a.text()
+	case cmdExtend:
+		c.expiry = a.millis()
+		if c.fence != "" {
+			c.keep = a.millis()
+		}
+	case cmdAcquire:
+		c.expiry, c.guard = a.millis(), a.number()
+		if c.fence != "" {
+			c.token, c.keep = a.number(), a.millis()
+		}
+	case cmdRaise:
+		c.token, c.keep = a.number(), a.millis()
+		a.bad = a.bad || c.fence == ""
+	}
+	if a.bad || len(a.rest) > 0 {
+		return c, errArgs
+	}
+	return c, nil
+}
+
+// arguments reads a script's arguments one by one.
+type arguments struct {
+	rest []any
+	bad  bool
+}
+
+func (a *arguments) take() any {
+	if len(a.rest) == 0 {
+		a.bad = true
+		return nil
+	}
+	v := a.rest[0]
+	a.rest = a.rest[1:]
+	return v
+}
+
+func (a *arguments) text() string {
+	switch v := a.take().(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case int:
+		return strconv.Itoa(v)
+	default:
+		a.bad = true
+		return ""
+	}
+}
+
+func (a *arguments) number() int64 {
+	switch v := a.take().(type) {
+	case int64:
+		return v
+	case int:
+		return int64(v)
+	case uint64:
+		return int64(v)
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		a.bad = a.bad || err != nil
+		return n
+	default:
+		a.bad = true
+		return 0
+	}
+}
+
+func (a *arguments) millis() time.Duration { return time.Duration(a.number()) * time.Millisecond }
+
+// execute runs c for client, tells the log, and returns the reply. The caller holds the mutex.
+func (n *Node) execute(client string, c *command) (reply any, err error) {
+	n.counts[c.code]++
+	before := n.get(c.key).value
+	var effect Effect
+	switch c.code {
+	case cmdSet:
+		reply, effect, err = n.set(c)
+	case cmdRelease:
+		reply, effect = n.release(c)
+	case cmdExtend:
+		reply, effect = n.extend(c)
+	case cmdValid:
+		reply = integer(n.holds(c))
+	case cmdAcquire:
+		reply, effect, err = n.acquire(c)
+	case cmdRaise:
+		reply, effect, err = n.raise(c)
+	case cmdSubscribe:
+		n.subscribe(c.sub)
+	}
+	n.log.add(Event{
+		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
+		Before: before, Effect: effect, Reply: reply, Err: err,
+	})
+	return reply, err
+}
+
+// integer boxes a number as clients return it. Numbers from 0 to 255 cost no allocation.
+func integer(n int64) any { return n }
+
+// holds returns 1 if the key holds c's value, 0 if there is no key, -1 if it is
+// somebody else's.
+func (n *Node) holds(c *command) int64 {
+	e, ok := n.get(c.key), false
+	if e == (entry{}) {
+		_, ok = n.keys[c.key] // an empty value is a value
+	}
+	switch {
+	case e == entry{} && !ok:
+		return 0
+	case e.value == c.value:
+		return 1
+	default:
+		return -1
+	}
+}
+
+func (n *Node) put(key, value string, expiry time.Duration) {
+	n.keys[key] = entry{value: value, expires: n.clock.now() + expiry}
+}
+
+func (n *Node) set(c *command) (any, Effect, error) {
+	if c.expiry < time.Millisecond {
+		return nil, None, errors.New("ERR invalid expire time in 'set' command")
+	}
+	if n.holds(c) != 0 {
+		return false, None, nil
+	}
+	n.put(c.key, c.value, c.expiry)
+	return true, Granted, nil
+}
+
+func (n *Node) release(c *command) (any, Effect) {
+	switch n.holds(c) {
+	case 1:
+		delete(n.keys, c.key)
+		if c.channel != "" {
+			n.publish(c.channel, c.value)
+		}
+		return integer(1), Deleted
+	case 0:
+		return integer(0), None
+	}
+	e := n.get(c.key)
+	if e.expires == 0 {
+		return integer(-1), None
+	}
+	return integer(-2 - (e.expires - n.clock.now()).Milliseconds()), None
+}
+
+func (n *Node) extend(c *command) (any, Effect) {
+	held := n.holds(c)
+	if held != 1 {
+		return integer(held), None
+	}
+	n.put(c.key, c.value, c.expiry)
+	if c.fence != "" {
+		if e := n.get(c.fence); e != (entry{}) {
+			n.put(c.fence, e.value, c.keep)
+		}
+	}
+	return integer(1), Extended
+}
+
+func (n *Node) acquire(c *command) (any, Effect, error) {
+	if c.guard > 0 {
+		if up := int64((n.clock.now() - n.started) / time.Second); up < c.guard {
+			return integer(up - c.guard), None, nil
+		}
+	}
+	held := n.holds(c)
+	token := int64(1)
+	if c.fence != "" {
+		token = c.token
+		if v := n.get(c.fence).value; v != "" {
+			stored, ok := counter(v)
+			if !ok || len(v) > 16 || stored > maxToken {
+				return nil, None, errForeign(c.fence)
+			}
+			if held == 1 {
+				return integer(stored), None, nil
+			}
+			token = max(token, stored+1)
+		}
+		if token > maxToken {
+			return nil, None, fmt.Errorf("ERR redlock: the fence counter %s has reached its end", c.fence)
+		}
+	}
+	switch held {
+	case 0:
+		if c.expiry < time.Millisecond {
+			return nil, None, errors.New("ERR invalid expire time in 'set' command")
+		}
+		n.put(c.key, c.value, c.expiry)
+		if c.fence != "" {
+			n.put(c.fence, strconv.FormatInt(token, 10), c.keep)
+		}
+		return integer(token), Granted, nil
+	case 1:
+		return integer(token), None, nil
+	default:
+		return integer(0), None, nil
+	}
+}
+
+func (n *Node) raise(c *command) (any, Effect, error) {
+	held := n.holds(c)
+	if held != 1 {
+		return integer(held), None, nil
+	}
+	if v := n.get(c.fence).value; v != "" {
+		stored, ok := counter(v)
+		if !ok {
+			return nil, None, errForeign(c.fence)
+		}
+		if stored >= c.token {
+			return integer(1), None, nil
+		}
+	}
+	n.put(c.fence, strconv.FormatInt(c.token, 10), c.keep)
+	return integer(1), Raised, nil
+}
+
+// counter reads a fence counter: digits only. One too large for an int64 is larger than
+// any token.
+func counter(v string) (int64, bool) {
+	for i := range len(v) {
+		if v[i] < '0' || v[i] > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		return math.MaxInt64, true
+	}
+	return n, true
+}
+
+func errForeign(fence string) error {
+	return fmt.Errorf("ERR redlock: the fence counter %s holds something else", fence)
+}

@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// backlogSize is how many messages a subscriber may fall behind before it misses one.
+const backlogSize = 64
+
+// A subscription is one link's on one channel. Its fields are protected by the node's mutex.
+type subscription struct {
+	link     *Link
+	channel  string
+	messages chan string
+	closed   bool
+}
+
+// Subscribe implements pool.Subscriber.
+func (l *Link) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
+	s := &subscription{link: l, channel: channel, messages: make(chan string, backlogSize)}
+	if _, err := l.do(ctx, &command{code: cmdSubscribe, key: channel, channel: channel, sub: s}); err != nil {
+		_ = s.Close() // the confirmation may be what was lost
+		return nil, err
+	}
+	return s, nil
+}
+
+// Subscriptions returns how many subscriptions the node has.
+func (n *Node) Subscriptions() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.subs)
+}
+
+// Messages implements pool.Subscription.
+func (s *subscription) Messages() <-chan string { return s.messages }
+
+// Close implements pool.Subscription.
+func (s *subscription) Close() error {
+	n := s.link.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.closed = true
+	n.subs = slices.DeleteFunc(n.subs, func(o *subscription) bool { return o == s })
+	return nil
+}
+
+// subscribe adds s unless its client has given up. The caller holds the mutex.
+func (n *Node) subscribe(s *subscription) {
+	if !s.closed && !slices.Contains(n.subs, s) {
+		n.subs = append(n.subs, s)
+	}
+}
+
+// publish sends message to the subscribers of channel. The caller holds the mutex.
+func (n *Node) publish(channel, message string) {
+	for _, s := range n.subs {
+		if s.channel == channel {
+			s.send(message)
+		}
+	}
+}
+
+// send lets one message meet its fate on the way to the subscriber.
+func (s *subscription) send(message string) {
+	var f Fate
+	if plan := s.link.currentPlan(); plan != nil {
+		f = plan(Op{Client: s.link.client, Node: s.link.node.id, Command: "message", Key: s.channel, Value: message})
+	}
+	if f.Lost || f.ReplyLost {
+		return
+	}
+	after(f.Reply, func() {
+		select {
+		case s.messages <- message:
+		default: // a subscriber that does not keep up misses messages
+		}
+	})
+}

@@ -1,0 +1,269 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Server is a redis-server process. Addr, Do and Dial are safe for concurrent
+// use; the methods that change its state are not, among themselves.
+type Server struct {
+	control
+	t     testing.TB
+	dir   string
+	conf  config
+	env   []string
+	proc  *process
+	clock *clock
+}
+
+// Start runs n servers and returns when they answer. They listen on free
+// loopback ports, keep nothing over a restart unless AOF is given, and end
+// with the test. The test is skipped if there is no redis-server, see Require.
+func Start(t testing.TB, n int, opts ...Option) []*Server {
+	t.Helper()
+	Require(t)
+	var conf config
+	for _, o := range opts {
+		o(&conf)
+	}
+	dir := t.TempDir()
+	var shim string
+	if conf.clock {
+		shim = buildShim(t, dir)
+	}
+	servers := make([]*Server, n)
+	for i := range servers {
+		host := "127.0.0.1"
+		if conf.ownAddr {
+			host = fmt.Sprintf("127.0.0.%d", 11+i)
+		}
+		s := &Server{t: t, conf: conf, dir: filepath.Join(dir, strconv.Itoa(i))}
+		s.control = control{addr: freeAddr(t, host), password: conf.password}
+		if err := os.Mkdir(s.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if conf.clock {
+			s.clock = newClock(t, s.dir)
+			s.env = []string{"LD_PRELOAD=" + shim, "REDISTEST_CLOCK=" + s.clock.path}
+		}
+		t.Cleanup(s.Kill)
+		s.launch(conf)
+		servers[i] = s
+	}
+	for _, s := range servers {
+		s.await(conf)
+	}
+	return servers
+}
+
+// Addr returns "host:port".
+func (s *Server) Addr() string { return s.addr }
+
+// Dir returns the directory of the server's data.
+func (s *Server) Dir() string { return s.dir }
+
+// PID returns the process id of the server that was started last.
+func (s *Server) PID() int { return s.proc.Pid }
+
+// Do sends one command and returns its reply, waiting ten seconds at most: a
+// string, an int64, nil or an []any of them. An error reply is an Error. All
+// calls share one connection, which is opened again after it broke.
+func (s *Server) Do(args ...string) (any, error) { return s.do(args...) }
+
+// Must is Do for a command that has to succeed.
+func (s *Server) Must(args ...string) any {
+	s.t.Helper()
+	v, err := s.do(args...)
+	if err != nil {
+		s.t.Fatalf("redistest: %s on %s: %v", strings.Join(args, " "), s.addr, err)
+	}
+	return v
+}
+
+// Dial opens a connection of the caller's own, without authentication.
+func (s *Server) Dial() *Conn {
+	s.t.Helper()
+	c, err := Dial(s.addr)
+	if err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
+	return c
+}
+
+// Freeze stops the process (SIGSTOP) and returns when it stands still: connections are
+// accepted by the kernel, and nothing is answered.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	s.signal(sigFreeze)
+	s.poll("to be frozen", func() error {
+		is, err := stopped(s.proc.Pid)
+		if err == nil && !is {
+			err = errors.New("still running")
+		}
+		return err
+	})
+}
+
+// Thaw lets a frozen process go on, with all that has arrived meanwhile.
+func (s *Server) Thaw() {
+	s.t.Helper()
+	s.signal(sigThaw)
+}
+
+// Kill ends the process at once (SIGKILL), frozen or not, and returns when it is gone. Killing a
+// server that is not running does nothing.
+func (s *Server) Kill() {
+	if s.proc != nil {
+		s.proc.kill()
+	}
+	s.close()
+}
+
+// Stop ends the process in order (SIGTERM) and returns when it is gone.
+func (s *Server) Stop() {
+	s.t.Helper()
+	s.signal(sigEnd)
+	select {
+	case <-s.proc.exited:
+	case <-time.After(replyTimeout):
+		s.fatal("did not stop")
+	}
+	s.close()
+}
+
+// Restart kills the process if it is running, starts it again on the same address and
+// data directory, and returns when it answers. Options are added to those of Start for this run only.
+func (s *Server) Restart(opts ...Option) {
+	s.t.Helper()
+	s.Kill()
+	conf := s.conf
+	conf.args = slices.Clone(conf.args)
+	for _, o := range opts {
+		o(&conf)
+	}
+	s.launch(conf)
+	s.await(conf)
+}
+
+func (s *Server) launch(conf config) {
+	s.t.Helper()
+	host, port, _ := net.SplitHostPort(s.addr)
+	name, err := Program()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command(name, append([]string{
+		"--bind", host, "--port", port, "--dir", s.dir, "--logfile", filepath.Join(s.dir, "log"),
+		"--save", "", "--appendonly", "no", "--protected-mode", "no", "--enable-debug-command", "yes",
+	}, conf.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
+	// What it writes before it has opened its log, on bad arguments for instance.
+	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if s.proc, err = start(cmd); err != nil {
+		s.proc = nil
+		s.t.Fatalf("redistest: %v", err)
+	}
+}
+
+// await returns when the server that was launched answers, and no other one on its port.
+func (s *Server) await(conf config) {
+	s.t.Helper()
+	s.poll("to answer", func() error {
+		if !s.proc.running() {
+			s.fatal("ended at once")
+		}
+		info, err := s.do("INFO", "server")
+		if err != nil {
+			return err
+		}
+		if text, _ := info.(string); !strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", s.proc.Pid)) {
+			s.fatal("found its port taken by another server")
+		}
+		_, err = s.do("PING")
+		if err != nil && conf.loading && strings.HasPrefix(err.Error(), "LOADING ") {
+			return nil
+		}
+		return err
+	})
+}
+
+func (s *Server) signal(sig os.Signal) {
+	s.t.Helper()
+	if err := s.proc.Signal(sig); err != nil {
+		s.fatal(fmt.Sprintf("cannot be sent %v: %v", sig, err))
+	}
+}
+
+// poll calls f until it returns nil, and gives up after replyTimeout.
+func (s *Server) poll(what string, f func() error) {
+	s.t.Helper()
+	for end := time.Now().Add(replyTimeout); ; time.Sleep(time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			s.fatal("was waited for " + what + ": " + err.Error())
+		}
+	}
+}
+
+// fatal ends the test with what happened and what the server wrote about it.
+func (s *Server) fatal(what string) {
+	s.t.Helper()
+	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	s.t.Fatalf("redistest: server %s %s\n%s", s.addr, what, log[max(0, len(log)-2000):])
+}
+
+// ports are those handed out by this process, so that no two servers get the same
+// one between the moment it was found free and the server's own bind.
+var ports = struct {
+	sync.Mutex
+	taken map[string]bool
+}{taken: map[string]bool{}}
+
+// freeAddr finds a free port below those that the system gives to outgoing
+// connections: such a connection could take the port of a server that is down, or
+// even connect to itself.
+func freeAddr(t testing.TB, host string) string {
+	t.Helper()
+	ports.Lock()
+	defer ports.Unlock()
+	var err error
+	for range 100 {
+		port := strconv.Itoa(12000 + rand.IntN(20000))
+		if ports.taken[port] {
+			continue
+		}
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort(host, port)); err == nil {
+			_ = l.Close()
+			ports.taken[port] = true
+			t.Cleanup(func() {
+				ports.Lock()
+				defer ports.Unlock()
+				delete(ports.taken, port)
+			})
+			return net.JoinHostPort(host, port)
+		}
+	}
+	t.Fatalf("redistest: no free port on %s: %v", host, err)
+	return ""
+}

@@ -1,0 +1,11 @@
+//go:build unix
+
+package redistest
+
+import "syscall"
+
+const (
+	sigFreeze = syscall.SIGSTOP
+	sigThaw   = syscall.SIGCONT
+	sigEnd    = syscall.SIGTERM
+)

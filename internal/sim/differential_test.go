@@ -1,0 +1,252 @@
+package sim_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// The simulated nodes run redlock's scripts as typed operations. Here the Lua text itself, read
+// from the source of package redlock, runs the same random sequences of commands beside them: on
+// miniredis in virtual time, exact to the millisecond, and on a real Redis.
+
+// scripts returns the scripts of package redlock by name.
+func scripts(t *testing.T) map[string]*pool.Script {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../scripts.go", nil, 0)
+	require.NoError(t, err)
+	found := make(map[string]*pool.Script)
+	ast.Inspect(file, func(n ast.Node) bool {
+		literal, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return true
+		}
+		var s pool.Script
+		for _, e := range literal.Elts {
+			field, _ := e.(*ast.KeyValueExpr)
+			if field == nil {
+				continue
+			}
+			text, ok := field.Value.(*ast.BasicLit)
+			if !ok || text.Kind != token.STRING {
+				continue
+			}
+			value, err := strconv.Unquote(text.Value)
+			require.NoError(t, err)
+			switch field.Key.(*ast.Ident).Name {
+			case "Name":
+				s.Name = value
+			case "Source":
+				s.Source = value
+			}
+		}
+		if s.Name != "" {
+			found[s.Name] = &s
+		}
+		return false
+	})
+	require.Len(t, found, 5, "scripts in scripts.go")
+	return found
+}
+
+// step is one random command, the same for both sides.
+type step struct {
+	script string // "" for SET NX PX, "put" to write a key directly
+	keys   []string
+	args   []any
+	sleep  time.Duration // before it, on miniredis
+}
+
+func (s step) String() string { return fmt.Sprintf("%s %q %v", s.script, s.keys, s.args) }
+
+// randomStep draws a command of a small world, so that commands meet each other.
+// Milliseconds are drawn from ms; without guard, the restart guard is left out.
+func randomStep(r *rand.Rand, ms []int64, guard bool) step {
+	name := strconv.Itoa(r.IntN(2))
+	key, fence, value := "{"+name+"}", "{"+name+"}:fence", "v"+strconv.Itoa(r.IntN(3))
+	some := func() int64 { return ms[r.IntN(len(ms))] }
+	s := step{keys: []string{key}, args: []any{value}}
+	if r.IntN(4) == 0 {
+		s.sleep = time.Duration(r.IntN(40)) * time.Millisecond
+	}
+	fenced := r.IntN(3) > 0
+	if fenced {
+		s.keys = append(s.keys, fence)
+	}
+	tokens := []int64{1, 2, int64(r.IntN(50)), 1 << 40, 1<<53 - 2}
+	proposed := tokens[r.IntN(len(tokens))]
+	if r.IntN(200) == 0 {
+		proposed = []int64{1<<53 - 1, 1 << 53}[r.IntN(2)]
+	}
+	switch n := r.IntN(100); {
+	case n < 5:
+		// What else may be found under a fence counter, or a lock that never expires.
+		s.script, s.keys = "put", []string{fence}
+		s.args = []any{[]string{"9007199254740991", "9007199254740992", "00000000000000012", "12345678901234567", "x1", "-3", "3.5", "7"}[r.IntN(8)]}
+		if r.IntN(3) == 0 {
+			s.keys, s.args = []string{key}, []any{value}
+		}
+	case n < 20:
+		s.keys, s.args = s.keys[:1], []any{value, some()}
+	case n < 45:
+		s.script = "release"
+		s.keys, s.args = s.keys[:1], []any{value, []string{"", "channel"}[r.IntN(2)]}
+	case n < 55:
+		s.script = "extend"
+		s.args = append(s.args, some())
+		if fenced {
+			s.args = append(s.args, some())
+		}
+	case n < 60:
+		s.script, s.keys = "valid", s.keys[:1]
+	case n < 90:
+		s.script = "acquire"
+		seconds := int64(0)
+		if guard && r.IntN(4) == 0 {
+			seconds = 1_000_000
+		}
+		s.args = append(s.args, some(), seconds)
+		if fenced {
+			s.args = append(s.args, proposed, some())
+		}
+	default:
+		s.script = "raise"
+		s.keys, s.args = []string{key, fence}, append(s.args, proposed, some())
+	}
+	return s
+}
+
+// onSim performs s on the simulated node.
+func (s step) onSim(t *testing.T, node *sim.Node, link *sim.Link, all map[string]*pool.Script) (any, error) {
+	switch s.script {
+	case "":
+		return link.SetNX(t.Context(), s.keys[0], s.args[0].(string), time.Duration(s.args[1].(int64))*time.Millisecond)
+	case "put":
+		node.Set(s.keys[0], s.args[0].(string), 0)
+		return nil, nil
+	default:
+		return link.Eval(t.Context(), all[s.script], s.keys, s.args...)
+	}
+}
+
+// onRedis performs s through do, which sends one command.
+func (s step) onRedis(all map[string]*pool.Script, do func(args ...any) (any, error)) (any, error) {
+	switch s.script {
+	case "":
+		reply, err := do("SET", s.keys[0], s.args[0], "NX", "PX", s.args[1])
+		if err != nil {
+			return nil, err
+		}
+		return reply != nil, nil
+	case "put":
+		_, err := do("SET", s.keys[0], s.args[0])
+		return nil, err
+	default:
+		args := []any{"EVAL", all[s.script].Source, len(s.keys)}
+		for _, k := range s.keys {
+			args = append(args, k)
+		}
+		return do(append(args, s.args...)...)
+	}
+}
+
+// same compares two outcomes. Of errors only the text after "ERR redlock" counts, for miniredis
+// wraps it. Remaining times may differ by slack.
+func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int64) {
+	t.Helper()
+	if wantErr != nil || gotErr != nil {
+		require.True(t, wantErr != nil && gotErr != nil, "%s: sim %v, %v; redis %v, %v", s, got, gotErr, want, wantErr)
+		if _, text, ok := strings.Cut(gotErr.Error(), "ERR redlock"); ok {
+			require.Contains(t, wantErr.Error(), text, "%s", s)
+		}
+		return
+	}
+	g, isNumber := got.(int64)
+	w, _ := want.(int64)
+	if isNumber && g <= -2 && w <= -2 && g-w <= slack && w-g <= slack {
+		return
+	}
+	require.Equal(t, want, got, "%s", s)
+}
+
+func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
+	all := scripts(t)
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			m := miniredis.NewMiniRedis()
+			m.ClockTTL(true)
+			raw, err := m.Dial()
+			require.NoError(t, err)
+			conn := redis.NewConn(raw, 0, 0)
+			defer m.Close()
+			defer conn.Close()
+			do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
+
+			node := sim.NewNodes(1)[0]
+			link := node.Link("a")
+			for range 150 {
+				s := randomStep(r, []int64{1, 10, 25, 60, 100_000}, false)
+				time.Sleep(s.sleep)
+				got, gotErr := s.onSim(t, node, link, all)
+				want, wantErr := s.onRedis(all, do)
+				same(t, s, got, want, gotErr, wantErr, 0)
+				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence"} {
+					value, _ := m.Get(key)
+					require.Equal(t, value, node.Value(key), "%s after %s", key, s)
+					require.Equal(t, m.TTL(key), max(0, node.TTL(key)), "expiry of %s after %s", key, s)
+				}
+			}
+		})
+	}
+}
+
+func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
+	all := scripts(t)
+	server := redistest.Start(t, 1)[0]
+	conn, err := redis.Dial("tcp", server.Addr())
+	require.NoError(t, err)
+	defer conn.Close()
+	do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
+
+	node := sim.NewNodes(1)[0]
+	link := node.Link("a")
+	node.Crash()
+	node.Restart(true) // as young as the server
+	commands := 3000
+	if os.Getenv("REDLOCK_SIM_LONG") != "" {
+		commands *= 20
+	}
+	r := rand.New(rand.NewPCG(7, 7))
+	for range commands {
+		s := randomStep(r, []int64{3_600_000, 7_200_000}, true)
+		got, gotErr := s.onSim(t, node, link, all)
+		want, wantErr := s.onRedis(all, do)
+		same(t, s, got, want, gotErr, wantErr, 5_000)
+		for _, key := range s.keys {
+			value, err := redis.String(do("GET", key))
+			if err != redis.ErrNil {
+				require.NoError(t, err)
+			}
+			require.Equal(t, value, node.Value(key), "%s after %s", key, s)
+			ttl, err := redis.Int64(do("PTTL", key))
+			require.NoError(t, err)
+			require.InDelta(t, max(ttl, 0), max(0, node.TTL(key).Milliseconds()), 5_000, "expiry of %s after %s", key, s)
+		}
+	}
+}

@@ -4,10 +4,11 @@
 //
 // It looks at every package in and below the given directories: the package clause, and the
 // exported constants, variables, types, functions, methods, struct fields and interface
-// methods. A comment on a const or var group counts for its members. Below a directory named
-// internal, fields, interface methods, Error and String may speak for themselves; of package
-// main only the package comment is asked for. Tests, and the directories that the go
-// command leaves out of "./...", are not looked at.
+// methods. A comment on a const or var group counts for its members. The methods Error, String
+// and Unwrap, whose interfaces say what they do, may go without. So may, below a directory
+// named internal, fields and interface methods; of package main only the package comment is
+// asked for. Tests, and the directories that the go command leaves out of "./...", are not
+// looked at.
 package main
 
 import (
@@ -21,6 +22,9 @@ import (
 	"slices"
 	"strings"
 )
+
+// obvious methods do what their interfaces say.
+var obvious = map[string]bool{"Error": true, "String": true, "Unwrap": true}
 
 func main() {
 	found := 0
@@ -103,7 +107,7 @@ func (c *checker) file(file *ast.File) {
 			recv := receiver(decl)
 			if recv == "" {
 				c.want(decl.Name, decl.Name.Name, decl.Doc)
-			} else if ast.IsExported(recv) && !(c.internal && (decl.Name.Name == "Error" || decl.Name.Name == "String")) {
+			} else if ast.IsExported(recv) && !obvious[decl.Name.Name] {
 				c.want(decl.Name, recv+"."+decl.Name.Name, decl.Doc)
 			}
 		case *ast.GenDecl:

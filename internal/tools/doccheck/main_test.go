@@ -49,8 +49,12 @@ func g() {}
 func Said() {}
 
 func (*T) M()        {}
-func (W[K]) Generic() {}
-func (t t) Hidden()  {}
+func (*T) Error() string  { return "" }
+func (T) Unwrap() error   { return nil }
+func (T) String() string  { return "" }
+func String() string      { return "" }
+func (W[K]) Generic()     {}
+func (t t) Hidden()       {}
 
 type t struct{ X int }
 `)
@@ -66,9 +70,7 @@ type T struct{ F int }
 // I is said.
 type I interface{ M() }
 
-func (T) Error() string  { return "" }
-func (T) String() string { return "" }
-func (T) Other()         {}
+func (T) Other() {}
 `)
 	write(t, dir, "testdata/x.go", "package x\n")
 	write(t, dir, ".hidden/x.go", "package x\n")
@@ -83,7 +85,7 @@ func (T) Other()         {}
 		_, what, _ = strings.Cut(what, ": ")
 		got = append(got, strings.TrimSuffix(what, " has no doc comment"))
 	}
-	want := []string{"package main", "C", "V", "T", "T.F", "I.M", "U", "F", "T.M", "W.Generic", "package p", "T", "T.Other"}
+	want := []string{"package main", "C", "V", "T", "T.F", "I.M", "U", "F", "T.M", "String", "W.Generic", "package p", "T", "T.Other"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -3,6 +3,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -46,7 +47,10 @@ func (c *command) Args() []any {
 
 // Clone keeps the type, and with it the promises above.
 func (c *command) Clone() redis.Cmder {
-	return &command{Cmd: *c.Cmd.Clone().(*redis.Cmd), ctx: c.ctx}
+	clone := newCommand(c.ctx, slices.Clone(c.Cmd.Args()))
+	clone.SetVal(c.Val())
+	clone.SetErr(c.Err())
+	return clone
 }
 
 // reply is the outcome, after the command ran with the given error.

@@ -19,9 +19,13 @@ import (
 // Pool is one node. It is safe for concurrent use.
 type Pool struct {
 	client redis.UniversalClient
+	line   line
 }
 
-var errNilClient = errors.New("goredis: New was given a nil client")
+var (
+	errNilClient = errors.New("goredis: New was given a nil client")
+	errNoArgs    = errors.New("goredis: Do was given no command")
+)
 
 // New returns the node behind client.
 func New(client redis.UniversalClient) *Pool {
@@ -30,7 +34,7 @@ func New(client redis.UniversalClient) *Pool {
 
 // SetNX implements [pool.Pool].
 func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	reply, err := p.do(ctx, []any{"SET", key, value, "NX", "PX", expiry.Milliseconds()})
+	reply, err := p.send(ctx, []any{"SET", key, value, "NX", "PX", expiry.Milliseconds()})
 	switch {
 	case err != nil:
 		return false, err
@@ -44,9 +48,9 @@ func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 
 // Eval implements [pool.Pool].
 func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
-	reply, err := p.do(ctx, evalArgs("EVALSHA", script.ID, keys, args))
+	reply, err := p.send(ctx, evalArgs("EVALSHA", script.ID, keys, args))
 	if pool.IsNoScript(err) {
-		reply, err = p.do(ctx, evalArgs("EVAL", script.Source, keys, args))
+		reply, err = p.send(ctx, evalArgs("EVAL", script.Source, keys, args))
 	}
 	return reply, err
 }
@@ -60,18 +64,34 @@ func evalArgs(name, script string, keys []string, args []any) []any {
 	return append(all, args...)
 }
 
-// Do implements [pool.Doer].
+// Do implements [pool.Doer]. It does not share a round trip with others: a
+// command that go-redis refuses to put into a Cluster client's pipeline fails the whole
+// pipeline.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
-	return p.do(ctx, args)
+	cmd, err := p.command(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	return cmd.reply(p.client.Process(ctx, cmd))
 }
 
-func (p *Pool) do(ctx context.Context, args []any) (any, error) {
+func (p *Pool) send(ctx context.Context, args []any) (any, error) {
+	cmd, err := p.command(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	return cmd.reply(p.share(ctx, cmd))
+}
+
+func (p *Pool) command(ctx context.Context, args []any) (*command, error) {
 	if p.client == nil {
 		return nil, errNilClient
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	if len(args) == 0 {
+		return nil, errNoArgs
 	}
-	cmd := newCommand(ctx, args)
-	return cmd.reply(p.client.Process(ctx, cmd))
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return newCommand(ctx, args), nil
 }

@@ -1,0 +1,240 @@
+package goredis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// maxBatch bounds the commands of one pipeline.
+	maxBatch = 256
+	// maxFlights bounds the pipelines, and so the connections and the waiting
+	// goroutines, that a node which does not answer can tie up.
+	maxFlights = 16
+	// patience is how long a command waits for a pipeline under way before it
+	// goes on another connection.
+	patience = time.Millisecond
+)
+
+// line is where commands wait that found another one under way. It runs no
+// goroutine of its own: callers send the commands of those who wait with them.
+//
+// A flight is one trip to the node, of one command or of a pipeline. A caller that finds
+// no flight under way takes off at once, alone. Others queue. When a flight lands, the
+// first in the queue is appointed to lead the next one: it takes all who wait
+// along and hands out their replies. So a pipeline grows exactly as long as it takes the
+// one before to return, and nobody waits for a pipeline to fill.
+//
+// A flight that does not return, or not soon, must not hold up the others, so after
+// some patience the next one takes off on another connection.
+type line struct {
+	mu          sync.Mutex
+	flights     int // under way, or waiting for their appointed leader to wake up
+	first, last *waiter
+	overdue     *time.Timer // appoints a leader when patience is over
+}
+
+// waiter is one command in the queue, and its caller's way to leave.
+type waiter struct {
+	cmd        *command
+	err        error
+	prev, next *waiter
+	place      place     // guarded by line.mu
+	turn       chan bool // buffered: true to lead a flight, false when the reply is there
+}
+
+type place int8
+
+const (
+	queued    place = iota
+	appointed       // turn holds true
+	aboard          // turn holds false, or will
+)
+
+var waiters = sync.Pool{New: func() any { return &waiter{turn: make(chan bool, 1)} }}
+
+// share sends cmd, together with others if others are under way.
+//
+// It returns when the outcome is known or ctx has ended, except that the caller who
+// leads a flight stays with it to its end.
+func (p *Pool) share(ctx context.Context, cmd *command) error {
+	l := &p.line
+	l.mu.Lock()
+	if l.flights == 0 {
+		l.flights++
+		l.mu.Unlock()
+		defer l.land()
+		return p.client.Process(ctx, cmd)
+	}
+	w := waiters.Get().(*waiter)
+	w.cmd = cmd
+	l.push(w)
+	l.mu.Unlock()
+
+	var lead bool
+	select {
+	case lead = <-w.turn:
+	case <-ctx.Done():
+		if l.leave(w) {
+			w.release()
+		}
+		return ctx.Err()
+	}
+	if lead {
+		p.lead(ctx, w)
+	}
+	err := w.err
+	w.release()
+	return err
+}
+
+// lead flies with w and as many as wait behind it.
+func (p *Pool) lead(ctx context.Context, w *waiter) {
+	crew := p.line.board(w)
+	defer func() {
+		p.line.land()
+		for _, c := range crew[1:] {
+			c.turn <- false
+		}
+	}()
+	if len(crew) == 1 {
+		w.err = p.client.Process(ctx, w.cmd)
+		return
+	}
+	ctx, cancel := batchContext(ctx, crew)
+	defer cancel()
+	cmds := make([]redis.Cmder, len(crew))
+	for i, c := range crew {
+		cmds[i] = c.cmd
+	}
+	pipe := p.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...) // only queues
+	_, _ = pipe.Exec(ctx)               // each command has its own error
+	for _, c := range crew {
+		c.err = c.cmd.Err()
+	}
+}
+
+// batchContext lasts until nobody is left who waits for the pipeline: it
+// stops go-redis from waiting any longer for a connection. It keeps the values of
+// the leader's, for tracing.
+func batchContext(ctx context.Context, crew []*waiter) (context.Context, context.CancelFunc) {
+	var last time.Time
+	for _, c := range crew {
+		end, ok := c.cmd.ctx.Deadline()
+		if !ok {
+			return context.WithoutCancel(ctx), func() {}
+		}
+		if end.After(last) {
+			last = end
+		}
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), last)
+}
+
+// push puts w at the end of the queue. The caller holds l.mu.
+func (l *line) push(w *waiter) {
+	w.place, w.prev, w.next = queued, l.last, nil
+	if l.last != nil {
+		l.last.next = w
+	} else {
+		l.first = w
+		l.wait()
+	}
+	l.last = w
+}
+
+// remove takes w out of the queue. The caller holds l.mu.
+func (l *line) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.last = w.prev
+	}
+}
+
+// wait starts the patience of those in the queue. The caller holds l.mu.
+func (l *line) wait() {
+	if l.overdue == nil {
+		l.overdue = time.AfterFunc(patience, l.appointLate)
+	} else {
+		l.overdue.Reset(patience)
+	}
+}
+
+func (l *line) appointLate() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.appoint()
+	if l.first != nil {
+		l.wait()
+	}
+}
+
+// appoint makes the first in the queue the leader of a new flight, if there may be
+// one. The caller holds l.mu.
+func (l *line) appoint() {
+	if w := l.first; w != nil && l.flights < maxFlights {
+		l.remove(w)
+		l.flights++
+		w.place = appointed
+		w.turn <- true
+	}
+}
+
+// board returns the leader and those that it takes along.
+func (l *line) board(leader *waiter) []*waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	crew := make([]*waiter, 1, 16)
+	crew[0] = leader
+	for l.first != nil && len(crew) < maxBatch {
+		w := l.first
+		l.remove(w)
+		w.place = aboard
+		crew = append(crew, w)
+	}
+	if l.first != nil {
+		l.wait()
+	}
+	return crew
+}
+
+// land ends a flight and lets the next one go.
+func (l *line) land() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flights--
+	l.appoint()
+}
+
+// leave gives w up, and reports whether nobody else knows of it any more.
+func (l *line) leave(w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch w.place {
+	case queued:
+		l.remove(w)
+	case appointed:
+		<-w.turn
+		l.flights--
+		l.appoint()
+	case aboard:
+		return false
+	}
+	return true
+}
+
+// release makes w ready for another command.
+func (w *waiter) release() {
+	*w = waiter{turn: w.turn}
+	waiters.Put(w)
+}

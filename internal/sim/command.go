@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -242,18 +241,21 @@ func (n *Node) extend(c *command) (any, Effect) {
 }
 
 func (n *Node) acquire(c *command) (any, Effect, error) {
-	if c.guard > 0 {
+	held := n.holds(c)
+	if held < 0 {
+		return integer(0), None, nil
+	}
+	if c.guard > 0 && held == 0 {
 		if up := int64((n.clock.now() - n.started) / time.Second); up < c.guard {
 			return integer(up - c.guard), None, nil
 		}
 	}
-	held := n.holds(c)
 	token := int64(1)
 	if c.fence != "" {
 		token = c.token
 		if v := n.get(c.fence).value; v != "" {
 			stored, ok := counter(v)
-			if !ok || len(v) > 16 || stored > maxToken {
+			if !ok {
 				return nil, None, errForeign(c.fence)
 			}
 			if held == 1 {
@@ -262,24 +264,15 @@ func (n *Node) acquire(c *command) (any, Effect, error) {
 			token = max(token, stored+1)
 		}
 		if token > maxToken {
-			return nil, None, fmt.Errorf("ERR redlock: the fence counter %s has reached its end", c.fence)
+			return nil, None, fmt.Errorf("ERR redlock: the fence counter %s is at its end", c.fence)
 		}
+		n.put(c.fence, strconv.FormatInt(token, 10), c.keep)
 	}
-	switch held {
-	case 0:
-		if c.expiry < time.Millisecond {
-			return nil, None, errors.New("ERR invalid expire time in 'set' command")
-		}
-		n.put(c.key, c.value, c.expiry)
-		if c.fence != "" {
-			n.put(c.fence, strconv.FormatInt(token, 10), c.keep)
-		}
-		return integer(token), Granted, nil
-	case 1:
+	if held == 1 {
 		return integer(token), None, nil
-	default:
-		return integer(0), None, nil
 	}
+	n.put(c.key, c.value, c.expiry)
+	return integer(token), Granted, nil
 }
 
 func (n *Node) raise(c *command) (any, Effect, error) {
@@ -300,8 +293,7 @@ func (n *Node) raise(c *command) (any, Effect, error) {
 	return integer(1), Raised, nil
 }
 
-// counter reads a fence counter: digits only. One too large for an int64 is larger than
-// any token.
+// counter reads a fence counter: digits only, and no more than a token can be.
 func counter(v string) (int64, bool) {
 	for i := range len(v) {
 		if v[i] < '0' || v[i] > '9' {
@@ -309,10 +301,7 @@ func counter(v string) (int64, bool) {
 		}
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		return math.MaxInt64, true
-	}
-	return n, true
+	return n, err == nil && n <= maxToken
 }
 
 func errForeign(fence string) error {

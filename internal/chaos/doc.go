@@ -1,0 +1,26 @@
+// Package chaos attacks redlock with real processes, and checks what they saw.
+//
+//	go test -run TestChaos -v -duration 10m -seed 7
+//
+// Five redis-servers run on loopback addresses of their own. Worker processes (the
+// test binary, started again) take turns on one lock; who holds it reads a number
+// from a resource, works for some milliseconds, and writes it back one higher:
+// once with its fencing token, which the resource checks, and once without. Meanwhile
+// a nemesis freezes, kills, restarts, slows and misconfigures the servers, cuts
+// and pauses the workers, by a plan that follows from the seed.
+//
+// All that happened is written to one history with one clock (CLOCK_MONOTONIC is the same in
+// all processes of a machine). [Check] then asks whether
+//
+//   - no two workers could trust the lock at the same time, which a sweep over the
+//     intervals and a linearizability checker with the model of a fenced lock both answer;
+//   - fencing tokens increase from one grant to the next;
+//   - the fenced number has lost no update.
+//
+// After the last fault a worker must get the lock within a bound, and when all have stopped,
+// nothing of theirs may remain on any server. Faults that Redlock does not claim to
+// survive are tried in rounds of their own, where only the fence has to hold.
+//
+// Partitions need nftables and root, skewed clocks need gcc. Where they are missing,
+// their faults are left out and the test says so.
+package chaos

@@ -1,0 +1,97 @@
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Op is what an Event tells of.
+type Op string
+
+// The workers write Lock, Extend and Unlock; the resource writes Read and Write as it
+// executes them.
+const (
+	Lock   Op = "lock"
+	Extend Op = "extend"
+	Unlock Op = "unlock"
+	Read   Op = "read"
+	Write  Op = "write"
+)
+
+// Event is one line of the history. Times are nanoseconds of CLOCK_MONOTONIC.
+type Event struct {
+	Op     Op     `json:"op"`
+	Worker int    `json:"worker"`
+	Grant  string `json:"grant,omitempty"` // which hold, unique in the history
+	Call   int64  `json:"call"`
+	Return int64  `json:"return"`
+	// OK: locked, extended, unlocked, or accepted by the fence.
+	OK bool `json:"ok"`
+	// Until is how long the lock may be trusted, after Lock and Extend.
+	Until int64 `json:"until,omitempty"`
+	// Token is the fencing token of a Lock, and the one shown on Read and Write.
+	Token uint64 `json:"token,omitempty"`
+	Value int64  `json:"value,omitempty"`
+	Err   string `json:"err,omitempty"`
+}
+
+// Now reads the clock of the history, the same one in every process.
+func Now() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic("chaos: CLOCK_MONOTONIC: " + err.Error()) // every Unix has it
+	}
+	return t.Nano()
+}
+
+// History collects events from many goroutines and writes each as a line of
+// JSON at once, so that a killed process loses none that it has told.
+type History struct {
+	mu     sync.Mutex
+	w      io.Writer
+	events []Event
+	err    error
+}
+
+// NewHistory returns an empty history that is written to w as well.
+func NewHistory(w io.Writer) *History { return &History{w: w} }
+
+// Add appends an event.
+func (h *History) Add(e Event) {
+	line, err := json.Marshal(e)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		_, err = h.w.Write(append(line, '\n'))
+	}
+	if err != nil && h.err == nil {
+		h.err = err
+	}
+	h.events = append(h.events, e)
+}
+
+// Events returns what was added so far, and the first error in writing it.
+func (h *History) Events() ([]Event, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Event(nil), h.events...), h.err
+}
+
+// ReadHistory adds the events in r until it ends.
+func (h *History) ReadHistory(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("chaos: history line %q: %w", lines.Text(), err)
+		}
+		h.Add(e)
+	}
+	return lines.Err()
+}

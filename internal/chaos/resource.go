@@ -1,0 +1,163 @@
+package chaos
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"sync"
+)
+
+// Resource is what the workers' lock protects: two numbers, one behind a fence and one
+// not. It is served on a socket of the local machine.
+type Resource struct {
+	history *History
+	l       net.Listener
+	conns   sync.WaitGroup
+
+	mu     sync.Mutex
+	state  Tally
+	plain  int64
+	fenced int64
+	fence  uint64 // the highest token seen
+	last   int    // the worker that read last
+}
+
+// Tally says what happened to a Resource.
+type Tally struct {
+	Fenced  int // accepted writes behind the fence
+	Refused int // reads and writes that showed a stale token
+	Plain   int // writes without a fence
+	Lost    int // of those, updates that were lost
+}
+
+// request is one line that a worker sends. Token 0 means the number without a fence.
+type request struct {
+	Op     Op
+	Worker int
+	Grant  string
+	Token  uint64
+	Value  int64
+}
+
+type reply struct {
+	OK    bool
+	Value int64
+}
+
+// NewResource serves a resource on the Unix socket path until Close, and writes what
+// happens behind the fence to the history.
+func NewResource(path string, h *History) (*Resource, error) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Resource{history: h, l: l, last: -1}
+	r.conns.Go(r.accept)
+	return r, nil
+}
+
+func (r *Resource) accept() {
+	for {
+		c, err := r.l.Accept()
+		if err != nil {
+			return // closed
+		}
+		r.conns.Go(func() { r.serve(c) })
+	}
+}
+
+// serve answers one worker until it hangs up, which its death does as well.
+func (r *Resource) serve(c net.Conn) {
+	defer c.Close()
+	in, out := json.NewDecoder(c), json.NewEncoder(c)
+	for {
+		var req request
+		if in.Decode(&req) != nil || out.Encode(r.access(req)) != nil {
+			return
+		}
+	}
+}
+
+// access executes one request.
+func (r *Resource) access(req request) reply {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if req.Op == Read {
+		r.last = req.Worker
+	}
+	if req.Token == 0 {
+		if req.Op == Write {
+			r.state.Plain++
+			r.plain = req.Value
+		}
+		return reply{OK: true, Value: r.plain}
+	}
+	ok := req.Token >= r.fence
+	if ok {
+		r.fence = req.Token
+		if req.Op == Write {
+			r.state.Fenced++
+			r.fenced = req.Value
+		}
+	} else {
+		r.state.Refused++
+	}
+	now := Now()
+	r.history.Add(Event{Op: req.Op, Worker: req.Worker, Grant: req.Grant, Call: now, Return: now, OK: ok, Token: req.Token, Value: r.fenced})
+	return reply{OK: ok, Value: r.fenced}
+}
+
+// Holder returns the worker that read last, which probably still holds the lock; -1 before any did.
+func (r *Resource) Holder() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// Tally returns what happened so far.
+func (r *Resource) Tally() Tally {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.state
+	t.Lost = t.Plain - int(r.plain)
+	return t
+}
+
+// Close stops serving and waits for the workers' connections to end.
+func (r *Resource) Close() error {
+	err := r.l.Close()
+	r.conns.Wait()
+	return err
+}
+
+// errStale is what a worker learns when its token is too old.
+var errStale = errors.New("the resource has seen a newer token")
+
+// resourceClient is a worker's end of the socket.
+type resourceClient struct {
+	c   net.Conn
+	in  *json.Decoder
+	out *json.Encoder
+}
+
+func dialResource(path string) (*resourceClient, error) {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return &resourceClient{c, json.NewDecoder(c), json.NewEncoder(c)}, nil
+}
+
+func (c *resourceClient) do(req request) (int64, error) {
+	var rep reply
+	if err := c.out.Encode(req); err != nil {
+		return 0, err
+	}
+	if err := c.in.Decode(&rep); err != nil {
+		return 0, err
+	}
+	if !rep.OK {
+		return rep.Value, errStale
+	}
+	return rep.Value, nil
+}

@@ -30,7 +30,7 @@ local ttl = redis.call('PTTL', KEYS[1])
 if ttl < 0 then return -1 end
 return -2 - ttl
 `,
-		ID: "",
+		ID: "11d9b57da54d390cb587a53bfdece79c34e12e7f",
 	}
 
 	// extendScript sets the key's expiry anew if the key holds the value. PEXPIRE
@@ -50,7 +50,7 @@ end
 if v then return -1 end
 return 0
 `,
-		ID: "",
+		ID: "160d3985734fdf7ccc8d90545439c82bb7d34606",
 	}
 
 	// validScript asks whether the key holds the value.
@@ -65,7 +65,7 @@ if v == ARGV[1] then return 1 end
 if v then return -1 end
 return 0
 `,
-		ID: "",
+		ID: "09eb3665100d67f563189aad17299107cb9f3119",
 	}
 
 	// acquireScript is SET NX PX with a restart guard, a fencing token, or both.
@@ -74,12 +74,15 @@ return 0
 	//
 	// It returns a positive number if the key holds the value now: the fence counter, or 1 without
 	// fencing. It returns 0 if the key is somebody else's, and -s if the guard
-	// refuses for another s seconds. Numbers are doubles in Lua and exact up to 2^53;
-	// they are written with %.0f because tostring rounds to 14 digits.
+	// refuses for another s seconds. Nothing is written before the counter has been found good.
+	// Numbers are doubles in Lua and exact up to 2^53; they are written with %.0f because
+	// tostring rounds to 14 digits.
 	acquireScript = &pool.Script{
 		Name: "acquire",
-		Source: `local guard = tonumber(ARGV[3])
-if guard > 0 then
+		Source: `local held = redis.call('GET', KEYS[1])
+if held and held ~= ARGV[1] then return 0 end
+local guard = tonumber(ARGV[3])
+if guard > 0 and not held then
 	local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
 	if not up then return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds') end
 	if up < guard then return up - guard end
@@ -89,24 +92,21 @@ if KEYS[2] then
 	local v = redis.call('GET', KEYS[2])
 	c = tonumber(ARGV[4])
 	if v then
-		if not string.match(v, '^%d+$') or #v > 16 or tonumber(v) > 9007199254740991 then
+		if not string.match(v, '^%d+$') or tonumber(v) > 9007199254740991 then
 			return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
 		end
-		if redis.call('GET', KEYS[1]) == ARGV[1] then return tonumber(v) end
+		if held then return tonumber(v) end
 		c = math.max(c, tonumber(v) + 1)
 	end
 	if c > 9007199254740991 then
-		return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' has reached its end')
+		return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' is at its end')
 	end
+	redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', ARGV[5])
 end
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
-	if KEYS[2] then redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', ARGV[5]) end
-	return c
-end
-if redis.call('GET', KEYS[1]) == ARGV[1] then return c end
-return 0
+if not held then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+return c
 `,
-		ID: "",
+		ID: "da302fe0679984ab62019a83aed751f5a5e9bacd",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.
@@ -121,7 +121,7 @@ return 0
 if not v then return 0 end
 if v ~= ARGV[1] then return -1 end
 local c = redis.call('GET', KEYS[2])
-if c and not string.match(c, '^%d+$') then
+if c and (not string.match(c, '^%d+$') or tonumber(c) > 9007199254740991) then
 	return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
 end
 if not c or tonumber(c) < tonumber(ARGV[2]) then
@@ -129,6 +129,6 @@ if not c or tonumber(c) < tonumber(ARGV[2]) then
 end
 return 1
 `,
-		ID: "",
+		ID: "ef7191e5ac64efc2dde594028597a9ecffd19f2f",
 	}
 )

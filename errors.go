@@ -1,0 +1,222 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// The errors a caller decides by, with [errors.Is]. Every error of a [Mutex] is an
+// [*Error], which matches one or more of them and carries what each node said.
+var (
+	// ErrFailed matches every failed acquisition, whatever the reason. The lock is not held, and
+	// nothing is left behind but what expires by itself.
+	ErrFailed = errors.New("redlock: lock not acquired")
+
+	// ErrTaken is returned when others hold the lock on so many nodes that a quorum is impossible.
+	// Somebody has it, or several are after it at the same moment; try later.
+	ErrTaken = errors.New("redlock: lock taken")
+
+	// ErrNoQuorum is returned when too few nodes answered. Redis is in trouble, or the
+	// way to it is. After Lock, what may be left on nodes that did not answer expires by itself. After
+	// Unlock, nodes may still hold the lock until its expiry, and Unlock may be called again.
+	// After Extend or Valid, the lock is still held until [Mutex.Until].
+	ErrNoQuorum = errors.New("redlock: no quorum of nodes answered")
+
+	// ErrExpired is returned when the lock, or the attempt to get it, ran out of
+	// validity, or when the nodes proved that the lock is gone. It is not held any more.
+	ErrExpired = errors.New("redlock: lock expired")
+
+	// ErrNotHeld is returned by Unlock, Extend and Valid on a mutex that never locked or is
+	// already unlocked. Nothing was sent.
+	ErrNotHeld = errors.New("redlock: lock not held")
+
+	// ErrLost is the cause of a held context whose lock cannot be trusted any more. Stop
+	// working: somebody else may be granted the lock.
+	ErrLost = errors.New("redlock: lock lost")
+
+	// ErrReleased is the cause of a held context after Unlock, or after the Close of
+	// its Redlock.
+	ErrReleased = errors.New("redlock: lock released")
+
+	// ErrClosed is returned by Lock and its siblings after Close. It matches ErrFailed too.
+	ErrClosed = errors.New("redlock: closed")
+
+	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout, or was not
+	// even asked because it leaves too many commands unanswered.
+	ErrNodeTimeout = quorum.ErrTimeout
+)
+
+// decisions are the errors that speak of the whole quorum. One node's error never
+// counts as one of them, nor as the end of the caller's context.
+var decisions = []error{
+	ErrFailed, ErrTaken, ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost, ErrReleased, ErrClosed,
+	context.Canceled, context.DeadlineExceeded,
+}
+
+// Error is the error of an operation on a lock. Match it with [errors.Is] against the package's
+// Err variables and the context's errors: those are matched only if they are true of the
+// operation as a whole. Anything else is looked for in the nodes' errors too. With
+// [errors.As] it yields a [*NodeError] (the first), or a *multierror.Error of hashicorp/go-multierror
+// with a NodeError for every node that did not do as it was asked, in node order.
+type Error struct {
+	// Name is the lock's name, without the key prefix.
+	Name string
+
+	failed string  // what did not happen: "not acquired"
+	kinds  []error // the decisions that this error matches
+	reason string  // why, in words
+	causes []error // errors.Is looks into these; they are not in the text
+	nodes  *multierror.Error
+}
+
+// Error says what failed, why, and which nodes did what.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "redlock: %q %s: %s", e.Name, e.failed, e.reason)
+	if e.nodes == nil {
+		return b.String()
+	}
+	sep := " ("
+	for _, n := range e.nodes.Errors {
+		b.WriteString(sep)
+		b.WriteString(n.Error())
+		sep = "; "
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+// Is makes [errors.Is] work as the type's comment says.
+func (e *Error) Is(target error) bool {
+	for _, k := range e.kinds {
+		if k == target {
+			return true
+		}
+	}
+	for _, d := range decisions {
+		if d == target {
+			return false
+		}
+	}
+	return e.nodes != nil && errors.Is(e.nodes, target)
+}
+
+// As makes [errors.As] find the nodes' errors.
+func (e *Error) As(target any) bool {
+	if e.nodes == nil {
+		return false
+	}
+	if t, ok := target.(**multierror.Error); ok {
+		*t = e.nodes
+		return true
+	}
+	return errors.As(e.nodes, target)
+}
+
+// Unwrap returns the causes: the context's error and cause, the last attempt's error, or a
+// mistake in the options.
+func (e *Error) Unwrap() []error { return e.causes }
+
+// NodeError is what one node said, or did not say.
+type NodeError struct {
+	// Node is the index of the node's pool in the call of New.
+	Node int
+	// Err is the client's error as it came, or one of the package's.
+	Err error
+}
+
+func (e *NodeError) Error() string { return fmt.Sprintf("node %d: %v", e.Node, e.Err) }
+
+// Unwrap returns Err.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// OptionError is a mistake in the options, the name or the pools. It is returned on
+// first use, before anything is sent.
+type OptionError struct {
+	Option string // what is wrong: "WithExpiry"
+	Value  any    // its value
+	Rule   string // what it must be
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule)
+}
+
+// ReplyError is the outcome of a node that answered a script with something that is not an
+// integer. It is never taken for a yes.
+type ReplyError struct {
+	Script string // the script's name
+	Reply  any
+}
+
+func (e *ReplyError) Error() string {
+	return fmt.Sprintf("%s script: reply %#v of type %T instead of an integer", e.Script, e.Reply, e.Reply)
+}
+
+// GuardError is the outcome of a node that has not been up long enough; see [WithRestartGuard].
+type GuardError struct {
+	// Wait is how long the node will go on refusing, rounded up to whole seconds.
+	Wait time.Duration
+}
+
+func (e *GuardError) Error() string {
+	return fmt.Sprintf("restarted too recently, takes part again in %v", e.Wait)
+}
+
+// What a node says of a key that should be ours.
+var (
+	errNodeTaken   = nodeAnswer("taken")
+	errNodeGone    = nodeAnswer("the key is gone")
+	errNodeForeign = nodeAnswer("the key is somebody else's")
+)
+
+// nodeAnswer is an answer, not a failure, of a node.
+type nodeAnswer string
+
+func (a nodeAnswer) Error() string { return string(a) }
+
+// nodeErrors lists the nodes that did not do as they were asked; answer says what
+// a reply that is not a yes means.
+func nodeErrors(outcomes []quorum.Outcome, answer func(reply int64) error) *multierror.Error {
+	list := &multierror.Error{}
+	for i, o := range outcomes {
+		err := o.Err
+		if err == nil && o.Reply <= 0 {
+			err = answer(o.Reply)
+		}
+		if err != nil {
+			list.Errors = append(list.Errors, &NodeError{Node: i, Err: err})
+		}
+	}
+	if len(list.Errors) == 0 {
+		return nil
+	}
+	return list
+}
+
+// ended is the error of an operation that the caller's context ended; last is
+// what the last attempt before that had come to, or nil.
+func ended(ctx context.Context, name, failed string, last error, kinds ...error) *Error {
+	e := &Error{Name: name, failed: failed, kinds: kinds, reason: ctx.Err().Error(), causes: []error{ctx.Err()}}
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		e.causes = append(e.causes, cause)
+		e.reason += fmt.Sprintf(" (%v)", cause)
+	}
+	if last != nil {
+		e.causes = append(e.causes, last)
+		reason := last.Error()
+		var l *Error
+		if errors.As(last, &l) {
+			reason = strings.TrimPrefix(reason, fmt.Sprintf("redlock: %q %s: ", l.Name, l.failed))
+		}
+		e.reason += "; the last attempt: " + reason
+	}
+	return e
+}

@@ -1,0 +1,21 @@
+// Package clock judges how much of a lease is left.
+package clock
+
+import "time"
+
+// Source is a clock of its own, for simulations in which every client's clock runs
+// differently. A pool.Pool that implements it gives its clock to the Redlock
+// it is passed to.
+type Source interface {
+	Now() time.Time
+}
+
+// Remaining returns how much time is left at now before until: the less of what the
+// monotonic and the wall clock say. The monotonic clock stops while a machine is
+// suspended and the wall clock may be set back, so neither is to be trusted alone when
+// it says that there is more time than the other.
+//
+// Both times must come from the same Source, or from [time.Now].
+func Remaining(now, until time.Time) time.Duration {
+	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
+}

@@ -1,0 +1,86 @@
+// Package quorum sends one command to every node of a group and decides by majority.
+//
+// Three things work together. A [Node] is a node and the limit on commands it may leave
+// unanswered. A [Lane] keeps the commands of one acquisition on one node in order.
+// A [Round] is one command for all lanes: it collects the votes, and tells as soon as no
+// vote that is still missing could change the outcome.
+package quorum
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// maxUnanswered is how many commands may wait on a node that has stopped answering.
+// It bounds the goroutines that a frozen node can hold; while the node answers, however slowly,
+// there is no limit.
+const maxUnanswered = 64
+
+// Node is one node of a group. It is safe for concurrent use.
+type Node struct {
+	// Pool reaches the node.
+	Pool pool.Pool
+	// Index is the node's place in the group.
+	Index int
+
+	unanswered atomic.Int64 // commands in the client's hands
+	answered   atomic.Int64 // when the node last answered, or was first asked after an idle time; see ticks
+}
+
+// Nodes makes a group of the pools.
+func Nodes(pools []pool.Pool) []*Node {
+	nodes := make([]*Node, len(pools))
+	for i, p := range pools {
+		nodes[i] = &Node{Pool: p, Index: i}
+	}
+	return nodes
+}
+
+// UnresponsiveError is the outcome of a command that was not sent because the node
+// has left too many unanswered for too long. It matches [ErrTimeout].
+type UnresponsiveError struct {
+	Unanswered int           // commands waiting on the node
+	Silence    time.Duration // since its last answer
+}
+
+func (e *UnresponsiveError) Error() string {
+	return fmt.Sprintf("not sent: the node has answered nothing for %v and leaves %d commands waiting",
+		e.Silence.Round(time.Millisecond), e.Unanswered)
+}
+
+// Is reports whether target is [ErrTimeout].
+func (e *UnresponsiveError) Is(target error) bool { return target == ErrTimeout }
+
+// enter counts a command in, or refuses it: a node that has been silent for a quarter of
+// the command's budget while many commands wait is taken to be frozen. One answer is enough
+// to open it again.
+func (n *Node) enter(now int64, budget time.Duration) error {
+	unanswered := n.unanswered.Add(1)
+	if unanswered == 1 {
+		n.answered.Store(now)
+	} else if unanswered > maxUnanswered {
+		if silence := time.Duration(now - n.answered.Load()); silence > budget/4 {
+			n.unanswered.Add(-1)
+			return &UnresponsiveError{Unanswered: int(unanswered - 1), Silence: silence}
+		}
+	}
+	return nil
+}
+
+// leave counts a command out. An error that took long is a client's timeout, not an
+// answer of the node.
+func (n *Node) leave(start, now int64, budget time.Duration, err error) {
+	if err == nil || time.Duration(now-start) < budget/4 {
+		n.answered.Store(now)
+	}
+	n.unanswered.Add(-1)
+}
+
+// epoch is what ticks count from.
+var epoch = time.Now()
+
+// ticks is a time as nanoseconds on the monotonic clock.
+func ticks(t time.Time) int64 { return int64(t.Sub(epoch)) }

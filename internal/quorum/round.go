@@ -1,0 +1,235 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrUnsent is the outcome of a command that was certainly not sent: its round was over
+// before its turn came, or it had nothing to take back.
+var ErrUnsent = errors.New("not sent: an earlier command to this node has not been answered")
+
+// ErrUnanswered stands for the outcome of a node that had not answered when the
+// round was decided without it.
+var ErrUnanswered = errors.New("no answer yet when the others had decided")
+
+// ErrTimeout is matched by the outcome of a node that used up its time or was not asked because
+// it leaves too many commands unanswered.
+var ErrTimeout = errors.New("redlock: node timeout")
+
+// TimeoutError is the outcome of a node that used up its time. It matches [ErrTimeout].
+type TimeoutError struct {
+	Budget time.Duration
+	Err    error // what the client said, or nil if it has not returned
+}
+
+func (e *TimeoutError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("no answer within %v", e.Budget)
+	}
+	return fmt.Sprintf("no answer within %v: %v", e.Budget, e.Err)
+}
+
+// Is reports whether target is [ErrTimeout].
+func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
+
+// Unwrap returns what the client said.
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// Op is a command on one node. A positive reply is a yes. It is called on a goroutine of the
+// lane's and may return late; the context ends when the node's time is up.
+type Op func(ctx context.Context, node *Node) (reply int64, err error)
+
+// Round is one command for all lanes. It is safe for concurrent use.
+type Round struct {
+	op       Op
+	kind     Kind
+	need     int
+	vote     func(node int, reply int64) bool
+	budget   time.Duration
+	base     context.Context // values only
+	ctx      context.Context // base, ended at deadline or when every call has settled
+	cancel   context.CancelFunc
+	deadline time.Time
+
+	over atomic.Bool   // nobody wants what has not been sent
+	done chan struct{} // closed when decided
+
+	mu      sync.Mutex // guards what follows, and the outcomes in calls
+	calls   []call
+	tally   Tally
+	decided bool
+}
+
+// Tally counts the votes of a round.
+type Tally struct {
+	Yes, No, Failed, Pending int
+}
+
+// Spec says what a round does.
+type Spec struct {
+	Op     Op
+	Kind   Kind
+	Need   int           // yes votes that make the round a success
+	Budget time.Duration // for each node's answer
+	Marks  []Mark        // one a lane, for Write and Undo
+	// Vote tells whether a reply is a yes. If nil, it is when it is positive.
+	Vote func(node int, reply int64) bool
+	// Skip leaves a node out: its outcome is ErrUnsent. If nil, none is.
+	Skip func(node int) bool
+}
+
+// Start submits a command to every lane and returns at once. Of ctx only the values are
+// used: the commands do not end with it.
+func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
+	r := &Round{
+		op: s.Op, kind: s.Kind, need: s.Need, vote: s.Vote, budget: s.Budget,
+		base:  detach(ctx),
+		done:  make(chan struct{}),
+		calls: make([]call, len(lanes)),
+		tally: Tally{Pending: len(lanes)},
+	}
+	r.deadline = time.Now().Add(s.Budget)
+	r.ctx, r.cancel = context.WithDeadline(r.base, r.deadline)
+	for i := range lanes {
+		c := &r.calls[i]
+		c.round, c.lane = r, &lanes[i]
+		if s.Marks != nil {
+			c.mark = &s.Marks[i]
+		}
+	}
+	for i := range lanes {
+		if s.Skip != nil && s.Skip(i) {
+			r.calls[i].settle(0, ErrUnsent)
+			continue
+		}
+		lanes[i].submit(&r.calls[i])
+	}
+	return r
+}
+
+// detach keeps the values of ctx and drops its end.
+func detach(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// repeat is a round for one call that is made once more, and whose outcome nobody
+// asks for.
+func (r *Round) repeat() *Round {
+	return &Round{
+		op: r.op, kind: r.kind, budget: r.budget, base: r.base, ctx: r.base, cancel: func() {},
+		tally: Tally{Pending: 1}, decided: true,
+	}
+}
+
+// settle records the outcome of a call, once.
+func (r *Round) settle(c *call, reply int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.settled {
+		return
+	}
+	c.settled, c.reply, c.err = true, reply, err
+	r.tally.Pending--
+	switch {
+	case err != nil:
+		r.tally.Failed++
+	case r.yes(c.lane.node.Index, reply):
+		r.tally.Yes++
+	default:
+		r.tally.No++
+	}
+	r.decide()
+	if r.tally.Pending == 0 {
+		r.cancel()
+	}
+}
+
+func (r *Round) yes(node int, reply int64) bool {
+	if r.vote != nil {
+		return r.vote(node, reply)
+	}
+	return reply > 0
+}
+
+// decide ends the round as soon as no missing vote can change it. The caller holds mu.
+func (r *Round) decide() {
+	if r.decided {
+		return
+	}
+	if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < r.need {
+		r.decided = true
+		close(r.done)
+	}
+}
+
+// expire counts every missing answer as a failure.
+func (r *Round) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.calls {
+		c := &r.calls[i]
+		if c.settled {
+			continue
+		}
+		c.settled, c.err = true, &TimeoutError{Budget: r.budget}
+		r.tally.Pending--
+		r.tally.Failed++
+	}
+	r.decide()
+	r.cancel()
+}
+
+// Wait blocks until the round is decided, which takes no longer than the budget,
+// or until ctx is done. It reports whether the needed votes were given; the
+// error is nil or the context's.
+func (r *Round) Wait(ctx context.Context) (bool, error) {
+	select {
+	case <-r.done:
+	case <-r.ctx.Done():
+		// All have settled, or the time is up.
+		r.expire()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally.Yes >= r.need, nil
+}
+
+// Abandon says that commands which have not been sent are not wanted any more.
+func (r *Round) Abandon() { r.over.Store(true) }
+
+// Tally returns the votes so far.
+func (r *Round) Tally() Tally {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally
+}
+
+// Outcome is what one node answered. Err is [ErrUnanswered] if it has not.
+type Outcome struct {
+	Reply int64
+	Err   error
+}
+
+// Outcomes returns what each node has answered so far, in the order of the lanes.
+func (r *Round) Outcomes() []Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]Outcome, len(r.calls))
+	for i := range r.calls {
+		out[i] = Outcome{Reply: r.calls[i].reply, Err: r.calls[i].err}
+		if !r.calls[i].settled {
+			out[i].Err = ErrUnanswered
+		}
+	}
+	return out
+}

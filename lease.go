@@ -1,0 +1,257 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// lease is a lock granted to this mutex, or handed over to it.
+type lease struct {
+	value string
+	token uint64
+	marks []quorum.Mark // what was written to the nodes; the lanes' business
+
+	// Mutex.mu guards these.
+	until     time.Time     // zero: not known, or not to be trusted
+	granted   time.Time     // start of the attempt that won
+	releasing bool          // Unlock has begun: nothing writes the key any more
+	lost      error         // the nodes proved, or a hold decided, that it is gone
+	deleted   []bool        // nodes on which an Unlock deleted the key; nil before the first Unlock
+	unlocking chan struct{} // closed at the end of the Unlock under way, or nil
+	hold      *hold         // keeps it extended, or nil
+}
+
+// ask puts a question about the current lease to the nodes. It returns the lease and the round if a quorum said
+// that it still has it. The nodes' proof that it is gone ends the lease.
+func (m *Mutex) ask(ctx context.Context, failed string, question func(l *lease) quorum.Op) (*lease, *quorum.Round, error) {
+	refuse := func(kind error, reason string, causes ...error) error {
+		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
+	}
+	m.mu.Lock()
+	l := m.cur
+	if l == nil || l.releasing {
+		m.mu.Unlock()
+		return nil, nil, refuse(ErrNotHeld, "not held")
+	}
+	lost, until := l.lost, l.until
+	m.mu.Unlock()
+	if lost != nil {
+		return nil, nil, refuse(ErrExpired, "lost", lost)
+	}
+	if left := clock.Remaining(m.core.now(), until); !until.IsZero() && left <= 0 {
+		return nil, nil, refuse(ErrExpired, fmt.Sprintf("expired %v ago", -left))
+	}
+	if m.err != nil {
+		return nil, nil, &Error{Name: m.name, failed: failed, reason: m.err.Error(), causes: []error{m.err}}
+	}
+	if ctx.Err() != nil {
+		return nil, nil, ended(ctx, m.name, failed, nil)
+	}
+
+	r := quorum.Start(ctx, m.lanes, quorum.Spec{Op: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout})
+	has, err := r.Wait(ctx)
+	if err != nil {
+		r.Abandon()
+		return nil, nil, ended(ctx, m.name, failed, nil)
+	}
+	if has {
+		return l, r, nil
+	}
+	outcomes := r.Outcomes()
+	yes, gone := 0, 0
+	for _, o := range outcomes {
+		switch {
+		case o.Err == nil && o.Reply > 0:
+			yes++
+		case o.Err == nil:
+			gone++
+		}
+	}
+	n := len(m.lanes)
+	e := &Error{Name: m.name, failed: failed, nodes: nodeErrors(outcomes, heldBy)}
+	if gone <= n-m.core.quorum {
+		e.kinds = []error{ErrNoQuorum}
+		e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed", yes, n, m.core.quorum)
+		return nil, nil, e
+	}
+	e.kinds = []error{ErrExpired}
+	e.reason = fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
+	m.mu.Lock()
+	if !l.releasing {
+		l.lost = e
+		l.until = time.Time{}
+	}
+	m.mu.Unlock()
+	return nil, nil, e
+}
+
+// extend moves until, if a quorum still has the lock.
+func (m *Mutex) extend(ctx context.Context) error {
+	const failed = "not extended"
+	start := m.core.now()
+	l, r, err := m.ask(ctx, failed, m.askExtend)
+	if err != nil {
+		return err
+	}
+	until := start.Add(m.cfg.expiry - m.cfg.drift())
+	refuse := func(kind error, reason string) error {
+		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason}
+	}
+	m.mu.Lock()
+	switch {
+	case l.releasing:
+		err = refuse(ErrNotHeld, "released during the call")
+	case l.lost != nil:
+		err = refuse(ErrExpired, "lost during the call")
+	case clock.Remaining(m.core.now(), until) <= 0:
+		err = refuse(ErrExpired, fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry))
+		l.lost = err
+		l.until = time.Time{}
+	case until.After(l.until):
+		l.until = until
+	}
+	m.mu.Unlock()
+	if err == nil {
+		m.heal(ctx, l, r)
+	}
+	return err
+}
+
+// heal gives the key again to the nodes that said in round r that they do not have it. It does so only because a quorum
+// has confirmed the lock in that round, and nobody counts what it writes: a
+// healed node has its vote in the next round. It does not wait.
+func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
+	if t := r.Tally(); t.Yes == len(m.lanes) {
+		return
+	}
+	outcomes := r.Outcomes()
+	acquire := m.acquireAgain(l)
+	quorum.Start(ctx, m.lanes, quorum.Spec{
+		Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply != 0 },
+		Op: func(ctx context.Context, n *quorum.Node) (int64, error) {
+			// A slower node's answer has come by now: the lane makes this wait for it.
+			if o := r.Outcomes()[n.Index]; o.Err != nil || o.Reply != 0 {
+				return 0, quorum.ErrUnsent
+			}
+			m.mu.Lock()
+			over := l.releasing || l.lost != nil
+			m.mu.Unlock()
+			if over {
+				// If it is over only from here on, the release waits on the lane for this write.
+				return 0, quorum.ErrUnsent
+			}
+			return acquire(ctx, n)
+		},
+	})
+}
+
+// release sends the deletion of l's key to every node that may have it, and returns the
+// round. The spec may set what makes it a success; by default, a quorum of deletions.
+func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
+	s.Op, s.Kind, s.Budget, s.Marks = m.deletion(l.value), quorum.Undo, m.cfg.nodeTimeout, l.marks
+	if s.Need == 0 {
+		s.Need = m.core.quorum
+	}
+	return quorum.Start(ctx, m.lanes, s)
+}
+
+// unlock releases the current lease.
+func (m *Mutex) unlock(ctx context.Context) error {
+	const failed = "not released"
+	var l *lease
+	for {
+		m.mu.Lock()
+		l = m.cur
+		if l == nil {
+			m.mu.Unlock()
+			return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "not held"}
+		}
+		if l.unlocking == nil {
+			break
+		}
+		other := l.unlocking
+		m.mu.Unlock()
+		<-other // bounded by its node timeout
+	}
+	l.releasing = true
+	l.until = time.Time{}
+	l.unlocking = make(chan struct{})
+	lost := l.lost
+	m.mu.Unlock()
+
+	if l.hold != nil {
+		l.hold.end(ErrReleased)
+	}
+	deleted := 0
+	for _, d := range l.deleted {
+		if d {
+			deleted++
+		}
+	}
+	r := m.release(ctx, l, quorum.Spec{
+		Need: m.core.quorum - deleted,
+		Skip: func(node int) bool { return l.deleted != nil && l.deleted[node] },
+	})
+	won, _ := r.Wait(context.Background())
+	outcomes := r.Outcomes()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer func() {
+		close(l.unlocking)
+		l.unlocking = nil
+	}()
+	if won {
+		m.drop(l)
+		return nil
+	}
+	if l.deleted == nil {
+		l.deleted = make([]bool, len(m.lanes))
+	}
+	gone := 0
+	for i, o := range outcomes {
+		switch {
+		case l.deleted[i]:
+			outcomes[i] = quorum.Outcome{Reply: 1}
+		case o.Err == nil && o.Reply > 0:
+			l.deleted[i] = true
+			deleted++
+		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
+			gone++
+		}
+	}
+	e := &Error{Name: m.name, failed: failed, nodes: nodeErrors(outcomes, heldBy)}
+	if lost != nil {
+		e.causes = []error{lost}
+	}
+	if gone > len(m.lanes)-m.core.quorum {
+		m.drop(l)
+		e.kinds = []error{ErrExpired}
+		e.reason = fmt.Sprintf("expired: gone on %d of %d nodes", gone, len(m.lanes))
+		return e
+	}
+	e.kinds = []error{ErrNoQuorum}
+	e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed", deleted, len(m.lanes), m.core.quorum)
+	return e
+}
+
+// drop forgets the lease if it is still the current one. The caller holds mu.
+func (m *Mutex) drop(l *lease) {
+	if m.cur == l {
+		m.cur = nil
+	}
+}
+
+// heldBy says what a reply means that denies that the key is ours.
+func heldBy(reply int64) error {
+	if reply < 0 {
+		return errNodeForeign
+	}
+	return errNodeGone
+}

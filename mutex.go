@@ -1,0 +1,142 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Mutex is one owner's handle of a lock. It is made by [Redlock.NewMutex], is safe for concurrent
+// use, and must not be copied.
+//
+// It holds at most one lease at a time. A Lock on a mutex that is locked competes with its own
+// lease as with anybody's.
+type Mutex struct {
+	core  *core
+	cfg   *config
+	name  string
+	key   string
+	err   error // a mistake in the options
+	lanes []quorum.Lane
+
+	mu  sync.Mutex // guards cur and the marked fields of lease
+	cur *lease     // nil: never locked, or unlocked
+}
+
+// Name returns the name given to NewMutex, without the key prefix.
+func (m *Mutex) Name() string { return m.name }
+
+// Value returns the lease's value: the one secret that may release it. It is "" while the mutex
+// is not locked. Another process can take the lock over by it, see [WithValue].
+func (m *Mutex) Value() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cur == nil {
+		return ""
+	}
+	return m.cur.value
+}
+
+// Until returns the moment up to which the lock may be trusted: the start of the attempt that
+// won, or of the last successful extension, plus expiry, minus drift. It is the zero time
+// while the mutex is not locked, after Unlock or proof of loss, and for a lock taken over by [WithValue] that has
+// not been extended yet. It does not ask the nodes.
+func (m *Mutex) Until() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cur == nil {
+		return time.Time{}
+	}
+	return m.cur.until
+}
+
+// FencingToken returns the lease's fencing token, a number greater than that of every earlier
+// holder of the name, below 2^53. Pass it along with every write to the resource that the lock
+// protects, and let the resource refuse a token lower than one it has seen. It stays
+// the same across Extend. It is 0 without [WithFencing], and while the mutex is not locked.
+func (m *Mutex) FencingToken() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cur == nil || m.cur.releasing {
+		return 0
+	}
+	return m.cur.token
+}
+
+// Lock is [Mutex.LockContext] without an end but the number of tries.
+func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
+
+// LockContext blocks until the lock is granted, the tries are used up, or ctx is done; then it returns within
+// milliseconds, whatever the nodes do. Between attempts it waits for the retry delay, or until
+// the lock is announced to be free.
+//
+// On success the lock is held until [Mutex.Until]. On failure it is not held, what had been granted is being
+// released, and the error matches [ErrFailed] and one of [ErrTaken], [ErrNoQuorum] and [ErrExpired], which tell what became of
+// the last attempt, or the context's error (and its cause), or [ErrClosed], or is an [*OptionError].
+func (m *Mutex) LockContext(ctx context.Context) error {
+	_, err := m.lock(ctx, m.cfg.tries)
+	return err
+}
+
+// TryLock is [Mutex.TryLockContext] without a context.
+func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
+
+// TryLockContext is LockContext with a single attempt, whatever the number of tries.
+func (m *Mutex) TryLockContext(ctx context.Context) error {
+	_, err := m.lock(ctx, 1)
+	return err
+}
+
+// Unlock is [Mutex.UnlockContext] without a context.
+func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
+
+// UnlockContext releases the lock on all nodes. It blocks until the outcome is decided, at most for the
+// node timeout, and after that releases on slower nodes in the background. Of ctx it uses only the
+// values: it works when ctx is done.
+//
+// The bool is true if and only if the error is nil. Then a quorum of nodes still had the
+// lock and has deleted it: it was never lost, and it is free now. The error matches
+//   - [ErrExpired] if the lock is gone on so many nodes that it may have been somebody else's in
+//     the meantime,
+//   - [ErrNoQuorum] if too few nodes answered; the lock is not to be used any more, and Unlock may
+//     be called again to finish,
+//   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
+//
+// If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause [ErrReleased].
+func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
+	err := m.unlock(ctx)
+	return err == nil, err
+}
+
+// Extend is [Mutex.ExtendContext] without a context.
+func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
+
+// ExtendContext makes the lock last for another expiry from now. It blocks until the outcome is decided, at most for the
+// node timeout, or until ctx is done.
+//
+// The bool is true if and only if the error is nil. Then a quorum of nodes still had the lock, so nobody else had
+// it since it was granted, and Until has moved. Nodes that had lost the key are given it again. The error matches
+//   - [ErrExpired] if the lock ran out before, and then nothing was sent, or during the call, or if the nodes
+//     proved that it is gone,
+//   - [ErrNoQuorum] if too few nodes answered, and the context's error if it ended the
+//     call; the lock is then held until Until as before, and Extend may be called again,
+//   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
+func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
+	err := m.extend(ctx)
+	return err == nil, err
+}
+
+// Valid is [Mutex.ValidContext] without a context.
+func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background()) }
+
+// ValidContext asks the nodes whether they still have the lock. Whether the lock may be
+// trusted is a question to the clock, see [Mutex.Until]; this one finds out, in addition, whether nodes have
+// lost it. It blocks until the outcome is decided, at most for the node timeout, or until ctx is done.
+//
+// The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
+func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
+	_, _, err := m.ask(ctx, "not valid", m.askValid)
+	return err == nil, err
+}

@@ -1,0 +1,245 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The defaults of the options. They are Redsync's where Redsync has the option.
+const (
+	// DefaultExpiry is long enough for a short critical section and a few slow round trips, and short
+	// enough that a crashed holder does not keep others waiting for long.
+	DefaultExpiry time.Duration = 8 * time.Second
+	// DefaultTries with the default delay waits about five seconds for a taken lock.
+	DefaultTries int = 32
+	// DefaultMinRetryDelay and DefaultMaxRetryDelay are the bounds of the random delay between tries.
+	DefaultMinRetryDelay time.Duration = 50 * time.Millisecond
+	DefaultMaxRetryDelay time.Duration = 250 * time.Millisecond
+	// DefaultDriftFactor allows for clocks of which one runs a hundredth faster than another.
+	DefaultDriftFactor float64 = 0.01
+	// DefaultTimeoutFactor times the default expiry makes a node timeout of 400 ms.
+	DefaultTimeoutFactor float64 = 0.05
+	// DefaultFenceTTL is how long a fencing counter outlives its last use.
+	DefaultFenceTTL time.Duration = 24 * time.Hour
+)
+
+// Unlimited tries wait for the lock as long as the context allows; see [WithTries].
+const Unlimited int = -1
+
+// driftFloor is the part of the drift that does not depend on the expiry: Redis
+// expires keys by whole milliseconds, and so may be one early on either side.
+const driftFloor = 2 * time.Millisecond
+
+// Option configures a [Redlock] or a single [Mutex]. The options of this package are
+// the only ones. Of two that say different things the later one counts.
+type Option interface{ apply(*config) }
+
+type option func(*config)
+
+func (o option) apply(c *config) { o(c) }
+
+// config is what the options say. It is not changed once a Redlock or Mutex has it.
+type config struct {
+	expiry        time.Duration
+	tries         int
+	delay         DelayFunc
+	delayErr      error // what was wrong with the delay
+	driftFactor   float64
+	timeoutFactor float64
+	nodeTimeout   time.Duration // 0: by timeoutFactor
+	nodeTimeoutBy bool          // WithNodeTimeout was given
+	genValue      func() (string, error)
+	genValueErr   error
+	value         *string
+	prefix        string
+	fencing       bool
+	fenceTTL      time.Duration
+	guard         time.Duration
+	guarded       bool
+	maxHold       time.Duration
+	maxHoldBy     bool
+	announce      bool
+}
+
+func defaults() config {
+	return config{
+		expiry:        DefaultExpiry,
+		tries:         DefaultTries,
+		delay:         UniformDelay(DefaultMinRetryDelay, DefaultMaxRetryDelay),
+		driftFactor:   DefaultDriftFactor,
+		timeoutFactor: DefaultTimeoutFactor,
+		fenceTTL:      DefaultFenceTTL,
+		announce:      true,
+	}
+}
+
+// WithExpiry sets how long a granted lock lives if it is neither extended nor released.
+// Whole milliseconds count, the rest is cut off; the least is 1 ms, and the drift must leave
+// something of it. Default: [DefaultExpiry], 8 s.
+func WithExpiry(expiry time.Duration) Option {
+	return option(func(c *config) { c.expiry = expiry })
+}
+
+// WithTries sets how many attempts Lock makes before it fails, at least 1. [Unlimited] tries go on
+// until the context ends. An attempt made because a release was announced does not count.
+// Default: [DefaultTries], 32.
+func WithTries(tries int) Option {
+	return option(func(c *config) { c.tries = tries })
+}
+
+// WithRetryDelay sets a constant delay between attempts, not negative. Use [WithRetryDelayFunc] for a random one,
+// as the algorithm asks for. Default: random, see [WithRetryDelayFunc].
+func WithRetryDelay(delay time.Duration) Option {
+	return option(func(c *config) {
+		c.delay, c.delayErr = ConstantDelay(delay), nil
+		if delay < 0 {
+			c.delayErr = &OptionError{"WithRetryDelay", delay, "must be at least 0"}
+		}
+	})
+}
+
+// WithRetryDelayFunc sets the delay between attempts: [ConstantDelay], [UniformDelay],
+// [ExponentialDelay] or one of your own. The same function is used by all mutexes made with the option. Default: [UniformDelay] from
+// [DefaultMinRetryDelay] to [DefaultMaxRetryDelay], 50 to 250 ms.
+func WithRetryDelayFunc(delay DelayFunc) Option {
+	return option(func(c *config) {
+		c.delay, c.delayErr = delay, nil
+		if delay == nil {
+			c.delayErr = &OptionError{"WithRetryDelayFunc", nil, "must be a function"}
+		}
+	})
+}
+
+// WithDriftFactor sets which part of the expiry is given up for clocks that run at different
+// rates: the lock is trusted for expiry − elapsed − (expiry × factor + 2 ms). At least
+// 0, less than 1. Default: [DefaultDriftFactor], 0.01.
+func WithDriftFactor(factor float64) Option {
+	return option(func(c *config) { c.driftFactor = factor })
+}
+
+// WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1.
+// Default: [DefaultTimeoutFactor], 0.05.
+func WithTimeoutFactor(factor float64) Option {
+	return option(func(c *config) { c.timeoutFactor, c.nodeTimeoutBy = factor, false })
+}
+
+// WithNodeTimeout sets how long one node may take to answer one command, more than 0 and
+// at most the expiry. A node that takes longer counts as failed. Default: expiry × timeout factor, 400 ms.
+func WithNodeTimeout(timeout time.Duration) Option {
+	return option(func(c *config) { c.nodeTimeout, c.nodeTimeoutBy = timeout, true })
+}
+
+// WithGenValueFunc sets where values come from, for instance to write the host's name into them. What it returns is
+// only the beginning of the value: redlock appends 128 random bits, because two
+// acquisitions with one value could release each other's lock. An error it returns fails
+// the Lock. Default: the random bits alone.
+func WithGenValueFunc(gen func() (string, error)) Option {
+	return option(func(c *config) {
+		c.genValue, c.genValueErr = gen, nil
+		if gen == nil {
+			c.genValueErr = &OptionError{"WithGenValueFunc", nil, "must be a function"}
+		}
+	})
+}
+
+// WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually
+// another process's [Mutex.Value]. It is for [Redlock.NewMutex]. The mutex does not know until when the lock is valid: its
+// first Extend asks the nodes, and makes it the holder if a quorum still has the value.
+// Its fencing token is not known and is 0. A Lock replaces the value by a new one. The value must not
+// be empty. Default: none.
+func WithValue(value string) Option {
+	return option(func(c *config) { c.value = &value })
+}
+
+// WithKeyPrefix sets what is put before the name to make the Redis key. Default: nothing.
+func WithKeyPrefix(prefix string) Option {
+	return option(func(c *config) { c.prefix = prefix })
+}
+
+// WithFencing gives every acquisition a fencing token, see [Mutex.FencingToken]. It
+// costs no further round trip unless the nodes' counters disagree. The counter of
+// a name is the key "{name}:fence", or name:fence if the name has a hash tag.
+// All users of a name must use the option, or tokens go back. Default: no token, 0.
+func WithFencing() Option {
+	return option(func(c *config) { c.fencing = true })
+}
+
+// WithFenceTTL sets how long a fencing counter lives after its last use, at least the
+// expiry. Should it expire all the same, the next token comes from the clock. Default: [DefaultFenceTTL], a day.
+func WithFenceTTL(ttl time.Duration) Option {
+	return option(func(c *config) { c.fenceTTL = ttl })
+}
+
+// WithRestartGuard makes a node refuse to grant locks until it has been up for maxTTL, and a
+// second more: until every lock that it may have forgotten has expired. Set it to
+// the longest expiry in use on these nodes, at least the mutex's own. The refusal is a [*GuardError]. Default: no guard.
+func WithRestartGuard(maxTTL time.Duration) Option {
+	return option(func(c *config) { c.guard, c.guarded = maxTTL, true })
+}
+
+// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then
+// the lock is released and the held context cancelled with ErrLost as the cause. At least the expiry.
+// Default: no bound.
+func WithMaxHold(limit time.Duration) Option {
+	return option(func(c *config) { c.maxHold, c.maxHoldBy = limit, true })
+}
+
+// WithoutAnnouncements turns off both sides of the wake-up: an Unlock publishes nothing, a
+// waiting Lock subscribes to nothing and relies on its retry delay alone. Default: on.
+func WithoutAnnouncements() Option {
+	return option(func(c *config) { c.announce = false })
+}
+
+// drift is what of the expiry is given up for the clocks.
+func (c *config) drift() time.Duration {
+	return time.Duration(float64(c.expiry)*c.driftFactor) + driftFloor
+}
+
+// finish fills in what follows from other options and says what is wrong with them.
+func (c *config) finish() error {
+	var errs []error
+	bad := func(option string, value any, rule string, args ...any) {
+		errs = append(errs, &OptionError{option, value, fmt.Sprintf(rule, args...)})
+	}
+	if c.expiry < time.Millisecond {
+		bad("WithExpiry", c.expiry, "must be at least 1ms")
+	}
+	c.expiry = c.expiry.Truncate(time.Millisecond)
+	if c.tries < 1 && c.tries != Unlimited {
+		bad("WithTries", c.tries, "must be at least 1, or Unlimited")
+	}
+	for _, err := range []error{c.delayErr, c.genValueErr} {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if !(c.driftFactor >= 0 && c.driftFactor < 1) {
+		bad("WithDriftFactor", c.driftFactor, "must be at least 0 and less than 1")
+	} else if len(errs) == 0 && c.drift() >= c.expiry {
+		bad("WithExpiry", c.expiry, "must be more than the drift of %v (expiry × drift factor + 2ms)", c.drift())
+	}
+	switch {
+	case c.nodeTimeoutBy && c.nodeTimeout <= 0:
+		bad("WithNodeTimeout", c.nodeTimeout, "must be more than 0")
+	case c.nodeTimeoutBy && c.nodeTimeout > c.expiry:
+		bad("WithNodeTimeout", c.nodeTimeout, "must be at most the expiry of %v", c.expiry)
+	case !c.nodeTimeoutBy && !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
+		bad("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
+	case !c.nodeTimeoutBy:
+		c.nodeTimeout = time.Duration(float64(c.expiry) * c.timeoutFactor)
+	}
+	if c.value != nil && *c.value == "" {
+		bad("WithValue", `""`, "must not be empty")
+	}
+	if c.fencing && c.fenceTTL < c.expiry {
+		bad("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
+	}
+	if c.guarded && c.guard < c.expiry {
+		bad("WithRestartGuard", c.guard, "must be at least the expiry of %v", c.expiry)
+	}
+	if c.maxHoldBy && c.maxHold < c.expiry {
+		bad("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,191 @@
+// Package redlock is a distributed lock over N independent Redis masters: the Redlock
+// algorithm, held by whoever holds it on a majority of them.
+//
+//	rl := redlock.New(goredis.New(a), goredis.New(b), goredis.New(c))
+//	defer rl.Close()
+//
+//	m := rl.NewMutex("invoice:42")
+//	if err := m.LockContext(ctx); err != nil {
+//		return err // errors.Is tells: ErrTaken, ErrNoQuorum, the context's error, …
+//	}
+//	defer m.Unlock()
+//
+// A lock is a lease. It is granted for an expiry, and may be trusted until [Mutex.Until], a little
+// less. Work whose length is not known beforehand is better done in [Redlock.Do], or under a
+// context from [Mutex.Hold], which keeps the lock extended and ends when it is lost.
+//
+// No lease can stop a holder that was paused for longer than it lasts from going on
+// afterwards. Where that must not do harm, ask for fencing tokens with [WithFencing] and let
+// the resource refuse a token lower than one it has seen.
+//
+// The algorithm is described at https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
+// The docs folder of the repository says what it promises, fault by fault.
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Redlock makes mutexes on one group of nodes. It is safe for concurrent use. The
+// zero value is not usable; call [New].
+type Redlock struct {
+	core *core
+	cfg  *config
+	err  error // a mistake in the pools or options, returned on first use
+}
+
+// core is what all Redlocks derived from one New share.
+type core struct {
+	nodes   []*quorum.Node
+	quorum  int
+	tracker *quorum.Tracker // commands in the clients' hands
+	now     func() time.Time
+
+	lastToken atomic.Uint64 // the greatest fencing token seen
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	holds  map[*hold]struct{} // under way
+}
+
+// New returns a Redlock on the given nodes, with the default options. A quorum is N/2 + 1 of them,
+// whether they can be reached or not, so their number is usually odd: 5, or 3. Every process that
+// shares a lock must be given the same nodes.
+//
+// New does no I/O and cannot fail: no pools, a nil pool or one pool given twice is an [*OptionError]
+// on first use. The pools stay the caller's, to close after the Redlock.
+func New(pools ...pool.Pool) *Redlock {
+	cfg := defaults()
+	r := &Redlock{
+		core: &core{
+			nodes:   quorum.Nodes(pools),
+			quorum:  len(pools)/2 + 1,
+			tracker: quorum.NewTracker(),
+			now:     time.Now,
+			holds:   map[*hold]struct{}{},
+		},
+		cfg: &cfg,
+		err: errors.Join(checkPools(pools), cfg.finish()),
+	}
+	if len(pools) > 0 {
+		if src, ok := pools[0].(clock.Source); ok {
+			r.core.now = src.Now
+		}
+	}
+	return r
+}
+
+// checkPools says what is wrong with the pools. One node that counts twice would make a quorum of
+// less than half.
+func checkPools(pools []pool.Pool) error {
+	if len(pools) == 0 {
+		return &OptionError{"New", "no pools", "needs at least one pool"}
+	}
+	seen := make(map[pool.Pool]int, len(pools))
+	for i, p := range pools {
+		v := reflect.ValueOf(p)
+		if p == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+			return &OptionError{"New", fmt.Sprintf("pool %d is nil", i), "needs pools that are not nil"}
+		}
+		if !v.Comparable() {
+			continue
+		}
+		if first, ok := seen[p]; ok {
+			return &OptionError{"New", fmt.Sprintf("pools %d and %d are the same", first, i), "needs each node once"}
+		}
+		seen[p] = i
+	}
+	return nil
+}
+
+// With returns a Redlock on the same nodes whose mutexes have the given options by default, added to
+// those of r. Both share what belongs to the nodes: closing one closes the other.
+func (r *Redlock) With(opts ...Option) *Redlock {
+	cfg, err := r.configure(opts)
+	return &Redlock{core: r.core, cfg: cfg, err: err}
+}
+
+// configure returns the config of r with opts added, and what is wrong with it.
+func (r *Redlock) configure(opts []Option) (*config, error) {
+	if len(opts) == 0 {
+		return r.cfg, r.err
+	}
+	cfg := *r.cfg
+	for _, o := range opts {
+		o.apply(&cfg)
+	}
+	pools := make([]pool.Pool, len(r.core.nodes))
+	for i, n := range r.core.nodes {
+		pools[i] = n.Pool
+	}
+	return &cfg, errors.Join(checkPools(pools), cfg.finish())
+}
+
+// NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
+// program that are to exclude each other each make their own, with the same name.
+// NewMutex does no I/O. The Redis key is the name, after the prefix of [WithKeyPrefix]; two
+// users of one name exclude each other whatever their other options.
+func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
+	cfg, err := r.configure(opts)
+	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
+	if name == "" {
+		m.err = errors.Join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
+	}
+	m.lanes = quorum.Lanes(r.core.nodes, r.core.tracker)
+	if cfg.value != nil {
+		m.cur = &lease{value: *cfg.value, marks: quorum.Sent(len(m.lanes))}
+	}
+	return m
+}
+
+// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It calls fn only once it holds the lock,
+// with the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
+// any more; fn must return then. The lock is released even if fn panics.
+//
+// Do returns the error of Hold, and then fn has not been called, or else [errors.Join] of the
+// errors of fn and Unlock. The latter matches [ErrLost] if the lock was lost before fn returned.
+func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+	m := r.NewMutex(name, opts...)
+	held, err := m.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_, unlockErr := m.UnlockContext(ctx)
+		err = errors.Join(err, unlockErr)
+	}()
+	return fn(held)
+}
+
+// Close ends every hold of r and of all Redlocks derived from the same New, by
+// unlocking, and waits until all commands to the nodes have returned from the clients; but no
+// longer than three times the node timeout. See [Redlock.CloseContext].
+func (r *Redlock) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*r.cfg.nodeTimeout)
+	defer cancel()
+	return r.CloseContext(ctx)
+}
+
+// CloseContext is Close with a bound of one's own: it blocks until everything has ended, or
+// until ctx is done. It returns the errors of releasing holds, and the context's error, with
+// the number of commands that are still in the clients' hands, if that came first.
+//
+// Locking fails with [ErrClosed] from the moment Close is called; a lock that is not held by Hold stays as it is and
+// can still be unlocked. Close the pools after the Redlock. Closing again waits again.
+func (r *Redlock) CloseContext(ctx context.Context) error {
+	err := r.core.closeHolds(ctx)
+	if n := r.core.tracker.Wait(ctx); n > 0 {
+		err = errors.Join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
+	}
+	return err
+}

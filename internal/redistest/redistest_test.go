@@ -247,7 +247,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Skip("no servers were started")
 	}
 	for _, s := range s {
-		if s.proc.running() {
+		if s.proc.Running() {
 			t.Errorf("process %d outlived its test", s.PID())
 		}
 		if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {

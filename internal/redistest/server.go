@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -24,7 +23,7 @@ type Server struct {
 	dir   string
 	conf  config
 	env   []string
-	proc  *process
+	proc  *Process
 	clock *clock
 }
 
@@ -75,7 +74,7 @@ func (s *Server) Addr() string { return s.addr }
 func (s *Server) Dir() string { return s.dir }
 
 // PID returns the process id of the server that was started last.
-func (s *Server) PID() int { return s.proc.Pid }
+func (s *Server) PID() int { return s.proc.PID() }
 
 // Do sends one command and returns its reply, waiting ten seconds at most: a
 // string, an int64, nil or an []any of them. An error reply is an Error. All
@@ -106,27 +105,24 @@ func (s *Server) Dial() *Conn {
 // accepted by the kernel, and nothing is answered.
 func (s *Server) Freeze() {
 	s.t.Helper()
-	s.signal(sigFreeze)
-	s.poll("to be frozen", func() error {
-		is, err := stopped(s.proc.Pid)
-		if err == nil && !is {
-			err = errors.New("still running")
-		}
-		return err
-	})
+	if err := s.proc.Freeze(); err != nil {
+		s.fatal("cannot be frozen: " + err.Error())
+	}
 }
 
 // Thaw lets a frozen process go on, with all that has arrived meanwhile.
 func (s *Server) Thaw() {
 	s.t.Helper()
-	s.signal(sigThaw)
+	if err := s.proc.Thaw(); err != nil {
+		s.fatal("cannot be thawed: " + err.Error())
+	}
 }
 
 // Kill ends the process at once (SIGKILL), frozen or not, and returns when it is gone. Killing a
 // server that is not running does nothing.
 func (s *Server) Kill() {
 	if s.proc != nil {
-		s.proc.kill()
+		s.proc.Kill()
 	}
 	s.close()
 }
@@ -134,9 +130,11 @@ func (s *Server) Kill() {
 // Stop ends the process in order (SIGTERM) and returns when it is gone.
 func (s *Server) Stop() {
 	s.t.Helper()
-	s.signal(sigEnd)
+	if err := s.proc.p.Signal(sigEnd); err != nil {
+		s.fatal("cannot be stopped: " + err.Error())
+	}
 	select {
-	case <-s.proc.exited:
+	case <-s.proc.Exited():
 	case <-time.After(replyTimeout):
 		s.fatal("did not stop")
 	}
@@ -176,7 +174,7 @@ func (s *Server) launch(conf config) {
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	if s.proc, err = start(cmd); err != nil {
+	if s.proc, err = StartProcess(cmd); err != nil {
 		s.proc = nil
 		s.t.Fatalf("redistest: %v", err)
 	}
@@ -186,14 +184,14 @@ func (s *Server) launch(conf config) {
 func (s *Server) await(conf config) {
 	s.t.Helper()
 	s.poll("to answer", func() error {
-		if !s.proc.running() {
+		if !s.proc.Running() {
 			s.fatal("ended at once")
 		}
 		info, err := s.do("INFO", "server")
 		if err != nil {
 			return err
 		}
-		if text, _ := info.(string); !strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", s.proc.Pid)) {
+		if text, _ := info.(string); !strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", s.proc.PID())) {
 			s.fatal("found its port taken by another server")
 		}
 		_, err = s.do("PING")
@@ -202,13 +200,6 @@ func (s *Server) await(conf config) {
 		}
 		return err
 	})
-}
-
-func (s *Server) signal(sig os.Signal) {
-	s.t.Helper()
-	if err := s.proc.Signal(sig); err != nil {
-		s.fatal(fmt.Sprintf("cannot be sent %v: %v", sig, err))
-	}
 }
 
 // poll calls f until it returns nil, and gives up after replyTimeout.

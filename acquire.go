@@ -23,7 +23,7 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 			return nil, ended(ctx, m.name, failed, last, ErrFailed)
 		}
 		if m.core.isClosed() {
-			return nil, &Error{Name: m.name, failed: failed, kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
+			return nil, closedError(m.name)
 		}
 		l, lost := m.attempt(ctx, try == tries)
 		switch {
@@ -43,6 +43,11 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 		last = lost.err
 		sleep(ctx, m.cfg.delay(try))
 	}
+}
+
+// closedError is what locking comes to after Close.
+func closedError(name string) *Error {
+	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
 }
 
 // sleep waits for d, or until ctx is done.
@@ -84,7 +89,7 @@ func (m *Mutex) attempt(ctx context.Context, final bool) (*lease, *defeat) {
 	}
 	if err != nil {
 		r.Abandon()
-		m.release(ctx, l, quorum.Spec{})
+		m.release(ctx, l, releaseAll)
 		return nil, &defeat{}
 	}
 	if won && clock.Remaining(m.core.now(), l.until) > 0 {

@@ -26,41 +26,50 @@ type lease struct {
 	hold      *hold         // keeps it extended, or nil
 }
 
-// ask puts a question about the current lease to the nodes. It returns the lease and the round if a quorum said
-// that it still has it. The nodes' proof that it is gone ends the lease.
-func (m *Mutex) ask(ctx context.Context, failed string, question func(l *lease) quorum.Op) (*lease, *quorum.Round, error) {
+// current returns the lease that Extend and Valid speak of, or nil.
+func (m *Mutex) current() *lease {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cur
+}
+
+// ask puts a question about the lease to the nodes. It returns the round if a quorum said that it still has
+// the lock. The nodes' proof that it is gone ends the lease.
+func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Op) (*quorum.Round, error) {
 	refuse := func(kind error, reason string, causes ...error) error {
 		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
 	}
+	if l == nil {
+		return nil, refuse(ErrNotHeld, "not held")
+	}
 	m.mu.Lock()
-	l := m.cur
-	if l == nil || l.releasing {
+	if l.releasing {
 		m.mu.Unlock()
-		return nil, nil, refuse(ErrNotHeld, "not held")
+		return nil, refuse(ErrNotHeld, "not held")
 	}
 	lost, until := l.lost, l.until
 	m.mu.Unlock()
 	if lost != nil {
-		return nil, nil, refuse(ErrExpired, "lost", lost)
+		return nil, refuse(ErrExpired, "lost", lost)
 	}
 	if left := clock.Remaining(m.core.now(), until); !until.IsZero() && left <= 0 {
-		return nil, nil, refuse(ErrExpired, fmt.Sprintf("expired %v ago", -left))
+		return nil, refuse(ErrExpired, fmt.Sprintf("expired %v ago", -left))
 	}
 	if m.err != nil {
-		return nil, nil, &Error{Name: m.name, failed: failed, reason: m.err.Error(), causes: []error{m.err}}
+		return nil, &Error{Name: m.name, failed: failed, reason: m.err.Error(), causes: []error{m.err}}
 	}
 	if ctx.Err() != nil {
-		return nil, nil, ended(ctx, m.name, failed, nil)
+		return nil, ended(ctx, m.name, failed, nil)
 	}
 
 	r := quorum.Start(ctx, m.lanes, quorum.Spec{Op: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout})
 	has, err := r.Wait(ctx)
 	if err != nil {
 		r.Abandon()
-		return nil, nil, ended(ctx, m.name, failed, nil)
+		return nil, ended(ctx, m.name, failed, nil)
 	}
 	if has {
-		return l, r, nil
+		return r, nil
 	}
 	outcomes := r.Outcomes()
 	yes, gone := 0, 0
@@ -77,7 +86,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, question func(l *lease) 
 	if gone <= n-m.core.quorum {
 		e.kinds = []error{ErrNoQuorum}
 		e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed", yes, n, m.core.quorum)
-		return nil, nil, e
+		return nil, e
 	}
 	e.kinds = []error{ErrExpired}
 	e.reason = fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
@@ -87,14 +96,14 @@ func (m *Mutex) ask(ctx context.Context, failed string, question func(l *lease) 
 		l.until = time.Time{}
 	}
 	m.mu.Unlock()
-	return nil, nil, e
+	return nil, e
 }
 
 // extend moves until, if a quorum still has the lock.
-func (m *Mutex) extend(ctx context.Context) error {
+func (m *Mutex) extend(ctx context.Context, l *lease) error {
 	const failed = "not extended"
 	start := m.core.now()
-	l, r, err := m.ask(ctx, failed, m.askExtend)
+	r, err := m.ask(ctx, failed, l, m.askExtend)
 	if err != nil {
 		return err
 	}
@@ -151,6 +160,9 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
 	})
 }
 
+// releaseAll is for a release whose outcome nobody asks for.
+var releaseAll = quorum.Spec{}
+
 // release sends the deletion of l's key to every node that may have it, and returns the
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
 func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
@@ -182,11 +194,11 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	l.releasing = true
 	l.until = time.Time{}
 	l.unlocking = make(chan struct{})
-	lost := l.lost
+	h := l.hold
 	m.mu.Unlock()
 
-	if l.hold != nil {
-		l.hold.end(ErrReleased)
+	if h != nil {
+		h.end(ErrReleased)
 	}
 	deleted := 0
 	for _, d := range l.deleted {
@@ -207,6 +219,10 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		close(l.unlocking)
 		l.unlocking = nil
 	}()
+	if l.lost != nil {
+		m.drop(l)
+		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "lost before", causes: []error{l.lost}}
+	}
 	if won {
 		m.drop(l)
 		return nil
@@ -227,9 +243,6 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		}
 	}
 	e := &Error{Name: m.name, failed: failed, nodes: nodeErrors(outcomes, heldBy)}
-	if lost != nil {
-		e.causes = []error{lost}
-	}
 	if gone > len(m.lanes)-m.core.quorum {
 		m.drop(l)
 		e.kinds = []error{ErrExpired}

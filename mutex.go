@@ -124,7 +124,7 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 //     call; the lock is then held until Until as before, and Extend may be called again,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
-	err := m.extend(ctx)
+	err := m.extend(ctx, m.current())
 	return err == nil, err
 }
 
@@ -137,6 +137,6 @@ func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background
 //
 // The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
-	_, _, err := m.ask(ctx, "not valid", m.askValid)
+	_, err := m.ask(ctx, "not valid", m.current(), m.askValid)
 	return err == nil, err
 }

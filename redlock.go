@@ -53,9 +53,10 @@ type core struct {
 
 	lastToken atomic.Uint64 // the greatest fencing token seen
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	holds  map[*hold]struct{} // under way
+	closed chan struct{} // closed by Close, under mu
+
+	mu    sync.Mutex // guards what follows
+	holds map[*hold]struct{}
 }
 
 // New returns a Redlock on the given nodes, with the default options. A quorum is N/2 + 1 of them,
@@ -72,6 +73,7 @@ func New(pools ...pool.Pool) *Redlock {
 			quorum:  len(pools)/2 + 1,
 			tracker: quorum.NewTracker(),
 			now:     time.Now,
+			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
 		},
 		cfg: &cfg,

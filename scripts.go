@@ -131,4 +131,19 @@ return 1
 `,
 		ID: "ef7191e5ac64efc2dde594028597a9ecffd19f2f",
 	}
+
+	// inspectScript reads the key, whoever's it is.
+	//
+	//	KEYS: key
+	//
+	// It returns the value and the milliseconds until it expires, -1 for never; nothing if
+	// there was no key.
+	inspectScript = &pool.Script{
+		Name: "inspect",
+		Source: `local v = redis.call('GET', KEYS[1])
+if not v then return {} end
+return {v, redis.call('PTTL', KEYS[1])}
+`,
+		ID: "4837323ef62f8a10646849459df940fbe499f569",
+	}
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-var scripts = []*pool.Script{releaseScript, extendScript, validScript, acquireScript, raiseScript}
+var scripts = []*pool.Script{releaseScript, extendScript, validScript, acquireScript, raiseScript, inspectScript}
 
 // lesson L38: the IDs are what Redis computes; pooltest compares with SCRIPT LOAD on a server.
 func TestScriptIDs(t *testing.T) {

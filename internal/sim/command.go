@@ -19,11 +19,12 @@ const (
 	cmdValid
 	cmdAcquire
 	cmdRaise
+	cmdInspect
 	cmdSubscribe
 	commandCount
 )
 
-var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise", "subscribe"}
+var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise", "inspect", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -56,7 +57,7 @@ var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
 // parse makes a command of a script's keys and arguments.
 func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 	c.code = -1
-	for code := cmdRelease; code <= cmdRaise; code++ {
+	for code := cmdRelease; code <= cmdInspect; code++ {
 		if commandNames[code] == s.Name {
 			c.code = code
 		}
@@ -68,7 +69,10 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 	if len(keys) < 1 || len(keys) > 2 {
 		return c, errArgs
 	}
-	c.key, c.value = keys[0], a.text()
+	c.key = keys[0]
+	if c.code != cmdInspect {
+		c.value = a.text()
+	}
 	if len(keys) == 2 {
 		c.fence = keys[1]
 	}
@@ -163,6 +167,8 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 		reply, effect, err = n.acquire(c)
 	case cmdRaise:
 		reply, effect, err = n.raise(c)
+	case cmdInspect:
+		reply = n.inspect(c)
 	case cmdSubscribe:
 		n.subscribe(c.sub)
 	}
@@ -291,6 +297,19 @@ func (n *Node) raise(c *command) (any, Effect, error) {
 	}
 	n.put(c.fence, strconv.FormatInt(c.token, 10), c.keep)
 	return integer(1), Raised, nil
+}
+
+func (n *Node) inspect(c *command) any {
+	e := n.get(c.key)
+	_, ok := n.keys[c.key]
+	switch {
+	case !ok:
+		return []any{}
+	case e.expires == 0:
+		return []any{e.value, integer(-1)}
+	default:
+		return []any{e.value, integer((e.expires - n.clock.now()).Milliseconds())}
+	}
 }
 
 // counter reads a fence counter: digits only, and no more than a token can be.

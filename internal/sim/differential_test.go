@@ -60,7 +60,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 		}
 		return false
 	})
-	require.Len(t, found, 5, "scripts in scripts.go")
+	require.Len(t, found, 6, "scripts in scripts.go")
 	return found
 }
 
@@ -114,6 +114,8 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		}
 	case n < 60:
 		s.script, s.keys = "valid", s.keys[:1]
+	case n < 63:
+		s.script, s.keys, s.args = "inspect", s.keys[:1], nil
 	case n < 90:
 		s.script = "acquire"
 		seconds := int64(0)
@@ -173,6 +175,15 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 		require.True(t, wantErr != nil && gotErr != nil, "%s: sim %v, %v; redis %v, %v", s, got, gotErr, want, wantErr)
 		if _, text, ok := strings.Cut(gotErr.Error(), "ERR redlock"); ok {
 			require.Contains(t, wantErr.Error(), text, "%s", s)
+		}
+		return
+	}
+	if s.script == "inspect" {
+		g, w := got.([]any), want.([]any)
+		require.Len(t, g, len(w), "%s: sim %v; redis %v", s, got, want)
+		if len(w) == 2 {
+			require.Equal(t, string(w[0].([]byte)), g[0], "%s", s)
+			require.InDelta(t, w[1], g[1], float64(slack), "%s", s)
 		}
 		return
 	}

@@ -1,0 +1,254 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Verdict is what the nodes together say about a lock.
+type Verdict string
+
+const (
+	// VerdictFree: a quorum of nodes has no key. Nobody holds the lock, and it can be had.
+	VerdictFree Verdict = "free"
+	// VerdictHeld: a quorum of nodes has the same value. Its owner holds the lock.
+	VerdictHeld Verdict = "held"
+	// VerdictSplit: nobody holds the lock, and nobody can have it before keys are deleted or
+	// expire. Contenders leave this behind for a moment; if it stays, look at the nodes' values.
+	VerdictSplit Verdict = "split"
+	// VerdictUnknown: the nodes that did not answer could make it free or held.
+	VerdictUnknown Verdict = "unknown"
+)
+
+// NoExpiry is the TTL of a key that never expires.
+const NoExpiry time.Duration = -1
+
+// Inspection is what [Redlock.Inspect] found out. The nodes are asked at the same time but answer each for itself: a
+// lock that changes hands meanwhile can be seen in between.
+type Inspection struct {
+	// Name is the lock's name, Key the Redis key: the name after the key prefix.
+	Name, Key string
+	// Verdict is what follows from the nodes' answers.
+	Verdict Verdict
+	// Quorum is the number of nodes that make a holder.
+	Quorum int
+	// Value is the value that most nodes have, and Votes how many have it. It is what releases the lock: keep it out
+	// of logs. With [WithGenValueFunc] it begins with what that function returned.
+	Value string
+	Votes int
+	// TTL is for how long a quorum will go on having the value, unless it is extended or deleted, if
+	// the verdict is held: 0 otherwise, and [NoExpiry] for ever. The owner itself trusts the lock for less, see [Mutex.Until].
+	TTL time.Duration
+	// Nodes is what each node said, in node order.
+	Nodes []NodeKey
+}
+
+// NodeKey is a lock's key as one node has it.
+type NodeKey struct {
+	// Node is the index of the node's pool in the call of New.
+	Node int
+	// Found tells whether the node has the key.
+	Found bool
+	// Value is what the key holds.
+	Value string
+	// TTL is the time until the key expires by the node's clock, in whole milliseconds, or [NoExpiry].
+	TTL time.Duration
+	// Err says why nothing is known of the node: what the client returned, or an error that matches [ErrNodeTimeout].
+	Err error
+}
+
+// Inspect asks every node what it has under the lock of that name, and changes nothing. The key is the name after
+// the prefix of [WithKeyPrefix], if r was made [Redlock.With] one.
+//
+// It blocks until all nodes have answered, at most for the node timeout, or until ctx is done. Nodes that fail do
+// not make it fail: their errors are in the result, and if they are too many the verdict is [VerdictUnknown]. The error is an
+// [*OptionError], or the context's; then the result is nil.
+func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	if name == "" {
+		return nil, &OptionError{"Inspect", `""`, "needs a name that is not empty"}
+	}
+	in := &Inspection{Name: name, Key: r.cfg.prefix + name, Quorum: r.core.quorum}
+	answers := survey(ctx, r.core, r.cfg.nodeTimeout, func(ctx context.Context, p pool.Pool) (NodeKey, error) {
+		reply, err := p.Eval(ctx, inspectScript, []string{in.Key})
+		if err != nil {
+			return NodeKey{}, err
+		}
+		return parseInspect(reply)
+	})
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("redlock: %q not inspected: %w", name, context.Cause(ctx))
+	}
+	for i, a := range answers {
+		a.value.Node, a.value.Err = i, a.err
+		in.Nodes = append(in.Nodes, a.value)
+	}
+	in.judge()
+	return in, nil
+}
+
+// parseInspect reads the reply of the inspect script.
+func parseInspect(reply any) (NodeKey, error) {
+	fields, ok := reply.([]any)
+	if ok && len(fields) == 0 {
+		return NodeKey{}, nil
+	}
+	if len(fields) == 2 {
+		value, isText := fields[0].(string)
+		ms, isNumber := fields[1].(int64)
+		switch {
+		case isText && isNumber && ms >= 0:
+			return NodeKey{Found: true, Value: value, TTL: time.Duration(ms) * time.Millisecond}, nil
+		case isText && isNumber:
+			return NodeKey{Found: true, Value: value, TTL: NoExpiry}, nil
+		}
+	}
+	return NodeKey{}, fmt.Errorf("inspect script: reply %#v of type %T instead of a value and milliseconds", reply, reply)
+}
+
+// judge fills in what follows from the nodes' answers.
+func (in *Inspection) judge() {
+	votes := map[string]int{}
+	free, silent := 0, 0
+	for _, n := range in.Nodes {
+		switch {
+		case n.Err != nil:
+			silent++
+		case !n.Found:
+			free++
+		default:
+			votes[n.Value]++
+			if v := votes[n.Value]; v > in.Votes {
+				in.Value, in.Votes = n.Value, v
+			}
+		}
+	}
+	switch {
+	case in.Votes >= in.Quorum:
+		in.Verdict = VerdictHeld
+		in.TTL = in.quorumTTL()
+	case free >= in.Quorum:
+		in.Verdict = VerdictFree
+	case max(in.Votes, free)+silent >= in.Quorum:
+		in.Verdict = VerdictUnknown
+	default:
+		in.Verdict = VerdictSplit
+	}
+}
+
+// quorumTTL is the time after which fewer than a quorum have the value.
+func (in *Inspection) quorumTTL() time.Duration {
+	var ttls []time.Duration
+	for _, n := range in.Nodes {
+		if n.Err == nil && n.Found && n.Value == in.Value {
+			ttls = append(ttls, n.TTL)
+		}
+	}
+	// As unsigned numbers, no expiry is the longest.
+	slices.SortFunc(ttls, func(a, b time.Duration) int { return cmp.Compare(uint64(b), uint64(a)) })
+	return ttls[in.Quorum-1]
+}
+
+// String tells everything in a line for the lock and one for each node. Values are cut short, so that who reads it
+// can tell them apart but not release the lock.
+func (in *Inspection) String() string {
+	var b strings.Builder
+	n, answered := len(in.Nodes), 0
+	for _, node := range in.Nodes {
+		if node.Err == nil {
+			answered++
+		}
+	}
+	fmt.Fprintf(&b, "lock %q: %s", in.Name, in.Verdict)
+	switch in.Verdict {
+	case VerdictFree:
+		fmt.Fprintf(&b, ", at least %d of %d nodes have no key\n", in.Quorum, n)
+	case VerdictHeld:
+		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n", shortValue(in.Value), in.Votes, n, ttlText(in.TTL))
+	case VerdictSplit:
+		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n", in.Quorum, n)
+	case VerdictUnknown:
+		fmt.Fprintf(&b, ", only %d of %d nodes answered\n", answered, n)
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, node := range in.Nodes {
+		switch {
+		case node.Err != nil:
+			fmt.Fprintf(w, "  node %d\t%v\n", node.Node, node.Err)
+		case !node.Found:
+			fmt.Fprintf(w, "  node %d\tno key\n", node.Node)
+		default:
+			fmt.Fprintf(w, "  node %d\t%s, %s\n", node.Node, shortValue(node.Value), ttlText(node.TTL))
+		}
+	}
+	_ = w.Flush() // a strings.Builder does not fail
+	return b.String()
+}
+
+// shortValue keeps the beginning of a value; of redlock's own, six of 24 letters.
+func shortValue(value string) string {
+	if len(value) > 18 {
+		return fmt.Sprintf("%q…", value[:len(value)-18])
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+func ttlText(ttl time.Duration) string {
+	if ttl == NoExpiry {
+		return "never expires"
+	}
+	return fmt.Sprintf("expires in %v", ttl)
+}
+
+// answer is what one node said to a survey.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// survey asks every node and waits for all of them, each at most for the budget, or until ctx is done. Unlike a
+// round of the quorum it wants every answer. A client that does not come back is left behind with its goroutine, which
+// the tracker counts.
+func survey[T any](ctx context.Context, c *core, budget time.Duration, ask func(context.Context, pool.Pool) (T, error)) []answer[T] {
+	type arrival struct {
+		node int
+		answer[T]
+	}
+	limited, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	arrivals := make(chan arrival, len(c.nodes))
+	for i, n := range c.nodes {
+		c.tracker.Enter()
+		go func() {
+			defer c.tracker.Leave()
+			v, err := ask(limited, n.Pool)
+			if err != nil && limited.Err() != nil {
+				err = &quorum.TimeoutError{Budget: budget, Err: err}
+			}
+			arrivals <- arrival{i, answer[T]{v, err}}
+		}()
+	}
+	answers := make([]answer[T], len(c.nodes))
+	for i := range answers {
+		answers[i].err = &quorum.TimeoutError{Budget: budget}
+	}
+	for range c.nodes {
+		select {
+		case a := <-arrivals:
+			answers[a.node] = a.answer
+		case <-limited.Done():
+			return answers
+		}
+	}
+	return answers
+}

@@ -33,8 +33,9 @@ import (
 //     [errors.Is] and [errors.As] find them.
 type Pool interface {
 	// SetNX sets key to value with the given expiry if key does not exist, by
-	// SET key value NX PX milliseconds, and reports whether it did. The expiry is at
-	// least one millisecond; what is finer is cut off, never rounded up. False with a nil
+	// SET key value NX PX milliseconds, and reports whether it did. Of the
+	// expiry, what is finer than a millisecond is cut off, never rounded up; if nothing
+	// is left then, no key is set and an error returned. False with a nil
 	// error means that the key existed.
 	SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error)
 

@@ -14,12 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/internal/hub"
 )
 
 // Pool is one node. It is safe for concurrent use.
 type Pool struct {
 	client redis.UniversalClient
 	line   line
+	hub    hub.Hub
 }
 
 var (
@@ -29,7 +31,9 @@ var (
 
 // New returns the node behind client.
 func New(client redis.UniversalClient) *Pool {
-	return &Pool{client: client}
+	p := &Pool{client: client}
+	p.hub.Dial = p.dial
+	return p
 }
 
 // SetNX implements [pool.Pool].
@@ -80,7 +84,7 @@ func (p *Pool) send(ctx context.Context, args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cmd.reply(p.share(ctx, cmd))
+	return p.share(ctx, cmd)
 }
 
 func (p *Pool) command(ctx context.Context, args []any) (*command, error) {

@@ -60,14 +60,14 @@ var waiters = sync.Pool{New: func() any { return &waiter{turn: make(chan bool, 1
 //
 // It returns when the outcome is known or ctx has ended, except that the caller who
 // leads a flight stays with it to its end.
-func (p *Pool) share(ctx context.Context, cmd *command) error {
+func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	l := &p.line
 	l.mu.Lock()
 	if l.flights == 0 {
 		l.flights++
 		l.mu.Unlock()
 		defer l.land()
-		return p.client.Process(ctx, cmd)
+		return cmd.reply(p.client.Process(ctx, cmd))
 	}
 	w := waiters.Get().(*waiter)
 	w.cmd = cmd
@@ -81,14 +81,14 @@ func (p *Pool) share(ctx context.Context, cmd *command) error {
 		if l.leave(w) {
 			w.release()
 		}
-		return ctx.Err()
+		return nil, ctx.Err() // cmd is the flight's own business now
 	}
 	if lead {
 		p.lead(ctx, w)
 	}
 	err := w.err
 	w.release()
-	return err
+	return cmd.reply(err)
 }
 
 // lead flies with w and as many as wait behind it.
@@ -112,9 +112,12 @@ func (p *Pool) lead(ctx context.Context, w *waiter) {
 	}
 	pipe := p.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues
-	_, _ = pipe.Exec(ctx)               // each command has its own error
+	_, err := pipe.Exec(ctx)            // the first command's error, mostly
 	for _, c := range crew {
 		c.err = c.cmd.Err()
+		if c.err == nil && c.cmd.Val() == nil {
+			c.err = err // a hook did not let the pipeline pass
+		}
 	}
 }
 

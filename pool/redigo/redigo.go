@@ -17,11 +17,13 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/internal/hub"
 )
 
 // Pool is one node. It is safe for concurrent use.
 type Pool struct {
 	pool *redis.Pool
+	hub  hub.Hub
 }
 
 var (
@@ -31,7 +33,9 @@ var (
 
 // New returns the node behind p.
 func New(p *redis.Pool) *Pool {
-	return &Pool{pool: p}
+	node := &Pool{pool: p}
+	node.hub.Dial = node.dial
+	return node
 }
 
 // SetNX implements [pool.Pool].

@@ -1,0 +1,41 @@
+package goredis_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+	"github.com/redlock-go/redlock/pool/pooltest"
+)
+
+// newClient returns a client with default options that is closed with the test.
+func newClient(t testing.TB, addr string, protocol int) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, Protocol: protocol})
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+func TestConformance(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		suite := func(t *testing.T, addr string) {
+			pooltest.Run(t, func(t *testing.T) pool.Pool {
+				return goredis.New(newClient(t, addr, protocol))
+			})
+		}
+		t.Run(fmt.Sprintf("embedded RESP%d", protocol), func(t *testing.T) {
+			suite(t, redistest.Embedded(t, 1)[0].Addr())
+		})
+		t.Run(fmt.Sprintf("real RESP%d", protocol), func(t *testing.T) {
+			suite(t, redistest.Start(t, 1)[0].Addr())
+		})
+	}
+}

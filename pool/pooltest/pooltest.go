@@ -1,0 +1,148 @@
+// Package pooltest proves that a [pool.Pool] does what redlock needs. An adapter's
+// author calls it in one line:
+//
+//	func TestPool(t *testing.T) {
+//		pooltest.Run(t, func(t *testing.T) pool.Pool { return newPool(t, "127.0.0.1:6379") })
+//	}
+//
+// It works on any Redis or Valkey, real or embedded, and on one that other
+// tests use at the same time, as long as those can bear a SCRIPT FLUSH and the loss
+// of Pub/Sub connections. Its keys and channels have names of their own, begin with
+// "pooltest:" and expire. Run it with -race.
+package pooltest
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Run runs the suite as subtests of t. It calls open at the beginning of each of them,
+// with the subtest; open may return the same Pool every time, or register with t.Cleanup what
+// closes it. What an optional interface promises ([pool.Subscriber],
+// [pool.Doer]) is skipped if the Pool does not implement it.
+func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"SetNX", setNXTests},
+		{"Eval", evalTests},
+		{"Context", contextTests},
+		{"Concurrency", concurrencyTests},
+		{"Do", doTests},
+		{"Subscribe", subscribeTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(context.Background(), limit)
+					t.Cleanup(cancel)
+					p := open(t)
+					if p == nil {
+						t.Fatal("pooltest: open returned a nil Pool")
+					}
+					test.run(&suite{T: t, ctx: ctx, pool: p, id: "pooltest:{" + rand.Text() + "}:"})
+				})
+			}
+		})
+	}
+}
+
+const (
+	// limit bounds each subtest.
+	limit = 30 * time.Second
+	// expiry is that of the keys whose expiry does not matter.
+	expiry = 30 * time.Second
+)
+
+type test struct {
+	name string
+	run  func(*suite)
+}
+
+// suite is what one subtest works with. Its helpers end the subtest when they fail.
+type suite struct {
+	*testing.T
+	ctx  context.Context
+	pool pool.Pool
+	id   string // a prefix that no other subtest uses, with a hash tag
+}
+
+func (s *suite) key(name string) string { return s.id + name }
+
+// lock is SetNX where no error is expected.
+func (s *suite) lock(key, value string, d time.Duration) bool {
+	s.Helper()
+	ok, err := s.pool.SetNX(s.ctx, key, value, d)
+	if err != nil {
+		s.Fatalf("SetNX(%.40q, %.40q, %v): %v", key, value, d, err)
+	}
+	return ok
+}
+
+// eval is Eval where no error is expected.
+func (s *suite) eval(script *pool.Script, keys []string, args ...any) any {
+	s.Helper()
+	reply, err := s.pool.Eval(s.ctx, script, keys, args...)
+	if err != nil {
+		s.Fatalf("Eval(%s, %.80q): %v", script.Name, keys, err)
+	}
+	return reply
+}
+
+// want fails the test if a reply is not exactly the expected one, type included.
+func (s *suite) want(what string, got, want any) {
+	s.Helper()
+	if got != want {
+		s.Errorf("%s = %T(%.80v), want %T(%.80v)", what, got, got, want, want)
+	}
+}
+
+// script returns a script made of source that the node has never seen: a
+// comment makes it unlike every other. The node computes the ID, because SHA-1 is not
+// available everywhere.
+func (s *suite) script(name, source string) *pool.Script {
+	s.Helper()
+	source = "-- " + rand.Text() + "\n" + source
+	id, ok := s.eval(sha1hex, nil, source).(string)
+	if !ok || len(id) != 40 {
+		s.Fatalf("Eval(sha1hex) = %T %v, want a string of 40 characters", id, id)
+	}
+	return &pool.Script{Name: name, Source: source, ID: id}
+}
+
+// Scripts with fixed sources; a test of this package checks their IDs.
+var (
+	sha1hex = &pool.Script{Name: "sha1hex",
+		Source: "return redis.sha1hex(ARGV[1])",
+		ID:     "a0e05a99d84be1af701165680cf050a4c8a31d64"}
+	// same tells whether the key holds exactly the value: 1 or 0, -1 without the key.
+	same = &pool.Script{Name: "same",
+		Source: "local v = redis.call('GET', KEYS[1]) if not v then return -1 end if v == ARGV[1] then return 1 end return 0",
+		ID:     "541f045d704abdc045def55ca25ae21ee7ba956b"}
+	pttl = &pool.Script{Name: "pttl",
+		Source: "return redis.call('PTTL', KEYS[1])",
+		ID:     "43761249a5e42637f9639eea2ce4f422c1a8fcd1"}
+	// count counts its own runs.
+	count = &pool.Script{Name: "count",
+		Source: "local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], 30000) return n",
+		ID:     "46e0c41e57028646e19218ab80baf632468a6bca"}
+	// list makes the key a list, on which string commands fail.
+	list = &pool.Script{Name: "list",
+		Source: "redis.call('RPUSH', KEYS[1], 'x') return redis.call('PEXPIRE', KEYS[1], 30000)",
+		ID:     "249aeea663e8dc210b291034a79e4f3ff450b5a4"}
+	// release deletes the key if it holds the value.
+	release = &pool.Script{Name: "release",
+		Source: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+		ID:     "6fbe84d1140fd2047394924af9d845b83c070bec"}
+	echo = &pool.Script{Name: "echo",
+		Source: "return ARGV[1]",
+		ID:     "098e0f0d1448c0a81dafe820f66d460eb09263da"}
+	publish = &pool.Script{Name: "publish",
+		Source: "return redis.call('PUBLISH', ARGV[1], ARGV[2])",
+		ID:     "32200fcb97ca9e65919f934e7dfadd95126bc513"}
+)

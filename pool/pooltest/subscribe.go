@@ -1,0 +1,245 @@
+package pooltest
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+var subscribeTests = []test{
+	{"delivers what is published after it returned", func(s *suite) { // lesson L50
+		for i := range 20 {
+			sub := s.subscribe(s.key(strconv.Itoa(i)))
+			s.publish(s.key(strconv.Itoa(i)), "hello", 1)
+			s.receive(sub, "hello")
+		}
+	}},
+
+	{"delivers messages in order", func(s *suite) {
+		sub := s.subscribe(s.key("c"))
+		for i := range 10 {
+			s.publish(s.key("c"), strconv.Itoa(i), 1)
+			s.receive(sub, strconv.Itoa(i))
+		}
+	}},
+
+	{"delivers to each subscription of a channel, and only of that one", func(s *suite) {
+		a1, a2, b := s.subscribe(s.key("a")), s.subscribe(s.key("a")), s.subscribe(s.key("b"))
+		s.publish(s.key("a"), "for a", 0)
+		s.receive(a1, "for a")
+		s.receive(a2, "for a")
+		s.publish(s.key("b"), "for b", 0)
+		s.receive(b, "for b")
+		s.silent(a1)
+		s.silent(a2)
+		s.silent(b)
+	}},
+
+	{"keeps channels and messages byte by byte", func(s *suite) {
+		for _, text := range hardStrings {
+			if text == "" {
+				continue // means "something may have been missed"
+			}
+			sub := s.subscribe(s.key(text))
+			s.publish(s.key(text), text, 0)
+			s.receive(sub, text)
+			s.close(sub)
+		}
+	}},
+
+	{"does not take a channel for a pattern", func(s *suite) {
+		sub := s.subscribe(s.key("*"))
+		s.publish(s.key("other"), "wrong", 0)
+		s.publish(s.key("*"), "right", 0)
+		s.receive(sub, "right")
+	}},
+
+	{"outlives the context it was made with", func(s *suite) {
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		sub, err := s.subscriber().Subscribe(ctx, s.key("c"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.Cleanup(func() { _ = sub.Close() })
+		cancel()
+		s.publish(s.key("c"), "hello", 0)
+		s.receive(sub, "hello")
+	}},
+
+	{"fails when the context has ended", func(s *suite) {
+		ctx, cancel := context.WithCancel(s.ctx)
+		cancel()
+		sub, err := s.subscriber().Subscribe(ctx, s.key("c"))
+		if err == nil {
+			_ = sub.Close()
+		}
+		if !errors.Is(err, context.Canceled) {
+			s.Errorf("Subscribe: %v, want %v", err, context.Canceled)
+		}
+	}},
+
+	{"ends with Close, which may be called again", func(s *suite) {
+		a, b := s.subscribe(s.key("c")), s.subscribe(s.key("c"))
+		s.close(a)
+		s.close(a)
+		s.publish(s.key("c"), "hello", 0)
+		s.receive(b, "hello")
+		s.silent(a)
+		s.close(b)
+		again := s.subscribe(s.key("c"))
+		s.publish(s.key("c"), "again", 0)
+		s.receive(again, "again")
+	}},
+
+	{"unsubscribes with the last Close", func(s *suite) {
+		sub := s.subscribe(s.key("c"))
+		s.publish(s.key("c"), "hello", 1)
+		s.close(sub)
+		s.eventually("the node to have no subscriber", func() bool {
+			return s.eval(publish, nil, s.key("c"), "anybody?") == int64(0)
+		})
+	}},
+
+	{"is not held up by a subscriber who does not read", func(s *suite) {
+		s.subscribe(s.key("c")) // does not read
+		quick := s.subscribe(s.key("c"))
+		for i := range 300 {
+			s.publish(s.key("c"), strconv.Itoa(i), 1)
+			s.receive(quick, strconv.Itoa(i))
+		}
+	}},
+
+	{"may be used by many at once", func(s *suite) {
+		sub := s.subscriber()
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for range 10 {
+					c := s.key(strconv.Itoa(i % 4))
+					one, err := sub.Subscribe(s.ctx, c)
+					if err != nil {
+						s.Error(err)
+						return
+					}
+					if _, err := s.pool.Eval(s.ctx, publish, nil, c, "hello"); err != nil {
+						s.Error(err)
+					}
+					select {
+					case got := <-one.Messages():
+						if got != "hello" {
+							s.Errorf("message = %q, want %q", got, "hello")
+						}
+					case <-s.ctx.Done():
+						s.Error("no message arrived")
+					}
+					if err := one.Close(); err != nil {
+						s.Errorf("Close: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}},
+
+	{"returns the same channel each time", func(s *suite) {
+		sub := s.subscribe(s.key("c"))
+		if sub.Messages() != sub.Messages() {
+			s.Error("Messages returned two different channels")
+		}
+	}},
+
+	{"opens a lost connection again and says so", func(s *suite) {
+		d := s.doer()
+		subs := []pool.Subscription{s.subscribe(s.key("a")), s.subscribe(s.key("b"))}
+		for range 3 {
+			if _, err := d.Do(s.ctx, "CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
+				s.Skipf("the node cannot kill connections: %v", err)
+			}
+			for i, c := range []string{"a", "b"} {
+				s.receive(subs[i], "")
+				s.publish(s.key(c), "back", 0)
+				s.receive(subs[i], "back")
+			}
+		}
+	}},
+}
+
+// subscriber returns the Pool as a Subscriber, or skips the subtest.
+func (s *suite) subscriber() pool.Subscriber {
+	s.Helper()
+	sub, ok := s.pool.(pool.Subscriber)
+	if !ok {
+		s.Skip("the Pool is no pool.Subscriber")
+	}
+	return sub
+}
+
+// subscribe makes a subscription that ends with the subtest.
+func (s *suite) subscribe(channel string) pool.Subscription {
+	s.Helper()
+	sub, err := s.subscriber().Subscribe(s.ctx, channel)
+	if err != nil {
+		s.Fatalf("Subscribe(%.40q): %v", channel, err)
+	}
+	s.Cleanup(func() { _ = sub.Close() })
+	return sub
+}
+
+// publish sends a message. The node must have at least so many subscribers for it;
+// they are connections, so a shared one counts once.
+func (s *suite) publish(channel, message string, subscribers int64) {
+	s.Helper()
+	if n, _ := s.eval(publish, nil, channel, message).(int64); n < subscribers {
+		s.Errorf("%d connections are subscribed to %.40q, want %d", n, channel, subscribers)
+	}
+}
+
+func (s *suite) receive(sub pool.Subscription, want string) {
+	s.Helper()
+	select {
+	case got, open := <-sub.Messages():
+		if !open {
+			s.Fatal("the channel of messages was closed")
+		}
+		if got != want {
+			s.Errorf("message = %.40q, want %.40q", got, want)
+		}
+	case <-s.ctx.Done():
+		s.Fatalf("message %.40q did not arrive", want)
+	}
+}
+
+// silent checks that nothing else has arrived for sub, and nothing arrives soon.
+func (s *suite) silent(sub pool.Subscription) {
+	s.Helper()
+	select {
+	case got, open := <-sub.Messages():
+		s.Errorf("an unexpected message arrived: %q (channel open: %v)", got, open)
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func (s *suite) close(sub pool.Subscription) {
+	s.Helper()
+	if err := sub.Close(); err != nil {
+		s.Errorf("Close: %v", err)
+	}
+}
+
+func (s *suite) eventually(what string, ok func() bool) {
+	s.Helper()
+	for !ok() {
+		select {
+		case <-s.ctx.Done():
+			s.Fatalf("waited in vain for %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }

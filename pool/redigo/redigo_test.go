@@ -1,0 +1,35 @@
+package redigo_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/pooltest"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+// newPool returns a pool with default options that is closed with the test.
+func newPool(t testing.TB, addr string) *redis.Pool {
+	t.Helper()
+	p := &redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialContext(ctx, "tcp", addr)
+	}}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func TestConformance(t *testing.T) {
+	suite := func(t *testing.T, addr string) {
+		pooltest.Run(t, func(t *testing.T) pool.Pool { return redigo.New(newPool(t, addr)) })
+	}
+	t.Run("embedded", func(t *testing.T) { suite(t, redistest.Embedded(t, 1)[0].Addr()) })
+	t.Run("real", func(t *testing.T) { suite(t, redistest.Start(t, 1)[0].Addr()) })
+}

@@ -1,0 +1,163 @@
+// Command benchmarks compares redlock with other lock libraries for Redis, on redis-servers that it starts
+// itself.
+//
+//	go run . -quick       everything once, in less than a minute: does it work?
+//	go run .              everything, tables on the terminal
+//	go run . -all         the same, and write docs/benchmarks.md, its charts and results.json
+//	go run . -only pairs  one section
+//	go run . -docs        write docs and charts again from results.json
+//
+// The contenders take turns, so that what disturbs the machine disturbs all of them. Leave the machine alone meanwhile.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+func main() {
+	var (
+		isQuick = flag.Bool("quick", false, "measure everything once and briefly, to see that it works")
+		all     = flag.Bool("all", false, "measure everything and write docs and JSON")
+		docs    = flag.Bool("docs", false, "write docs from the JSON of an earlier run, measure nothing")
+		only    = flag.String("only", "", "comma-separated `sections`: "+strings.Join(sectionNames(), ", "))
+		rounds  = flag.Int("rounds", 0, "rounds of every comparison (0: as configured)")
+		slice   = flag.Duration("slice", 0, "one contender's turn (0: as configured)")
+		contend = flag.Duration("contention", 0, "one contender's turn under contention (0: as configured)")
+		out     = flag.String("out", "..", "the `directory` of the main module, for docs/")
+	)
+	flag.Parse()
+	c := full
+	if *isQuick {
+		c = quick
+	}
+	if *rounds > 0 {
+		c.Rounds, c.ContentionRounds = *rounds, *rounds
+	}
+	if *slice > 0 {
+		c.Slice = *slice
+	}
+	if *contend > 0 {
+		c.Contention = *contend
+	}
+	if err := command(c, *all, *docs, *only, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "benchmarks:", err)
+		os.Exit(1)
+	}
+}
+
+func command(c config, all, docs bool, only, out string) (err error) {
+	results := filepath.Join(out, "benchmarks", "results.json")
+	var r *report
+	if docs {
+		r, err = load(results)
+	} else {
+		r, err = measure(c, only)
+	}
+	if err != nil {
+		return err
+	}
+	if !docs {
+		fmt.Print(r.page())
+	}
+	if all {
+		if err := r.save(results); err != nil {
+			return err
+		}
+	}
+	if all || docs {
+		return r.docs(filepath.Join(out, "docs", "benchmarks.md"), filepath.Join(out, "docs", "figures"))
+	}
+	return nil
+}
+
+func sectionNames() (out []string) {
+	for _, s := range sections {
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// measure starts the servers and runs the sections, all of them if only is empty.
+func measure(c config, only string) (r *report, err error) {
+	wanted := strings.Split(only, ",")
+	for _, w := range wanted {
+		if only != "" && !slices.Contains(sectionNames(), w) {
+			return nil, fmt.Errorf("there is no section %q; there are %s", w, strings.Join(sectionNames(), ", "))
+		}
+	}
+	var sc scope
+	defer sc.end()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	s := &suite{config: c, report: &report{Machine: machine(), Config: c}, began: time.Now()}
+	s.servers = redistest.Start(&sc, mostNodes)
+	s.report.Machine["redis-server"] = version(s.servers[0])
+	for _, sec := range sections {
+		if only == "" || slices.Contains(wanted, sec.name) {
+			sec.run(s)
+		}
+	}
+	s.say("done")
+	return s.report, nil
+}
+
+func version(s *redistest.Server) string {
+	text, _ := s.Must("INFO", "server").(string)
+	_, v, _ := strings.Cut(text, "redis_version:")
+	v, _, _ = strings.Cut(v, "\r\n")
+	return v
+}
+
+var machineOrder = []string{"date", "cores", "processor", "kernel", "go", "redis-server"}
+
+// machine says where and with what the figures came about.
+func machine() map[string]string {
+	m := map[string]string{
+		"date":  time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		"cores": strconv.Itoa(runtime.NumCPU()),
+		"go":    runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if v, ok := strings.CutPrefix(line, "model name"); ok {
+				m["processor"] = strings.Trim(v, "\t :\n")
+			}
+		}
+	}
+	if b, err := exec.Command("uname", "-sr").Output(); err == nil {
+		m["kernel"] = strings.TrimSpace(string(b))
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			for _, name := range libraries {
+				if d.Path == name {
+					m[name] = d.Version
+				}
+			}
+		}
+	}
+	return m
+}
+
+// libraries are the modules whose versions matter.
+var libraries = []string{
+	"github.com/redis/go-redis/v9", "github.com/gomodule/redigo", "github.com/redis/rueidis",
+	"github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",
+}
+
+func init() { machineOrder = append(machineOrder, libraries...) }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/pool"
+	redlockgoredis "github.com/redlock-go/redlock/pool/goredis"
+	redlockredigo "github.com/redlock-go/redlock/pool/redigo"
+)
+
+// ours is redlock, with its own defaults, unlimited tries, and the default options of its clients.
+var ours = []*contender{
+	{name: "redlock goredis", open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil }},
+	{name: "redlock redigo", open: func(addrs []string) (locker, error) {
+		l := &redlockLocker{}
+		var pools []pool.Pool
+		for _, a := range addrs {
+			p := redigoPool(a)
+			l.closers = append(l.closers, func() { p.Close() })
+			pools = append(pools, redlockredigo.New(p))
+		}
+		l.open(pools)
+		return l, nil
+	}},
+	{name: "redlock fenced", fenced: true, open: func(addrs []string) (locker, error) {
+		return openGoredis(addrs, redlock.WithFencing()), nil
+	}},
+}
+
+func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
+	l := &redlockLocker{}
+	var pools []pool.Pool
+	for _, a := range addrs {
+		c := goredis.NewClient(&goredis.Options{Addr: a})
+		l.closers = append(l.closers, func() { c.Close() })
+		pools = append(pools, redlockgoredis.New(c))
+	}
+	l.open(pools, opts...)
+	return l
+}
+
+type redlockLocker struct {
+	rl      *redlock.Redlock
+	closers []func()
+}
+
+func (l *redlockLocker) open(pools []pool.Pool, opts ...redlock.Option) {
+	l.rl = redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited)).With(opts...)
+}
+
+func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, error) {
+	m := l.rl.NewMutex(name)
+	if err := m.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	return func() error { _, err := m.Unlock(); return err }, nil
+}
+
+func (l *redlockLocker) Hold(ctx context.Context, name string) (func() error, error) {
+	m := l.rl.NewMutex(name)
+	if _, err := m.Hold(ctx); err != nil {
+		return nil, err
+	}
+	return func() error { _, err := m.Unlock(); return err }, nil
+}
+
+func (l *redlockLocker) Close() {
+	l.rl.Close()
+	for _, c := range l.closers {
+		c()
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// pairs measures lock + unlock of distinct names, by goroutines that share one client.
+func (s *suite) pairs() {
+	for _, n := range s.Nodes {
+		for _, g := range s.Goroutines {
+			s.race("pairs", pick(everybody), n, g)
+		}
+	}
+}
+
+// fencing compares redlock with and without a fencing token.
+func (s *suite) fencing() {
+	cs := pick(func(c *contender) bool { return c.fenced || c.name == "redlock goredis" })
+	for _, g := range []int{1, 64} {
+		s.race("fencing", cs, 5, g)
+	}
+}
+
+func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
+	in := s.enter(cs, addrs(s.servers[:nodes]), 1)
+	defer leave(in)
+	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, names(in))
+	turns(in, 1, func(e *entrant) { drive(e.lockers[0], goroutines, s.Slice/5, nil) }) // connections and scripts
+	turns(in, s.Rounds, func(e *entrant) {
+		r := drive(e.lockers[0], goroutines, s.Slice, nil)
+		if r.err != nil {
+			s.warn("%s, %d nodes, %d goroutines: %v", e.name, nodes, goroutines, r.err)
+		}
+		s.addRun(key{Section: section, Who: e.name, Nodes: nodes, Workers: goroutines}, r)
+	})
+}
+
+func (s *suite) addRun(k key, r run) {
+	n := float64(r.pairs)
+	for metric, v := range map[string]float64{
+		"µs/pair":     micros(r.elapsed) / n,
+		"allocs/pair": float64(r.mallocs) / n,
+		"bytes/pair":  float64(r.bytes) / n,
+		"CPU µs/pair": micros(r.cpu) / n,
+	} {
+		k.Metric = metric
+		s.report.add(k, v)
+	}
+}
+
+// instant measures what the library itself costs: its nodes are simulated and answer at once.
+func (s *suite) instant() {
+	for _, n := range s.Nodes {
+		s.say("instant: %d simulated nodes", n)
+		l := &redlockLocker{rl: redlock.New(sim.NewNodes(n).Pools("bench")...)}
+		for range s.Rounds {
+			s.addRun(key{Section: "instant", Who: "redlock", Nodes: n, Workers: 1}, drive(l, 1, s.Slice/2, nil))
+		}
+		l.Close()
+	}
+}

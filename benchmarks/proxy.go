@@ -1,0 +1,122 @@
+package main
+
+import (
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// proxy is a TCP proxy in front of one server that adds a delay to every round trip,
+// half of it on the way there and half on the way back. It delays bytes, it does not
+// slow them: what is sent while other bytes are under way arrives as much later.
+type proxy struct {
+	l      net.Listener
+	target string
+	oneWay time.Duration
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // nil once the proxy is closed
+	wg    sync.WaitGroup
+}
+
+// newProxy listens on a free loopback port until close.
+func newProxy(target string, roundTrip time.Duration) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{l: l, target: target, oneWay: roundTrip / 2, conns: map[net.Conn]struct{}{}}
+	p.wg.Go(p.serve)
+	return p, nil
+}
+
+func (p *proxy) addr() string { return p.l.Addr().String() }
+
+// close ends the proxy and every connection through it, and waits for its goroutines.
+func (p *proxy) close() {
+	p.l.Close()
+	p.mu.Lock()
+	for c := range p.conns {
+		c.Close()
+	}
+	p.conns = nil
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func (p *proxy) serve() {
+	for {
+		client, err := p.l.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		if !p.own(client, server) {
+			return
+		}
+		p.wg.Go(func() { p.pipe(server, client) })
+		p.wg.Go(func() { p.pipe(client, server) })
+	}
+}
+
+// own makes close close the connections, or does so itself if close came first.
+func (p *proxy) own(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		if p.conns == nil {
+			c.Close()
+		} else {
+			p.conns[c] = struct{}{}
+		}
+	}
+	return p.conns != nil
+}
+
+type chunk struct {
+	due  time.Time
+	data []byte
+}
+
+// pipe copies src to dst until one of them ends, and then closes both.
+func (p *proxy) pipe(dst, src net.Conn) {
+	queue := make(chan chunk, 1024)
+	p.wg.Go(func() {
+		var err error
+		for c := range queue {
+			if err == nil {
+				preciseSleep(time.Until(c.due))
+				_, err = dst.Write(c.data)
+			}
+		}
+		dst.Close()
+		src.Close()
+	})
+	defer close(queue)
+	for {
+		buf := make([]byte, 16<<10)
+		n, err := src.Read(buf)
+		if n > 0 {
+			queue <- chunk{time.Now().Add(p.oneWay), buf[:n]}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// preciseSleep blocks the thread. The runtime's own timers may be a millisecond late on an idle machine,
+// which would be most of a 1 ms delay.
+func preciseSleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	ts := syscall.NsecToTimespec(int64(d))
+	for syscall.Nanosleep(&ts, &ts) == syscall.EINTR {
+	}
+}

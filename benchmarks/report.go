@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+)
+
+// report is everything that was measured. It is what the JSON file holds, and all that the tables,
+// charts and docs are made from.
+type report struct {
+	Machine map[string]string
+	Config  config
+	Notes   []string // what went wrong
+	Series  []*series
+}
+
+// key says what was measured. Fields that do not apply are zero.
+type key struct {
+	Section string // pairs, contention, …
+	Who     string // the contender
+	Nodes   int
+	Workers int    // goroutines or waiters
+	Variant string // "1 frozen", "20 ms", …
+	Metric  string // with its unit: "µs/pair"
+}
+
+// series is one measurement, one value per round.
+type series struct {
+	key
+	Values []float64
+}
+
+func (r *report) find(k key) *series {
+	for _, s := range r.Series {
+		if s.key == k {
+			return s
+		}
+	}
+	return nil
+}
+
+func (r *report) add(k key, values ...float64) {
+	s := r.find(k)
+	if s == nil {
+		s = &series{key: k}
+		r.Series = append(r.Series, s)
+	}
+	s.Values = append(s.Values, values...)
+}
+
+// median returns NaN if k was not measured.
+func (r *report) median(k key) float64 {
+	if s := r.find(k); s != nil {
+		return median(s.Values)
+	}
+	return math.NaN()
+}
+
+// cell is a measurement for a table: the median, and the span of the rounds.
+func (r *report) cell(k key) string {
+	s := r.find(k)
+	if s == nil {
+		return "–"
+	}
+	if len(s.Values) == 1 {
+		return number(s.Values[0])
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(median(s.Values)), number(slices.Min(s.Values)), number(slices.Max(s.Values)))
+}
+
+// distinct returns the values that get has over all series of the section, sorted.
+func distinct[T cmp.Ordered](r *report, section string, get func(key) T) []T {
+	seen := map[T]bool{}
+	var out []T
+	for _, s := range r.Series {
+		if v := get(s.key); s.Section == section && !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// who returns the contenders of the section that measured metric, in the order of the roster.
+func (r *report) who(section, metric string) []string {
+	seen := map[string]int{}
+	for _, s := range r.Series {
+		if s.Section == section && s.Metric == metric {
+			seen[s.Who] = rank(s.Who)
+		}
+	}
+	out := make([]string, 0, len(seen))
+	for w := range seen {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b string) int { return cmp.Or(seen[a]-seen[b], strings.Compare(a, b)) })
+	return out
+}
+
+// best returns the smallest median among the peers and its owner.
+func (r *report) best(k key) (who string, value float64) {
+	value = math.NaN()
+	for _, s := range r.Series {
+		c := contenderNamed(s.Who)
+		k.Who = s.Who
+		if s.key != k || c == nil || !c.peer {
+			continue
+		}
+		if v := median(s.Values); !(v >= value) {
+			who, value = s.Who, v
+		}
+	}
+	return who, value
+}
+
+// number prints three significant digits, whole numbers whole.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v):
+		return "–"
+	case a >= 100, v == math.Trunc(v):
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.3g", v)
+	}
+}
+
+func (r *report) save(path string) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+func load(path string) (*report, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{}
+	return r, json.Unmarshal(b, r)
+}
+
+// table lays rows out as a Markdown table that also reads well on a terminal.
+func table(head []string, rows [][]string) string {
+	width := make([]int, len(head))
+	for _, row := range append([][]string{head}, rows...) {
+		for i, c := range row {
+			width[i] = max(width[i], len([]rune(c)))
+		}
+	}
+	var b strings.Builder
+	line := func(row []string) {
+		for i, c := range row {
+			fmt.Fprintf(&b, "| %s%s ", c, strings.Repeat(" ", width[i]-len([]rune(c))))
+		}
+		b.WriteString("|\n")
+	}
+	line(head)
+	for i, w := range width {
+		if i == 0 {
+			fmt.Fprintf(&b, "|%s", strings.Repeat("-", w+2))
+		} else {
+			fmt.Fprintf(&b, "|%s:", strings.Repeat("-", w+1))
+		}
+	}
+	b.WriteString("|\n")
+	for _, row := range rows {
+		line(row)
+	}
+	return b.String()
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+// scope lets a program use the launcher of the tests: it is the part of a test that owns
+// servers and directories. A failure panics with the message.
+type scope struct {
+	testing.TB // nil; only the methods below are called
+	cleanups   []func()
+}
+
+func (s *scope) Helper()                           {}
+func (s *scope) Cleanup(f func())                  { s.cleanups = append(s.cleanups, f) }
+func (s *scope) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
+func (s *scope) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (s *scope) Skip(args ...any)                  { panic(fmt.Sprint(args...)) }
+
+func (s *scope) TempDir() string {
+	dir, err := os.MkdirTemp("", "redlock-bench-")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// end runs the cleanups, the last first.
+func (s *scope) end() {
+	for len(s.cleanups) > 0 {
+		last := len(s.cleanups) - 1
+		f := s.cleanups[last]
+		s.cleanups = s.cleanups[:last]
+		f()
+	}
+}
+
+func addrs(servers []*redistest.Server) []string {
+	out := make([]string, len(servers))
+	for i, s := range servers {
+		out[i] = s.Addr()
+	}
+	return out
+}
+
+// commands is how many commands the servers have executed together, those inside scripts included.
+func commands(servers []*redistest.Server) (sum int64) {
+	for _, s := range servers {
+		sum += s.CommandsProcessed()
+	}
+	return sum
+}

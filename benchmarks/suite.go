@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+// config says how much is measured.
+type config struct {
+	Rounds     int           // of every comparison; the contenders take turns in each
+	Slice      time.Duration // one contender's turn in pairs, fencing and frozen
+	Nodes      []int
+	Goroutines []int
+
+	ContentionRounds int
+	Contention       time.Duration // one contender's turn
+	Waiters          []int
+	CrowdWaiters     []int // where only commands per acquisition are of interest
+	HandOvers        int
+
+	FrozenPatience time.Duration // how long one Lock and Unlock may take
+	FrozenWatch    time.Duration // of memory
+
+	Latencies   []time.Duration
+	LatencyOps  int
+	HeldReal    []int
+	HeldSim     []int
+	HeldWatch   time.Duration
+	SampleEvery time.Duration
+}
+
+var full = config{
+	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
+	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100,
+	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
+	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
+	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000}, HeldWatch: 30 * time.Second,
+}
+
+// quick shows that everything works. Its figures are not worth quoting.
+var quick = config{
+	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
+	ContentionRounds: 1, Contention: time.Second, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 2,
+	FrozenPatience: 500 * time.Millisecond, FrozenWatch: time.Second, SampleEvery: 100 * time.Millisecond,
+	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 2,
+	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 500 * time.Millisecond,
+}
+
+const mostNodes = 7
+
+// suite is one run of the program.
+type suite struct {
+	config
+	report  *report
+	servers []*redistest.Server // mostNodes of them
+	began   time.Time
+}
+
+// section is one kind of measurement.
+type section struct {
+	name string
+	run  func(*suite)
+}
+
+var sections = []section{
+	{"pairs", (*suite).pairs},
+	{"fencing", (*suite).fencing},
+	{"instant", (*suite).instant},
+	{"contention", (*suite).contention},
+	{"crowd", (*suite).crowd},
+	{"handover", (*suite).handOver},
+	{"frozen", (*suite).frozen},
+	{"latency", (*suite).latency},
+	{"held", (*suite).held},
+}
+
+// say shows progress.
+func (s *suite) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// warn keeps what went wrong for the report. A contender that fails does not stop the others.
+func (s *suite) warn(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	s.say("! %s", line)
+	s.report.Notes = append(s.report.Notes, line)
+}
+
+// entrant is a contender that takes part, with the lockers it opened.
+type entrant struct {
+	*contender
+	lockers []locker
+}
+
+// enter opens clients lockers for each of the contenders that can lock on n nodes, on empty servers.
+func (s *suite) enter(cs []*contender, addrs []string, clients int) []*entrant {
+	for _, srv := range s.servers {
+		srv.Must("FLUSHALL")
+	}
+	var in []*entrant
+	for _, c := range cs {
+		if !c.fits(len(addrs)) {
+			continue
+		}
+		e := &entrant{contender: c}
+		for range clients {
+			l, err := c.open(addrs)
+			if err != nil {
+				s.warn("%s on %d nodes: %v", c.name, len(addrs), err)
+				e.leave()
+				e = nil
+				break
+			}
+			e.lockers = append(e.lockers, l)
+		}
+		if e != nil {
+			in = append(in, e)
+		}
+	}
+	return in
+}
+
+func (e *entrant) leave() {
+	for _, l := range e.lockers {
+		l.Close()
+	}
+}
+
+func leave(in []*entrant) {
+	for _, e := range in {
+		e.leave()
+	}
+}
+
+// turns calls f for every entrant in each of the rounds. Every round begins with another entrant, so that none always follows
+// the same one.
+func turns(in []*entrant, rounds int, f func(e *entrant)) {
+	for r := range rounds {
+		for i := range in {
+			f(in[(i+r)%len(in)])
+		}
+	}
+}
+
+func names(in []*entrant) string {
+	var b strings.Builder
+	for i, e := range in {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(e.name)
+	}
+	return b.String()
+}
+
+func everybody(c *contender) bool { return !c.fenced }
+func waiting(c *contender) bool   { return !c.fenced && !c.noWaiter }

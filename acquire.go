@@ -184,7 +184,7 @@ func (m *Mutex) fence(ctx context.Context, r *quorum.Round, l *lease) (bool, err
 		return true, nil
 	}
 	raise := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Op: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout,
+		Op: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout, Marks: l.marks,
 		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply == token },
 	})
 	return raise.Wait(ctx)

@@ -62,7 +62,9 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 		return nil, ended(ctx, m.name, failed, nil)
 	}
 
-	r := quorum.Start(ctx, m.lanes, quorum.Spec{Op: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout})
+	r := quorum.Start(ctx, m.lanes, quorum.Spec{
+		Op: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+	})
 	has, err := r.Wait(ctx)
 	if err != nil {
 		r.Abandon()

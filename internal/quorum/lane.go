@@ -17,24 +17,26 @@ const (
 	// Write is a command that may set the key. It leaves the same way as an Ask.
 	Write
 	// Undo takes back the Writes with the same Mark. It is sent however late its turn
-	// comes, unless none of those Writes was ever sent.
+	// comes, unless none of those Writes was ever sent. From its submission on no other command with
+	// the Mark is sent, also none that is ahead of it on the lane.
 	Undo
 )
 
 // Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
 // lets an Undo be left out, or be sent once more. The lane's mutex guards it.
 type Mark struct {
-	sent   bool  // a Write was handed to the client
-	unsure bool  // a Write failed or was given up: it may have been executed, or may yet be
-	out    bool  // a Write that was given up has not returned from the client
-	undo   *call // the Undo to send once more when that one returns
+	sent   int    // Writes that were handed to the client
+	over   bool   // an Undo was submitted: what else has not been sent is not sent any more
+	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
+	out    int    // Writes that were given up and have not returned from the client
+	undo   *Round // the Undo to send once more whenever one of those returns
 }
 
 // Sent makes marks for n lanes of an acquisition whose Writes were sent by somebody else.
 func Sent(n int) []Mark {
 	marks := make([]Mark, n)
 	for i := range marks {
-		marks[i].sent = true
+		marks[i].sent = 1
 	}
 	return marks
 }
@@ -71,12 +73,12 @@ func Lanes(nodes []*Node, tracker *Tracker) []Lane {
 type call struct {
 	round *Round
 	lane  *Lane
-	mark  *Mark // nil for an Ask
+	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
 	again bool  // an Undo sent for the second time
 
 	// The lane's mutex guards these.
 	deadline time.Time // for the node's answer, since the call runs
-	returned bool      // the client has returned
+	inHand   bool      // the client has it
 
 	// The round's mutex guards these.
 	settled bool
@@ -88,33 +90,49 @@ type call struct {
 func (l *Lane) submit(c *call) {
 	l.tracker.Enter()
 	l.mu.Lock()
-	if l.running == nil {
+	var idle []*call // that have nothing to do any more
+	if c.round.kind == Undo {
+		c.mark.over = true
+		idle = l.withdraw(c.mark)
+		if c.mark.sent == 0 {
+			idle = append(idle, c)
+		}
+	}
+	switch {
+	case c.round.kind == Undo && c.mark.sent == 0:
+	case l.running == nil:
 		l.running = c
 		c.deadline = c.round.deadline
 		if c.again {
 			c.deadline = time.Now().Add(c.round.budget)
 		}
-		l.mu.Unlock()
 		go l.run(c)
-		return
-	}
-	if c.round.kind == Undo {
-		// An Undo behind its own unsent Write: neither has anything to do. This also keeps
-		// the queue short while an owner locks and unlocks beside a frozen node.
-		if last := len(l.queue) - 1; last >= 0 && l.queue[last].mark == c.mark && !c.mark.sent {
-			w := l.queue[last]
-			l.queue = l.queue[:last]
-			l.mu.Unlock()
-			w.finish(0, ErrUnsent)
-			c.finish(0, ErrUnsent)
-			return
+	default:
+		l.queue = append(l.queue, c)
+		if len(l.queue) == 1 {
+			l.arm()
 		}
 	}
-	l.queue = append(l.queue, c)
-	if len(l.queue) == 1 {
-		l.arm()
-	}
 	l.mu.Unlock()
+	for _, c := range idle {
+		c.settle(0, ErrUnsent)
+		l.tracker.Leave()
+	}
+}
+
+// withdraw takes from the end of the queue what has the mark of an Undo. None of it would be
+// sent, and the queue stays short while an owner locks and unlocks beside a frozen node. The
+// caller holds mu.
+func (l *Lane) withdraw(m *Mark) (idle []*call) {
+	for last := len(l.queue) - 1; last >= 0; last-- {
+		if w := l.queue[last]; w.mark != m || w.round.kind == Undo {
+			break
+		}
+		idle = append(idle, l.queue[last])
+		l.queue[last] = nil
+		l.queue = l.queue[:last]
+	}
+	return idle
 }
 
 // arm sets the timer to the moment when the running call is given up. The caller holds mu.
@@ -133,8 +151,9 @@ func (l *Lane) giveUp() {
 	if l.running == nil || len(l.queue) == 0 || time.Now().Before(l.running.deadline) {
 		return
 	}
-	if c := l.running; c.round.kind == Write && !c.returned {
-		c.mark.unsure, c.mark.out = true, true
+	if c := l.running; c.round.kind == Write && c.inHand {
+		c.mark.unsure = true
+		c.mark.out++
 	}
 	l.advance()
 	go l.run(l.running)
@@ -187,30 +206,17 @@ func (l *Lane) next(c *call) *call {
 // execute sends the call and waits for the client, however long that takes.
 func (l *Lane) execute(c *call) {
 	r := c.round
+	start := time.Now()
 	l.mu.Lock()
 	deadline := c.deadline
-	unsent := r.kind == Undo && !c.mark.sent
+	err := l.admit(c, start)
 	l.mu.Unlock()
-
-	start := time.Now()
-	if r.kind != Undo && (r.over.Load() || !start.Before(r.deadline)) {
-		unsent = true
-	}
-	if unsent {
-		c.settle(0, ErrUnsent)
-		return
-	}
-	if err := l.node.enter(ticks(start), r.budget); err != nil {
+	if err != nil {
 		if r.kind == Undo {
 			l.undid(c, 0, err)
 		}
 		c.settle(0, err)
 		return
-	}
-	if r.kind == Write {
-		l.mu.Lock()
-		c.mark.sent = true
-		l.mu.Unlock()
 	}
 
 	ctx := r.ctx
@@ -235,26 +241,46 @@ func (l *Lane) execute(c *call) {
 	c.settle(reply, err)
 }
 
+// admit decides whether a call is sent, in one step with noting that it is: between the two
+// it could be given up, and an Undo could find that there is nothing to take back. The caller holds mu.
+func (l *Lane) admit(c *call, now time.Time) error {
+	r := c.round
+	if r.kind != Undo && (l.running != c || r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over) {
+		return ErrUnsent
+	}
+	if err := l.node.enter(ticks(now), r.budget); err != nil {
+		return err
+	}
+	if r.kind == Write {
+		c.mark.sent++
+		c.inHand = true
+	}
+	return nil
+}
+
 // wrote notes the outcome of a Write, and sends the Undo again that may have overtaken it.
 func (l *Lane) wrote(c *call, reply int64, err error) {
 	l.mu.Lock()
 	m := c.mark
-	c.returned = true
-	givenUp := l.running != c
+	c.inHand = false
+	done := err == nil && reply > 0
 	if err != nil && !errors.Is(err, ErrUnsent) {
 		m.unsure = true
+		done = true // perhaps
 	}
-	var undo *call
-	if givenUp {
-		m.out = false
-		undo, m.undo = m.undo, nil
-		if err == nil && reply <= 0 {
-			undo = nil // refused: there is nothing to undo
+	var undo *Round
+	if l.running != c {
+		m.out--
+		if done {
+			undo = m.undo
+		}
+		if m.out == 0 {
+			m.undo = nil
 		}
 	}
 	l.mu.Unlock()
 	if undo != nil {
-		l.submit(undo)
+		l.submit(undo.again(c))
 	}
 }
 
@@ -266,26 +292,20 @@ func (l *Lane) undid(c *call, reply int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := c.mark
-	if c.again || err == nil && (reply > 0 || !m.unsure) {
+	// One deletion takes back one Write.
+	if c.again || err == nil && (!m.unsure || reply > 0 && (m.sent == 1 || m.out == 0)) {
 		return
 	}
-	again := &call{round: c.round.repeat(), lane: l, mark: m, again: true}
-	if m.out {
-		m.undo = again
+	if m.out > 0 {
+		m.undo = c.round
 		return
 	}
 	l.tracker.Enter()
 	time.AfterFunc(c.round.budget, func() {
-		l.submit(again)
+		l.submit(c.round.again(c))
 		l.tracker.Leave()
 	})
 }
 
 // settle gives the round the call's outcome.
 func (c *call) settle(reply int64, err error) { c.round.settle(c, reply, err) }
-
-// finish is the end of a call that is not run.
-func (c *call) finish(reply int64, err error) {
-	c.settle(reply, err)
-	c.lane.tracker.Leave()
-}

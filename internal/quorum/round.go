@@ -76,7 +76,7 @@ type Spec struct {
 	Kind   Kind
 	Need   int           // yes votes that make the round a success
 	Budget time.Duration // for each node's answer
-	Marks  []Mark        // one a lane, for Write and Undo
+	Marks  []Mark        // one a lane, of the acquisition it belongs to; an Ask may do without
 	// Vote tells whether a reply is a yes. If nil, it is when it is positive.
 	Vote func(node int, reply int64) bool
 	// Skip leaves a node out: its outcome is ErrUnsent. If nil, none is.
@@ -120,13 +120,13 @@ func detach(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// repeat is a round for one call that is made once more, and whose outcome nobody
-// asks for.
-func (r *Round) repeat() *Round {
-	return &Round{
+// again is the Undo r once more, on the lane and with the Mark of c. Nobody asks for its outcome.
+func (r *Round) again(c *call) *call {
+	once := &Round{
 		op: r.op, kind: r.kind, budget: r.budget, base: r.base, ctx: r.base, cancel: func() {},
 		tally: Tally{Pending: 1}, decided: true,
 	}
+	return &call{round: once, lane: c.lane, mark: c.mark, again: true}
 }
 
 // settle records the outcome of a call, once.

@@ -47,6 +47,9 @@ func (ns Nodes) Pools(client string) []pool.Pool {
 	return pools
 }
 
+// Log returns the log that the nodes share.
+func (ns Nodes) Log() *Log { return ns[0].log }
+
 // Record makes all nodes write their log from now on, and returns it.
 func (ns Nodes) Record() *Log {
 	ns[0].log.start()

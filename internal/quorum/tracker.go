@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 )
 
@@ -11,13 +12,15 @@ import (
 // It is safe for concurrent use.
 type Tracker struct {
 	n       atomic.Int64
-	waiting atomic.Bool
-	zero    chan struct{} // capacity 1: a leave saw zero while somebody waited
+	waiting atomic.Int64
+
+	mu   sync.Mutex
+	zero chan struct{} // closed, and made anew, when a Leave saw zero while somebody waited
 }
 
 // NewTracker returns a Tracker with nothing under way.
 func NewTracker() *Tracker {
-	return &Tracker{zero: make(chan struct{}, 1)}
+	return &Tracker{zero: make(chan struct{})}
 }
 
 // Enter counts something in. Every Enter is followed by one [Tracker.Leave].
@@ -25,30 +28,33 @@ func (t *Tracker) Enter() { t.n.Add(1) }
 
 // Leave counts something out.
 func (t *Tracker) Leave() {
-	if t.n.Add(-1) == 0 && t.waiting.Load() {
-		select {
-		case t.zero <- struct{}{}:
-		default:
-		}
+	if t.n.Add(-1) == 0 && t.waiting.Load() > 0 {
+		t.mu.Lock()
+		close(t.zero)
+		t.zero = make(chan struct{})
+		t.mu.Unlock()
 	}
 }
 
 // Wait blocks until nothing is under way, and returns 0, or until ctx is done, and
-// returns how many were left. It is called by one goroutine at a time.
+// returns how many were left.
 func (t *Tracker) Wait(ctx context.Context) int {
-	// waiting is stored before n is loaded, and Leave decrements n before it loads waiting:
-	// either this sees zero, or the last Leave sees the waiter and sends.
-	t.waiting.Store(true)
-	defer t.waiting.Store(false)
+	// Wait counts itself in and takes zero before it loads n; Leave decrements n before it looks for
+	// waiters. So either this sees nothing under way, or the last Leave sees the waiter and closes zero.
+	t.waiting.Add(1)
+	defer t.waiting.Add(-1)
 	for {
+		t.mu.Lock()
+		zero := t.zero
+		t.mu.Unlock()
 		n := t.n.Load()
 		if n == 0 {
 			return 0
 		}
 		select {
-		case <-t.zero:
+		case <-zero:
 		case <-ctx.Done():
-			return int(n)
+			return int(t.n.Load())
 		}
 	}
 }

@@ -302,3 +302,13 @@ func TestRequire(t *testing.T) {
 		}
 	}
 }
+
+func TestTakenPortIsGivenUp(t *testing.T) {
+	s := Start(t, 1)[0]
+	second := &Server{t: t, dir: t.TempDir(), control: control{addr: s.Addr()}}
+	t.Cleanup(second.Kill)
+	second.launch(second.conf)
+	if second.await(second.conf) {
+		t.Error("two servers listen on one port")
+	}
+}

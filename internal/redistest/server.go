@@ -62,7 +62,10 @@ func Start(t testing.TB, n int, opts ...Option) []*Server {
 		servers[i] = s
 	}
 	for _, s := range servers {
-		s.await(conf)
+		for !s.await(conf) {
+			s.addr = freeAddr(t, s.host())
+			s.launch(conf)
+		}
 	}
 	return servers
 }
@@ -152,7 +155,14 @@ func (s *Server) Restart(opts ...Option) {
 		o(&conf)
 	}
 	s.launch(conf)
-	s.await(conf)
+	if !s.await(conf) {
+		s.fatal("found its port taken")
+	}
+}
+
+func (s *Server) host() string {
+	host, _, _ := net.SplitHostPort(s.addr)
+	return host
 }
 
 func (s *Server) launch(conf config) {
@@ -168,7 +178,7 @@ func (s *Server) launch(conf config) {
 	}, conf.args...)...)
 	cmd.Env = append(os.Environ(), s.env...)
 	// What it writes before it has opened its log, on bad arguments for instance.
-	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -180,11 +190,15 @@ func (s *Server) launch(conf config) {
 	}
 }
 
-// await returns when the server that was launched answers, and no other one on its port.
-func (s *Server) await(conf config) {
+// await returns true when the server that was launched answers, and false if it
+// ended because another process had taken its port meanwhile.
+func (s *Server) await(conf config) (ok bool) {
 	s.t.Helper()
 	s.poll("to answer", func() error {
 		if !s.proc.Running() {
+			if strings.Contains(s.log(), "Address already in use") {
+				return nil
+			}
 			s.fatal("ended at once")
 		}
 		info, err := s.do("INFO", "server")
@@ -192,14 +206,17 @@ func (s *Server) await(conf config) {
 			return err
 		}
 		if text, _ := info.(string); !strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", s.proc.PID())) {
-			s.fatal("found its port taken by another server")
+			s.close()
+			return fmt.Errorf("another server answers on %s", s.addr)
 		}
 		_, err = s.do("PING")
 		if err != nil && conf.loading && strings.HasPrefix(err.Error(), "LOADING ") {
-			return nil
+			err = nil
 		}
+		ok = err == nil
 		return err
 	})
+	return ok
 }
 
 // poll calls f until it returns nil, and gives up after replyTimeout.
@@ -216,11 +233,16 @@ func (s *Server) poll(what string, f func() error) {
 	}
 }
 
+// log returns the end of what the server wrote since it was launched.
+func (s *Server) log() string {
+	b, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(b[max(0, len(b)-2000):])
+}
+
 // fatal ends the test with what happened and what the server wrote about it.
 func (s *Server) fatal(what string) {
 	s.t.Helper()
-	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-	s.t.Fatalf("redistest: server %s %s\n%s", s.addr, what, log[max(0, len(log)-2000):])
+	s.t.Fatalf("redistest: server %s %s\n%s", s.addr, what, s.log())
 }
 
 // ports are those handed out by this process, so that no two servers get the same
@@ -232,14 +254,14 @@ var ports = struct {
 
 // freeAddr finds a free port below those that the system gives to outgoing
 // connections: such a connection could take the port of a server that is down, or
-// even connect to itself.
+// even connect to itself. The port of a cluster's bus, 10000 above, is there as well.
 func freeAddr(t testing.TB, host string) string {
 	t.Helper()
 	ports.Lock()
 	defer ports.Unlock()
 	var err error
 	for range 100 {
-		port := strconv.Itoa(12000 + rand.IntN(20000))
+		port := strconv.Itoa(12000 + rand.IntN(10000))
 		if ports.taken[port] {
 			continue
 		}

@@ -149,8 +149,11 @@ func TestSharedCounterIsExact(t *testing.T) {
 	onBothClients(t, func(t *testing.T, rs, rl library, _ []*redistest.Server) {
 		var (
 			counter, inside atomic.Int64
+			last            atomic.Value // the library that had the lock last
+			changes         atomic.Int64 // of last
 			wg              sync.WaitGroup
 		)
+		last.Store("")
 		for _, lib := range []library{rs, rl} {
 			for range workers {
 				wg.Go(func() {
@@ -162,6 +165,9 @@ func TestSharedCounterIsExact(t *testing.T) {
 						}
 						if n := inside.Add(1); n != 1 {
 							t.Errorf("%s, turn %d: %d inside", lib.name, turn, n)
+						}
+						if last.Swap(lib.name) != lib.name {
+							changes.Add(1)
 						}
 						seen := counter.Load()
 						time.Sleep(time.Millisecond) // the work, long enough to be interrupted
@@ -177,6 +183,8 @@ func TestSharedCounterIsExact(t *testing.T) {
 		}
 		wg.Wait()
 		require.EqualValues(t, 2*workers*turns, counter.Load())
+		require.Greater(t, changes.Load(), int64(2), "one library had all its turns before the other")
+		t.Logf("the lock went from one library to the other %d times", changes.Load()-1)
 	})
 }
 

@@ -35,6 +35,7 @@ type line struct {
 	flights     int // under way, or waiting for their appointed leader to wake up
 	first, last *waiter
 	overdue     *time.Timer // appoints a leader when patience is over
+	spare       sync.Pool   // of *waiter; none of the package's, for the sake of testing/synctest
 }
 
 // waiter is one command in the queue, and its caller's way to leave.
@@ -54,8 +55,6 @@ const (
 	aboard          // turn holds false, or will
 )
 
-var waiters = sync.Pool{New: func() any { return &waiter{turn: make(chan bool, 1)} }}
-
 // share sends cmd, together with others if others are under way.
 //
 // It returns when the outcome is known or ctx has ended, except that the caller who
@@ -69,7 +68,10 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 		defer l.land()
 		return cmd.reply(p.client.Process(ctx, cmd))
 	}
-	w := waiters.Get().(*waiter)
+	w, _ := l.spare.Get().(*waiter)
+	if w == nil {
+		w = &waiter{turn: make(chan bool, 1)}
+	}
 	w.cmd = cmd
 	l.push(w)
 	l.mu.Unlock()
@@ -79,7 +81,7 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	case lead = <-w.turn:
 	case <-ctx.Done():
 		if l.leave(w) {
-			w.release()
+			l.release(w)
 		}
 		return nil, ctx.Err() // cmd is the flight's own business now
 	}
@@ -87,7 +89,7 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 		p.lead(ctx, w)
 	}
 	err := w.err
-	w.release()
+	l.release(w)
 	return cmd.reply(err)
 }
 
@@ -237,7 +239,7 @@ func (l *line) leave(w *waiter) bool {
 }
 
 // release makes w ready for another command.
-func (w *waiter) release() {
+func (l *line) release(w *waiter) {
 	*w = waiter{turn: w.turn}
-	waiters.Put(w)
+	l.spare.Put(w)
 }

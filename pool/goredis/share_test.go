@@ -1,0 +1,619 @@
+package goredis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+)
+
+// bench is an embedded node behind a client, in virtual time. The test decides when
+// the node answers which command.
+type bench struct {
+	*testing.T
+	ctx    context.Context
+	client *redis.Client
+	pool   *goredis.Pool
+
+	mu    sync.Mutex
+	seen  []string                 // commands that arrived: "SET key", "PING", …
+	gates map[string]chan struct{} // a command waits at its gate, if it has one
+	cut   map[string]bool          // a command is executed, and its connection closed instead of a reply
+	pipes []int                    // sizes of the pipelines sent
+}
+
+// inBubble runs f in virtual time; the bubble fails if a goroutine is left behind.
+func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		first, err := m.Dial() // starts the node, which has no Server before
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = first.Close()
+		opt.Addr = "127.0.0.1:1" // nobody dials it, and nobody resolves it
+		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		b := newBench(t, m, opt)
+		f(b)
+		b.close()
+		m.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// inRealTime runs f in real time, for what cannot be in several bubbles: callers that
+// wait for a connection meet in variables of the go-redis package.
+func inRealTime(t *testing.T, opt redis.Options, f func(b *bench)) {
+	m := miniredis.RunT(t)
+	opt.Addr = m.Addr()
+	b := newBench(t, m, opt)
+	f(b)
+	b.close()
+}
+
+func newBench(t *testing.T, m *miniredis.Miniredis, opt redis.Options) *bench {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	t.Cleanup(cancel)
+	b := &bench{T: t, ctx: ctx, gates: map[string]chan struct{}{}, cut: map[string]bool{}}
+	m.Server().SetPreHook(func(peer *server.Peer, name string, args ...string) bool {
+		command := strings.Join(append([]string{strings.ToUpper(name)}, args[:min(1, len(args))]...), " ")
+		b.mu.Lock()
+		b.seen = append(b.seen, command)
+		gate, cut := b.gates[command], b.cut[command]
+		b.mu.Unlock()
+		if gate != nil {
+			<-gate
+		}
+		if cut {
+			_ = m.Set(args[0], "cut")
+			peer.Close()
+		}
+		return cut
+	})
+	b.client = redis.NewClient(&opt)
+	b.client.AddHook(b)
+	b.pool = goredis.New(b.client)
+	return b
+}
+
+// close opens all gates and closes the client.
+func (b *bench) close() {
+	for _, gate := range b.gates {
+		select {
+		case <-gate:
+		default:
+			close(gate)
+		}
+	}
+	if err := b.client.Close(); err != nil {
+		b.Error(err)
+	}
+}
+
+func (b *bench) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (b *bench) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (b *bench) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if ours(cmds) {
+			b.mu.Lock()
+			b.pipes = append(b.pipes, len(cmds))
+			b.mu.Unlock()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// ours tells a pipeline of the adapter's from one with which the client opens a connection.
+func ours(cmds []redis.Cmder) bool { return cmds[0].Name() == "set" || cmds[0].Name() == "evalsha" }
+
+// hold makes the node keep SETs of the key waiting until the gate is closed.
+func (b *bench) hold(key string) (gate chan struct{}) {
+	gate = make(chan struct{})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gates["SET "+key] = gate
+	return gate
+}
+
+// arrived is how often a command reached the node.
+func (b *bench) arrived(command string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, s := range b.seen {
+		if s == command {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *bench) pipelines() []int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.pipes)
+}
+
+// outcome is what a SetNX started with set has returned, and when.
+type outcome struct {
+	done  chan struct{}
+	ok    bool
+	err   error
+	after time.Duration
+}
+
+// set is start, in a bubble: SetNX is waiting for something when set returns.
+func (b *bench) set(ctx context.Context, key string) *outcome {
+	o := b.start(ctx, key)
+	synctest.Wait()
+	return o
+}
+
+// start calls SetNX in a goroutine.
+func (b *bench) start(ctx context.Context, key string) *outcome {
+	o := &outcome{done: make(chan struct{})}
+	start := time.Now()
+	go func() {
+		defer close(o.done)
+		o.ok, o.err = b.pool.SetNX(ctx, key, "value", time.Hour)
+		o.after = time.Since(start)
+	}()
+	return o
+}
+
+// returned reports whether SetNX has returned.
+func (o *outcome) returned() bool {
+	synctest.Wait()
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (o *outcome) granted(t testing.TB) {
+	t.Helper()
+	if <-o.done; !o.ok || o.err != nil {
+		t.Errorf("SetNX = %v, %v, want true", o.ok, o.err)
+	}
+}
+
+func (b *bench) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(b.ctx, d)
+	b.Cleanup(cancel)
+	return ctx
+}
+
+func TestALoneCommandIsSentAtOnce(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		for i := range 3 {
+			o := b.set(b.ctx, strconv.Itoa(i))
+			o.granted(t)
+			if o.after != 0 {
+				t.Errorf("it took %v", o.after)
+			}
+		}
+		if p := b.pipelines(); len(p) > 0 {
+			t.Errorf("pipelines of %v were sent, want none", p)
+		}
+	})
+}
+
+func TestCommandsThatArriveTogetherShareAPipeline(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		gate := b.hold("first")
+		first := b.set(b.ctx, "first")
+		var others []*outcome
+		for i := range 10 {
+			others = append(others, b.set(b.ctx, strconv.Itoa(i)))
+		}
+		taken := b.set(b.ctx, "9")
+		if n := b.arrived("SET 0"); n != 0 {
+			t.Errorf("the second command was sent at once, want it to wait")
+		}
+		close(gate)
+		first.granted(t)
+		for _, o := range others {
+			o.granted(t)
+		}
+		if <-taken.done; taken.ok || taken.err != nil {
+			t.Errorf("SetNX of a key taken in the same pipeline = %v, %v, want false", taken.ok, taken.err)
+		}
+		if p := b.pipelines(); !slices.Equal(p, []int{11}) {
+			t.Errorf("pipelines of %v were sent, want one of 11", p)
+		}
+	})
+}
+
+func TestPipelinesAreBounded(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.client.AddHook(hooks{ // the bubble's unbuffered connections take no large pipelines
+			process: func(next redis.ProcessHook) redis.ProcessHook { return next },
+			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+				return func(ctx context.Context, cmds []redis.Cmder) error {
+					if !ours(cmds) {
+						return next(ctx, cmds)
+					}
+					for _, cmd := range cmds {
+						cmd.(interface{ SetVal(any) }).SetVal("OK")
+					}
+					return nil
+				}
+			},
+		})
+		gate := b.hold("first")
+		all := []*outcome{b.set(b.ctx, "first")}
+		for i := range 600 {
+			all = append(all, b.set(b.ctx, strconv.Itoa(i)))
+		}
+		close(gate)
+		for _, o := range all {
+			o.granted(t)
+		}
+		if p := b.pipelines(); !slices.Equal(p, []int{256, 256, 88}) {
+			t.Errorf("pipelines of %v were sent, want 256, 256, 88", p)
+		}
+	})
+}
+
+func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		gate := b.hold("first")
+		first := b.set(b.ctx, "first")
+		ctx, cancel := context.WithCancel(b.ctx)
+		var gone []*outcome
+		var stay []*outcome
+		for i := range 5 { // the first, the last and some in the middle of the queue leave
+			gone = append(gone, b.set(ctx, fmt.Sprint("gone", i)))
+			if i < 4 {
+				stay = append(stay, b.set(b.ctx, fmt.Sprint("stay", i)))
+			}
+		}
+		cancel()
+		for _, o := range gone {
+			if !o.returned() || !errors.Is(o.err, context.Canceled) || o.after != 0 {
+				t.Errorf("a cancelled call: %v after %v, want %v at once", o.err, o.after, context.Canceled)
+			}
+		}
+		close(gate)
+		first.granted(t)
+		for i, o := range stay {
+			o.granted(t)
+			if n := b.arrived(fmt.Sprint("SET gone", i)); n != 0 {
+				t.Errorf("a command was sent after its context had ended")
+			}
+		}
+		if p := b.pipelines(); !slices.Equal(p, []int{4}) {
+			t.Errorf("pipelines of %v were sent, want one of 4", p)
+		}
+	})
+}
+
+// A node whose round trip takes long makes nobody wait for somebody else's.
+func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		gate := b.hold("slow")
+		slow := b.set(b.ctx, "slow")
+		for i := range 5 {
+			o, p := b.set(b.ctx, fmt.Sprint("a", i)), b.set(b.ctx, fmt.Sprint("b", i))
+			o.granted(t)
+			p.granted(t)
+			if o.after != time.Millisecond || p.after != time.Millisecond {
+				t.Errorf("commands behind a late one took %v and %v, want 1ms", o.after, p.after)
+			}
+		}
+		if slow.returned() {
+			t.Error("the slow command returned")
+		}
+		close(gate)
+		slow.granted(t)
+	})
+}
+
+// lesson L41: default client options, and a node that does not answer.
+func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
+	inBubble(t, redis.Options{PoolSize: 100}, func(b *bench) {
+		gate := b.hold("frozen")
+		var all []*outcome
+		for range 50 { // new commands keep coming, each with 50 ms of time
+			for range 10 {
+				all = append(all, b.set(b.within(50*time.Millisecond), "frozen"))
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond)
+		waiting := 0
+		for _, o := range all {
+			switch {
+			case !o.returned():
+				waiting++
+			case !errors.Is(o.err, context.DeadlineExceeded):
+				t.Errorf("a command to a frozen node: %v, want %v", o.err, context.DeadlineExceeded)
+			case o.after != 50*time.Millisecond:
+				t.Errorf("a call with 50ms returned after %v", o.after)
+			}
+		}
+		if waiting > 16 {
+			t.Errorf("%d of %d callers still wait for a frozen node, want at most 16", waiting, len(all))
+		}
+		close(gate)
+		for _, o := range all {
+			<-o.done
+			if o.after > 3*time.Second {
+				t.Errorf("a call returned after %v, want no more than the read timeout of 3s", o.after)
+			}
+		}
+		b.set(b.ctx, "after").granted(t)
+	})
+}
+
+// A pipeline that waits for a connection carries in the end the commands of those who
+// are still there.
+func TestACommandWhoseContextEndsBeforeThereIsAConnectionIsNotSent(t *testing.T) {
+	inRealTime(t, redis.Options{PoolSize: 1, PipelinePoolSize: -1}, func(b *bench) {
+		for round := range 5 {
+			first := strconv.Itoa(round)
+			gate := b.hold(first)
+			started := b.start(b.ctx, first) // takes off alone, with the only connection
+			for b.arrived("SET "+first) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			short, cancel := context.WithTimeout(b.ctx, 10*time.Millisecond)
+			stay, gone := fmt.Sprint("stay", round), fmt.Sprint("gone", round)
+			var staying, leaving *outcome
+			if round%2 == 0 { // who is first leads
+				staying, leaving = b.start(b.ctx, stay), b.start(short, gone)
+			} else {
+				leaving, staying = b.start(short, gone), b.start(b.ctx, stay)
+			}
+			<-short.Done()
+			cancel()
+			close(gate)
+			started.granted(t)
+			staying.granted(t)
+			if <-leaving.done; !errors.Is(leaving.err, context.DeadlineExceeded) {
+				t.Errorf("SetNX = %v, %v, want %v", leaving.ok, leaving.err, context.DeadlineExceeded)
+			}
+			if n := b.arrived("SET " + gone); n != 0 {
+				t.Errorf("a command was sent after its context had ended")
+			}
+		}
+	})
+}
+
+func TestNobodyWaitsForAConnectionThatNobodyNeeds(t *testing.T) {
+	inRealTime(t, redis.Options{PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: time.Hour}, func(b *bench) {
+		b.hold("first")
+		busy := make(chan error)
+		go func() { busy <- b.client.Set(b.ctx, "first", "x", 0).Err() }() // somebody else's
+		for b.arrived("SET first") == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		var all []*outcome
+		for i := range 5 {
+			all = append(all, b.start(b.within(time.Duration(10+i)*time.Millisecond), strconv.Itoa(i)))
+		}
+		for _, o := range all { // long before the connection is free
+			if <-o.done; !errors.Is(o.err, context.DeadlineExceeded) {
+				t.Errorf("SetNX = %v, %v, want %v", o.ok, o.err, context.DeadlineExceeded)
+			}
+		}
+		close(b.gates["SET first"])
+		if err := <-busy; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// lesson L15: go-redis by itself would send the SET again and say "taken".
+func TestACommandWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.cut["SET lost"] = true
+		lone := b.set(b.ctx, "lost")
+		if <-lone.done; lone.err == nil {
+			t.Errorf("SetNX = %v, want an error", lone.ok)
+		}
+		if n := b.arrived("SET lost"); n != 1 {
+			t.Errorf("a lone command was sent %d times, want once", n)
+		}
+		if _, err := b.pool.Do(b.ctx, "SET", "lost", "again"); err == nil {
+			t.Error("Do = no error")
+		}
+		if n := b.arrived("SET lost"); n != 2 {
+			t.Errorf("Do sent a command %d times, want once", n-1)
+		}
+		gate := b.hold("first")
+		first := b.set(b.ctx, "first")
+		before, lost, after := b.set(b.ctx, "before"), b.set(b.ctx, "lost"), b.set(b.ctx, "after")
+		close(gate)
+		first.granted(t)
+		for _, o := range []*outcome{before, lost, after} {
+			if <-o.done; o.err == nil && o != before {
+				t.Errorf("SetNX behind a lost reply = %v, want an error", o.ok)
+			}
+		}
+		if n := b.arrived("SET lost"); n != 3 {
+			t.Errorf("a command in a pipeline was sent %d times, want once", n-2)
+		}
+		if n := b.arrived("SET before"); n != 1 {
+			t.Errorf("the command before it was sent %d times, want once", n)
+		}
+	})
+}
+
+// hooks wraps what a client does, for the tests of hooks.
+type hooks struct {
+	process  func(next redis.ProcessHook) redis.ProcessHook
+	pipeline func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook
+}
+
+func (h hooks) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h hooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h.process(next) }
+func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return h.pipeline(next)
+}
+
+var errHook = errors.New("hook")
+
+// lesson L39
+func TestErrorsWrappedByAHook(t *testing.T) {
+	wrap := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("%w: %w", errHook, err)
+	}
+	script := &pool.Script{Source: "return 7", ID: "c0ffee0000000000000000000000000000000000"}
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.client.AddHook(hooks{
+			process: func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error { return wrap(next(ctx, cmd)) }
+			},
+			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+				return func(ctx context.Context, cmds []redis.Cmder) error {
+					err := next(ctx, cmds)
+					for _, cmd := range cmds {
+						cmd.SetErr(wrap(cmd.Err()))
+					}
+					return wrap(err)
+				}
+			},
+		})
+		check := func() {
+			if reply, err := b.pool.Eval(b.ctx, script, nil); reply != int64(7) || err != nil {
+				t.Errorf("Eval of an unknown script = %v, %v, want 7", reply, err)
+			}
+			if ok, err := b.pool.SetNX(b.ctx, "first", "v", time.Hour); ok || err != nil {
+				t.Errorf("SetNX of a taken key = %v, %v, want false", ok, err)
+			}
+		}
+		gate := b.hold("first")
+		first := b.set(b.ctx, "first")
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(check)
+		}
+		synctest.Wait()
+		close(gate)
+		first.granted(t)
+		wg.Wait()
+		check()
+		if len(b.pipelines()) == 0 {
+			t.Error("there was no pipeline")
+		}
+	})
+}
+
+func TestAHookThatDoesNotLetCommandsPass(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		var err error
+		b.client.AddHook(hooks{
+			process: func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error {
+					if cmd.Args()[1] == "first" {
+						return next(ctx, cmd)
+					}
+					return err
+				}
+			},
+			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+				return func(ctx context.Context, cmds []redis.Cmder) error {
+					if !ours(cmds) {
+						return next(ctx, cmds)
+					}
+					return err
+				}
+			},
+		})
+		for _, err = range []error{errHook, nil} {
+			_ = b.client.Del(b.ctx, "first").Err()
+			if ok, got := b.pool.SetNX(b.ctx, "k", "v", time.Hour); ok || got == nil || err != nil && !errors.Is(got, err) {
+				t.Errorf("SetNX = %v, %v, want the hook's error or one for want of a reply", ok, got)
+			}
+			gate := b.hold("first")
+			b.set(b.ctx, "first")
+			all := []*outcome{b.set(b.ctx, "a"), b.set(b.ctx, "b")}
+			close(gate)
+			for _, o := range all {
+				if <-o.done; o.ok || o.err == nil || err != nil && !errors.Is(o.err, err) {
+					t.Errorf("SetNX in a pipeline = %v, %v, want the hook's error or one for want of a reply", o.ok, o.err)
+				}
+			}
+		}
+	})
+}
+
+func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.client.AddHook(hooks{
+			process: func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error {
+					if cmd.Args()[1] == "panic" {
+						panic("hook")
+					}
+					return next(ctx, cmd)
+				}
+			},
+			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+				return func(ctx context.Context, cmds []redis.Cmder) error {
+					if !ours(cmds) {
+						return next(ctx, cmds)
+					}
+					panic("hook")
+				}
+			},
+		})
+		panics := func(key string) (recovered any) {
+			defer func() { recovered = recover() }()
+			_, _ = b.pool.SetNX(b.ctx, key, "v", time.Hour)
+			return nil
+		}
+		if panics("panic") == nil {
+			t.Error("the panic did not reach the caller")
+		}
+		gate := b.hold("first")
+		first := b.set(b.ctx, "first")
+		leader := make(chan any)
+		go func() { leader <- panics("leader") }()
+		synctest.Wait()
+		follower := b.set(b.ctx, "follower")
+		close(gate)
+		first.granted(t)
+		if <-leader == nil {
+			t.Error("the panic did not reach the caller who led the pipeline")
+		}
+		if <-follower.done; follower.ok || follower.err == nil {
+			t.Errorf("SetNX in a pipeline that panicked = %v, %v, want an error", follower.ok, follower.err)
+		}
+		b.set(b.ctx, "after").granted(t)
+	})
+}
+
+func TestBadUseIsAnError(t *testing.T) {
+	p := goredis.New(nil)
+	ctx := context.Background()
+	_, setErr := p.SetNX(ctx, "k", "v", time.Second)
+	_, evalErr := p.Eval(ctx, &pool.Script{}, nil)
+	_, doErr := p.Do(ctx, "PING")
+	_, subErr := p.Subscribe(ctx, "c")
+	for _, err := range []error{setErr, evalErr, doErr, subErr} {
+		if err == nil || !strings.Contains(err.Error(), "nil client") {
+			t.Errorf("with a nil client: %v", err)
+		}
+	}
+}

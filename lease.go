@@ -33,6 +33,15 @@ func (m *Mutex) current() *lease {
 	return m.cur
 }
 
+// lose notes that the lock is gone, and lets a hold end at once. The caller holds the mutex's mu.
+func (l *lease) lose(why error) {
+	l.lost = why
+	l.until = time.Time{}
+	if h := l.hold; h != nil && !h.over {
+		h.timer.Reset(0)
+	}
+}
+
 // ask puts a question about the lease to the nodes. It returns the round if a quorum said that it still has
 // the lock. The nodes' proof that it is gone ends the lease.
 func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Op) (*quorum.Round, error) {
@@ -94,8 +103,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	e.reason = fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
 	m.mu.Lock()
 	if !l.releasing {
-		l.lost = e
-		l.until = time.Time{}
+		l.lose(e)
 	}
 	m.mu.Unlock()
 	return nil, e
@@ -121,8 +129,7 @@ func (m *Mutex) extend(ctx context.Context, l *lease) error {
 		err = refuse(ErrExpired, "lost during the call")
 	case clock.Remaining(m.core.now(), until) <= 0:
 		err = refuse(ErrExpired, fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry))
-		l.lost = err
-		l.until = time.Time{}
+		l.lose(err)
 	case until.After(l.until):
 		l.until = until
 	}

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,4 +63,28 @@ func TestWhatWasNeverSentIsNotSentAfterUnlock(t *testing.T) {
 			assert.Equal(t, "release", e.Command)
 		}
 	})
+}
+
+// Seed 139 of TestSchedules: an Extend of the caller's own proved that the lock was gone, and
+// the held context went on until the next renewal. lesson L26
+func TestHeldContextEndsWhenTheCallersOwnQuestionProvesTheLoss(t *testing.T) {
+	for name, question := range map[string]func(*redlock.Mutex) (bool, error){
+		"Extend": (*redlock.Mutex).Extend, "Valid": (*redlock.Mutex).Valid,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(3)
+				m := redlock.New(nodes.Pools("a")...).NewMutex("k")
+				held, err := m.Hold(t.Context())
+				require.NoError(t, err)
+				nodes[0].Flush()
+				nodes[1].Flush()
+				_, err = question(m)
+				require.ErrorIs(t, err, redlock.ErrExpired)
+				synctest.Wait()
+				assert.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+				_, _ = m.Unlock()
+			})
+		})
+	}
 }

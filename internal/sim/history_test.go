@@ -1,0 +1,308 @@
+package sim_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// history is what happened in one schedule, and what was wrong with it. Unless said otherwise its times are
+// true ones, since the start of the schedule.
+//
+// Invariants have the names that docs/testing.md explains.
+type history struct {
+	setup
+	start time.Time
+
+	mu         sync.Mutex
+	violations []violation
+	values     map[string]*record // by plain value
+	leases     []*lease
+	trace      uint64
+	lines      []string // of the trace, if verbose
+	verbose    bool
+	sometimes  map[string]int
+	fenced     map[string]*resource
+	unfenced   map[string]*resource
+	grants     int
+}
+
+type violation struct{ invariant, text string }
+
+func (v violation) String() string { return v.invariant + ": " + v.text }
+
+// record is what the nodes did with one value.
+type record struct {
+	node  []nodeRecord
+	ended bool          // its owner has been told that it does not hold the lock
+	at    time.Duration // when
+	first time.Duration // when the first node granted it
+}
+
+type nodeRecord struct {
+	granted, deleted, extended time.Duration // when last, or 0
+}
+
+// lease is the time in which one owner believes that it holds the lock.
+type lease struct {
+	owner, name, value string
+	token              uint64
+	from, to           time.Duration
+	first              time.Duration // when the first node granted it
+}
+
+func newHistory(s setup) *history {
+	return &history{
+		setup: s, start: time.Now(), values: make(map[string]*record), sometimes: make(map[string]int),
+		fenced: make(map[string]*resource), unfenced: make(map[string]*resource),
+	}
+}
+
+func (h *history) now() time.Duration { return time.Since(h.start) }
+
+// violate notes that an invariant does not hold. The caller does not hold the mutex.
+func (h *history) violate(invariant, format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.violated(invariant, format, args...)
+}
+
+func (h *history) violated(invariant, format string, args ...any) {
+	h.violations = append(h.violations, violation{invariant, fmt.Sprintf("%v: ", h.now()) + fmt.Sprintf(format, args...)})
+}
+
+// reached counts an interesting state.
+func (h *history) reached(state string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sometimes[state]++
+}
+
+// note adds a line to the trace, together with the time. Lines of the same nanosecond may come in any order.
+func (h *history) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noted(fmt.Sprintf("%v "+format, append([]any{h.now()}, args...)...))
+}
+
+func (h *history) noted(line string) {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(line))
+	h.trace += mix(sum.Sum64())
+	if h.verbose {
+		h.lines = append(h.lines, line)
+	}
+}
+
+// plain cuts off the random part of a value.
+func plain(value string) string {
+	head, _, _ := strings.Cut(value, "|")
+	return head
+}
+
+func (h *history) of(value string) *record {
+	value = plain(value)
+	r := h.values[value]
+	if r == nil {
+		r = &record{node: make([]nodeRecord, h.Nodes)}
+		h.values[value] = r
+	}
+	return r
+}
+
+// watch looks at every command that a node has executed.
+func (h *history) watch(e sim.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	h.noted(fmt.Sprintf("%v node %d %s %s %s %q: %v %v %v", now, e.Node, e.Client, e.Command, e.Key, plain(e.Value), e.Reply, e.Err, e.Effect))
+	if e.Command == "raise" {
+		h.sometimes["raise round"]++
+	}
+	if n, ok := e.Reply.(int64); ok && e.Command == "acquire" && n < 0 {
+		h.sometimes["restart guard refused"]++
+	}
+	if e.Effect == sim.None {
+		return
+	}
+	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && e.Before != "" {
+		h.violated("I5 ownership", "%v", e)
+	}
+	r := h.of(e.Value)
+	n := &r.node[e.Node]
+	switch e.Effect {
+	case sim.Granted:
+		if r.first == 0 {
+			r.first = now
+		}
+		if r.ended {
+			h.sometimes["zombie SET"]++
+		}
+		if slices.ContainsFunc(r.node, func(n nodeRecord) bool { return n.extended != 0 }) {
+			h.sometimes["heal"]++
+		}
+		n.granted = now
+	case sim.Deleted:
+		n.deleted = now
+	case sim.Extended:
+		n.extended = now
+	}
+}
+
+// sent looks at every command that leaves a client.
+func (h *history) sent(op sim.Op) {
+	if op.Command == "release" || op.Command == "valid" || op.Command == "subscribe" || op.Command == "message" {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.of(op.Value); r.ended {
+		h.violated("I11 silence", "%s sends %s of %s to node %d, which ended at %v", op.Client, op.Command, plain(op.Value), op.Node, r.at)
+	}
+}
+
+// end says that the owners of these values have been told that they do not hold the lock.
+func (h *history) end(values ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, v := range values {
+		if r := h.of(v); v != "" && !r.ended {
+			r.ended, r.at = true, h.now()
+		}
+	}
+}
+
+// begin opens a lease that lasts, as far as is known, until to.
+func (h *history) begin(owner, name, value string, token uint64, to time.Duration) *lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.of(value)
+	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), to: to, first: r.first}
+	h.leases = append(h.leases, l)
+	h.grants++
+	if got := r.count(func(n nodeRecord) bool { return n.granted != 0 }); got < h.quorum() {
+		h.violated("I15 quorum", "%s was granted %s by %d of %d nodes", owner, name, got, h.Nodes)
+	}
+	return l
+}
+
+func (r *record) count(f func(nodeRecord) bool) int {
+	n := 0
+	for _, rec := range r.node {
+		if f(rec) {
+			n++
+		}
+	}
+	return n
+}
+
+// over ends a lease now, at the latest.
+func (h *history) over(l *lease) { h.prolong(l, min(l.to, h.now())) }
+
+func (h *history) prolong(l *lease, to time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.to = to
+}
+
+// count returns how many nodes did to value what f says.
+func (h *history) count(value string, f func(nodeRecord) bool) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.of(value).count(f)
+}
+
+// resource is what a lock protects. The fenced one rejects tokens below the largest it has
+// seen; only then are reads and writes under one token atomic.
+type resource struct {
+	seen  uint64
+	value int
+	by    int // writes
+}
+
+// read returns the value for the holder of a token.
+func (h *history) read(from map[string]*resource, name string, token uint64) (int, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := from[name]
+	if r == nil {
+		r = &resource{}
+		from[name] = r
+	}
+	if token < r.seen {
+		h.sometimes["stale read refused"]++
+		return 0, false
+	}
+	r.seen = token
+	return r.value, true
+}
+
+// write is the second half of a read-modify-write.
+func (h *history) write(to map[string]*resource, name string, token uint64, value int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := to[name]
+	if token < r.seen {
+		h.sometimes["stale write refused"]++
+		return
+	}
+	r.value = value
+	r.by++
+}
+
+// finish checks what can only be seen at the end.
+func (h *history) finish() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	byName := make(map[string][]*lease)
+	for _, l := range h.leases {
+		byName[l.name] = append(byName[l.name], l)
+	}
+	for _, leases := range byName {
+		slices.SortFunc(leases, func(a, b *lease) int { return int(a.from - b.from) })
+		h.checkOverlap(leases)
+		if h.fencing() {
+			h.checkTokens(leases)
+		}
+	}
+	for name, r := range h.fenced {
+		if r.value != r.by {
+			h.violated("I4 fenced resource", "%q: %d updates, value %d", name, r.by, r.value)
+		}
+	}
+	for _, r := range h.unfenced {
+		if r.value != r.by {
+			h.sometimes["lost update without fencing"]++
+		}
+	}
+}
+
+// checkOverlap looks for two owners at a time. The leases are in the order in which they began.
+func (h *history) checkOverlap(leases []*lease) {
+	var last *lease // that ends latest
+	for _, l := range leases {
+		if last != nil && l.from < last.to {
+			h.violated("I1 mutual exclusion", "%q: %s holds %s from %v while %s holds %s until %v", l.name, l.owner, plain(l.value), l.from, last.owner, plain(last.value), last.to)
+		}
+		if last == nil || l.to > last.to {
+			last = l
+		}
+	}
+}
+
+// checkTokens looks for tokens that do not grow. One lease comes before another
+// if it had begun when the first node granted the other: that is true also of leases that overlap.
+func (h *history) checkTokens(leases []*lease) {
+	for i, b := range leases {
+		for _, a := range leases[:i] {
+			if a.from <= b.first && a.token >= b.token && a.token != 0 && b.token != 0 {
+				h.violated("I3 token order", "%q: %s has %d at %v, then %s %d at %v", a.name, a.owner, a.token, a.from, b.owner, b.token, b.from)
+			}
+		}
+	}
+}

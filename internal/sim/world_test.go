@@ -1,0 +1,303 @@
+package sim_test
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// world is one schedule while it runs.
+type world struct {
+	*history
+	nodes sim.Nodes
+}
+
+// run runs one schedule in a bubble of its own and returns what happened. Whatever the
+// library leaves behind, a goroutine or a call that hangs, fails the bubble and with it the test.
+func run(t *testing.T, s setup, verbose bool) *history {
+	t.Helper()
+	var h *history
+	synctest.Test(t, func(t *testing.T) {
+		h = newHistory(s)
+		h.verbose = verbose
+		w := &world{history: h, nodes: sim.NewNodes(s.Nodes)}
+		w.nodes.Log().Watch(h.watch)
+		w.play()
+		h.finish()
+	})
+	return h
+}
+
+// play lets the clients and the nemesis have their time, then heals everything, and looks at what is left.
+func (w *world) play() {
+	var clients, nemesis sync.WaitGroup
+	over := make(chan struct{})
+	for i, n := range w.nodes {
+		nemesis.Go(func() { w.trouble(i, n, over) })
+	}
+	var all []*client
+	for i := range w.Clients {
+		c := w.newClient(i)
+		all = append(all, c)
+		for k := range w.Workers {
+			clients.Go(func() { (&worker{client: c, id: k}).run() })
+		}
+	}
+	clients.Wait()
+	for _, c := range all {
+		c.close()
+	}
+	close(over)
+	nemesis.Wait()
+
+	// What is under way lands, and then expires by the slowest clock.
+	time.Sleep(w.longest() + 2*w.expiry())
+	for i, n := range w.nodes {
+		for name := range w.names() {
+			if v := n.Value(lockName(name)); v != "" {
+				w.violate("I8 no leaks", "node %d still holds %s", i, plain(v))
+			}
+		}
+		if n := n.Subscriptions(); n != 0 {
+			w.violate("I10 nothing runs on", "node %d has %d subscriptions", i, n)
+		}
+	}
+	w.nodes.Close()
+}
+
+// longest is how long a command may be under way.
+func (w *world) longest() time.Duration { return 6*w.expiry() + time.Second }
+
+func lockName(i int) string { return fmt.Sprintf("lock%d", i) }
+
+// trouble is the nemesis of one node. It does one thing after the other, so that one
+// fault cannot end another too early.
+func (w *world) trouble(id int, n *sim.Node, over <-chan struct{}) {
+	d, node := w.dice(), int64(id)
+	if w.has(rates) {
+		n.Clock(1+0.0045*(2*d.unit("node rate", node)-1), 0)
+	}
+	if w.has(fast) && d.chance(0.6, "fast node", node) {
+		n.Clock(1.3, 0)
+	}
+	if !w.faulty(id) {
+		return
+	}
+	var kinds []faults
+	for _, f := range []faults{freeze, crash, loss, lossNow, jump} {
+		if w.has(f) {
+			kinds = append(kinds, f)
+		}
+	}
+	if len(kinds) == 0 {
+		return
+	}
+	for i := int64(0); ; i++ {
+		if !sleep(over, d.between(0, 6*w.expiry(), "peace", node, i)) || w.now() > w.faultTime() {
+			return
+		}
+		last := d.between(0, 2*w.expiry(), "trouble", node, i)
+		switch f := kinds[d.below(len(kinds), "which", node, i)]; f {
+		case freeze:
+			w.note("node %d freezes", id)
+			n.Freeze()
+			sleep(over, last)
+			n.Thaw()
+		case crash:
+			w.note("node %d crashes", id)
+			n.Crash()
+			sleep(over, last/2)
+			n.Restart(true)
+		case loss, lossNow:
+			w.note("node %d loses its data", id)
+			n.Crash()
+			if f == loss && !w.guarded() {
+				// Until every lock that it granted has expired, by the slowest clock.
+				time.Sleep(w.expiry() + w.expiry()/100)
+			}
+			sleep(over, last/10)
+			n.Restart(false)
+			w.reached("node lost its data")
+		case jump:
+			by := d.between(-w.expiry(), 2*w.expiry(), "jump", node, i)
+			w.note("clock of node %d jumps by %v", id, by)
+			n.Clock(1, by)
+		}
+	}
+}
+
+// sleep waits for d, or less when over is closed, and reports whether it is not.
+func sleep(over <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-over:
+		return false
+	}
+}
+
+// unit returns a number from 0 to 1.
+func (d dice) unit(what string, n ...int64) float64 {
+	return float64(d.roll(what, n...)>>11) / (1 << 53)
+}
+
+var (
+	errBefore = []error{
+		errors.New("OOM command not allowed when used memory > 'maxmemory'."),
+		errors.New("READONLY You can't write against a read only replica."),
+		errors.New("LOADING Redis is loading the dataset in memory"),
+		errors.New("MISCONF Redis is configured to save RDB snapshots"),
+		sim.ErrRefused,
+	}
+	errAfter = sim.ErrReset
+)
+
+// plan returns what becomes of the commands of one client to one node.
+func (w *world) plan(c *client, node int) sim.Plan {
+	d := w.dice()
+	cl, nd := int64(c.id), int64(node)
+	timeout := w.nodeTimeout()
+	// What is on the way takes from 20 µs to 1 ms; some nodes are farther away.
+	far := d.between(20*time.Microsecond, time.Millisecond, "far", cl, nd)
+	faulty := w.faulty(node)
+	isDeaf := w.has(deaf) && d.chance(0.5, "deaf", cl)
+	rate := []float64{0.02, 0.1, 0.3}[d.below(3, "fault rate")]
+
+	return func(op sim.Op) sim.Fate {
+		now := w.now()
+		w.sent(op)
+		// One command is like another only if everything about it is.
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(op.Command + " " + op.Key + " " + plain(op.Value)))
+		id := []int64{cl, nd, int64(sum.Sum64()), int64(now)}
+		hits := func(f faults, what string) bool {
+			return faulty && w.has(f) && now < w.faultTime() && d.chance(rate, what, id...)
+		}
+
+		f := sim.Fate{
+			Request: d.between(10*time.Microsecond, far, "request", id...),
+			Reply:   d.between(10*time.Microsecond, far, "reply", id...),
+			Deaf:    isDeaf,
+		}
+		if isDeaf {
+			f.Timeout = d.between(w.expiry(), 2*w.expiry(), "client timeout", id...)
+		}
+		if op.Command == "message" {
+			if hits(mute, "mute") {
+				f.ReplyLost = d.chance(0.8, "message lost", id...)
+				f.Reply += d.between(0, w.expiry(), "message late", id...)
+			}
+			if w.cut(cl, nd, now, 1) {
+				f.ReplyLost = true
+			}
+			f.Reply = c.through(now, 0, f.Reply)
+			return f
+		}
+		if hits(slow, "slow") {
+			if d.chance(0.5, "slow request", id...) {
+				f.Request += d.between(0, 2*timeout, "slower", id...)
+			} else {
+				f.Reply += d.between(0, 2*timeout, "slower", id...)
+			}
+		}
+		if hits(late, "late") {
+			f.Request += d.between(timeout, 2*w.expiry(), "later", id...)
+		}
+		if hits(lostRequest, "lost request") || w.cut(cl, nd, now, 0) {
+			f.Lost = true
+		}
+		if hits(lostReply, "lost reply") || w.cut(cl, nd, now, 1) {
+			f.ReplyLost = true
+		}
+		if hits(duplicate, "duplicate") {
+			f.Again = d.between(0, timeout, "again", id...)
+			f.ReplyLost = f.ReplyLost || d.chance(0.5, "resent", id...)
+		}
+		if hits(failing, "failing") {
+			if i := d.below(len(errBefore)+2, "error", id...); i < len(errBefore) {
+				f.Skip, f.Answer = true, &sim.Answer{Err: errBefore[i]}
+			} else {
+				f.Answer = &sim.Answer{Err: errAfter}
+			}
+		}
+		f.Request = c.through(now, 0, f.Request)
+		f.Reply = c.through(now, f.Request, f.Reply)
+		return f
+	}
+}
+
+// cut tells whether client and node cannot talk at that time, in one direction: 0 for requests, 1 for
+// replies. It changes every now and then.
+func (w *world) cut(client, node int64, now time.Duration, direction int64) bool {
+	if !w.has(partition) || !w.faulty(int(node)) || now > w.faultTime() {
+		return false
+	}
+	d := w.dice()
+	window := int64(now / (w.expiry() * 2 / 3))
+	if !d.chance(0.25, "partition", client, node, window) {
+		return false
+	}
+	which := int64(d.below(3, "which way", client, node, window))
+	return which == 2 || which == direction
+}
+
+// pauses tells when a client stands still.
+type pauses []struct{ from, to time.Duration }
+
+func (p pauses) until(at time.Duration) time.Duration {
+	for _, x := range p {
+		if x.from <= at && at < x.to {
+			return x.to
+		}
+	}
+	return at
+}
+
+// through returns how long something takes that leaves at now+before, if it
+// cannot be sent or received while the client is paused.
+func (c *client) through(now, before, takes time.Duration) time.Duration {
+	at := now + before + takes
+	if end := c.pauses.until(at); end != at {
+		// In the order in which it came, not all at the same time.
+		return end - now - before + (at-now)/1000
+	}
+	return takes
+}
+
+// clientClock is the clock of one client: what it shows at true time t is start + offset + rate × t.
+type clientClock struct {
+	start  time.Time
+	offset time.Duration
+	rate   float64
+}
+
+func (c clientClock) Now() time.Time {
+	gone := time.Since(c.start)
+	return time.Now().Add(c.offset + time.Duration(math.Round(float64(gone)*(c.rate-1))))
+}
+
+// truly returns the true time, since the start, at which the clock shows t.
+func (c clientClock) truly(t time.Time) time.Duration {
+	return time.Duration(float64(t.Sub(c.start)-c.offset) / c.rate)
+}
+
+// way is a client's way to a node, and its clock.
+type way struct {
+	*sim.Link
+	clientClock
+}
+
+var (
+	_ pool.Pool       = way{}
+	_ pool.Subscriber = way{}
+)

@@ -5,12 +5,14 @@
 //	go run .              everything, tables on the terminal
 //	go run . -all         the same, and write docs/benchmarks.md, its charts and results.json
 //	go run . -only pairs  one section
+//	go run . -only pairs -who "redlock goredis" -nodes 5 -goroutines 64 -cpuprofile cpu.out
 //	go run . -docs        write docs and charts again from results.json
 //
 // The contenders take turns, so that what disturbs the machine disturbs all of them. Leave the machine alone meanwhile.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +20,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +39,16 @@ func main() {
 		slice   = flag.Duration("slice", 0, "one contender's turn (0: as configured)")
 		contend = flag.Duration("contention", 0, "one contender's turn under contention (0: as configured)")
 		out     = flag.String("out", "..", "the `directory` of the main module, for docs/")
+		who     = flag.String("who", "", "comma-separated `contenders` (all if empty)")
+		nodes   = flag.String("nodes", "", "comma-separated `numbers` of nodes for pairs and instant")
+		workers = flag.String("goroutines", "", "comma-separated `numbers` of goroutines for pairs")
+		cpu     = flag.String("cpuprofile", "", "write a processor profile to `file`")
+		mem     = flag.String("memprofile", "", "write an allocation profile, every allocation sampled, to `file`")
 	)
 	flag.Parse()
+	if *mem != "" {
+		runtime.MemProfileRate = 1
+	}
 	c := full
 	if *isQuick {
 		c = quick
@@ -51,10 +62,70 @@ func main() {
 	if *contend > 0 {
 		c.Contention = *contend
 	}
-	if err := command(c, *all, *docs, *only, *out); err != nil {
+	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines), choose(*who))
+	if err == nil {
+		err = profiled(*cpu, *mem, func() error { return command(c, *all, *docs, *only, *out) })
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
+}
+
+// numbers replaces to by a list from the command line, if there is one.
+func numbers(list string, to *[]int) error {
+	if list == "" {
+		return nil
+	}
+	*to = nil
+	for _, f := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(f)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is not a positive number", f)
+		}
+		*to = append(*to, n)
+	}
+	return nil
+}
+
+// choose leaves only the named contenders in the roster.
+func choose(list string) error {
+	if list == "" {
+		return nil
+	}
+	wanted := strings.Split(list, ",")
+	for _, w := range wanted {
+		if contenderNamed(w) == nil {
+			return fmt.Errorf("there is no contender %q", w)
+		}
+	}
+	roster = pick(func(c *contender) bool { return slices.Contains(wanted, c.name) })
+	return nil
+}
+
+// profiled calls f and writes the profiles that have a file name.
+func profiled(cpu, mem string, f func() error) error {
+	if cpu != "" {
+		to, err := os.Create(cpu)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		if err := pprof.StartCPUProfile(to); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	err := f()
+	if mem != "" {
+		to, createErr := os.Create(mem)
+		if createErr != nil {
+			return errors.Join(err, createErr)
+		}
+		defer to.Close()
+		err = errors.Join(err, pprof.Lookup("allocs").WriteTo(to, 0))
+	}
+	return err
 }
 
 func command(c config, all, docs bool, only, out string) (err error) {

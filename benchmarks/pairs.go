@@ -37,6 +37,10 @@ func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 }
 
 func (s *suite) addRun(k key, r run) {
+	if r.pairs == 0 {
+		s.warn("%s, %d nodes, %d goroutines: not one pair in %v", k.Who, k.Nodes, k.Workers, r.elapsed)
+		return
+	}
 	n := float64(r.pairs)
 	for metric, v := range map[string]float64{
 		"µs/pair":     micros(r.elapsed) / n,

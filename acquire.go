@@ -5,104 +5,85 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// lock makes up to tries attempts.
-func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
-	const failed = "not acquired"
-	if m.err != nil {
-		return nil, &Error{Name: m.name, failed: failed, kinds: []error{ErrFailed}, reason: m.err.Error(), causes: []error{m.err}}
-	}
-	var last error
-	for try := 1; ; try++ {
-		if ctx.Err() != nil {
-			return nil, ended(ctx, m.name, failed, last, ErrFailed)
-		}
-		if m.core.isClosed() {
-			return nil, closedError(m.name)
-		}
-		l, lost := m.attempt(ctx, try == tries)
-		switch {
-		case lost == nil:
-			m.mu.Lock()
-			m.cur = l
-			m.mu.Unlock()
-			return l, nil
-		case ctx.Err() != nil && lost.err == nil:
-			return nil, ended(ctx, m.name, failed, last, ErrFailed)
-		case lost.own:
-			try--
-			continue
-		case try == tries:
-			return nil, lost.err
-		}
-		last = lost.err
-		sleep(ctx, m.cfg.delay(try))
-	}
-}
-
-// closedError is what locking comes to after Close.
-func closedError(name string) *Error {
-	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
-}
-
-// sleep waits for d, or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // defeat is an attempt that did not win.
 type defeat struct {
-	err error // nil: the context ended it
-	own bool  // a node refused a key that was this attempt's own
+	err   error
+	final bool          // further attempts make no sense
+	own   bool          // a node refused a key that was this attempt's own
+	split bool          // several contenders were granted some nodes each
+	back  *quorum.Round // the release of what was granted; its replies tell when others' keys expire
 }
 
-// attempt asks all nodes for the lock once, with a value of its own. What it was granted in vain is
-// being released when it returns. If it is the final attempt, it does not call the lock taken before
-// it has made sure that what it was refused was not its own.
-func (m *Mutex) attempt(ctx context.Context, final bool) (*lease, *defeat) {
+// everywhere is the first argument of an attempt that asks all nodes at once.
+const everywhere = -1
+
+// attempt asks the nodes for the lock once, with a value of its own: the node first before the others, where one is
+// named, and only if that grants it. Contenders who know that the lock was free a moment ago ask the same node
+// first, so that the losers trouble that one only, and do not split the vote.
+//
+// What the attempt was granted in vain is being released when it returns. If it is the final one, it does not call the lock
+// taken before it has made sure that what it was refused was not its own.
+func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *defeat) {
 	value, err := m.newValue()
 	if err != nil {
-		return nil, &defeat{err: &Error{Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: err.Error(), causes: []error{err}}}
+		return nil, &defeat{final: true, err: &Error{
+			Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: err.Error(), causes: []error{err},
+		}}
 	}
 	l := &lease{value: value, marks: make([]quorum.Mark, len(m.lanes)), granted: m.core.now()}
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
-
-	r := quorum.Start(ctx, m.lanes, quorum.Spec{
+	spec := quorum.Spec{
 		Op: m.acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
-	})
+	}
+
+	var vanguard quorum.Outcome
+	if first != everywhere {
+		ask := spec
+		ask.Need = 1
+		ask.Skip = func(node int) bool { return node != first }
+		r := quorum.Start(ctx, m.lanes, ask)
+		granted, err := r.Wait(ctx)
+		outcomes := r.Outcomes()
+		vanguard = outcomes[first]
+		if err != nil || !granted && vanguard.Err == nil {
+			r.Abandon()
+			return nil, m.giveBack(ctx, outcomes, l, err, false, false)
+		}
+		if granted {
+			spec.Need--
+		}
+		spec.Skip = func(node int) bool { return node == first }
+	}
+	r := quorum.Start(ctx, m.lanes, spec)
 	won, err := r.Wait(ctx)
+	outcomes := func() []quorum.Outcome {
+		o := r.Outcomes()
+		if first != everywhere {
+			o[first] = vanguard
+		}
+		return o
+	}
 	if won && m.cfg.fencing {
-		won, err = m.fence(ctx, r, l)
+		won, err = m.fence(ctx, outcomes(), l)
 	}
-	if err != nil {
-		r.Abandon()
-		m.release(ctx, l, releaseAll)
-		return nil, &defeat{}
-	}
-	if won && clock.Remaining(m.core.now(), l.until) > 0 {
+	if err == nil && won && clock.Remaining(m.core.now(), l.until) > 0 {
 		return l, nil
 	}
 	r.Abandon()
-	return nil, m.giveBack(ctx, r, l, won, final)
+	return nil, m.giveBack(ctx, outcomes(), l, err, won, final)
 }
 
-// giveBack releases an attempt that was decided but did not win, and says why it did not.
-func (m *Mutex) giveBack(ctx context.Context, r *quorum.Round, l *lease, late, final bool) *defeat {
+// giveBack releases what an attempt was granted in vain, and says why it did not win: ended by the context's error, or
+// granted too late, or outvoted.
+func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *lease, ended error, late, final bool) *defeat {
 	n := len(m.lanes)
-	outcomes := r.Outcomes()
 	granted, refused := 0, 0
 	for _, o := range outcomes {
 		switch {
@@ -113,8 +94,28 @@ func (m *Mutex) giveBack(ctx context.Context, r *quorum.Round, l *lease, late, f
 			refused++
 		}
 	}
-	e := &Error{Name: m.name, failed: "not acquired", nodes: nodeErrors(outcomes, func(int64) error { return errNodeTaken })}
+	d := &defeat{final: ended != nil, split: granted > 0 && refused > 0}
 	blocking := n - m.core.quorum + 1 // refusals that rule a quorum out
+
+	// A client that sends SET NX again after a lost reply is refused by its own key. The release then
+	// deletes what was thought to be somebody else's, and that tells: the lock was free.
+	was := func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply <= 0 }
+	d.back = m.release(ctx, l, quorum.Spec{
+		Need: blocking,
+		Vote: func(node int, reply int64) bool { return was(node) && reply <= 0 },
+	})
+	if ended != nil {
+		return d
+	}
+	if refused > 0 && final {
+		if foreign, _ := d.back.Wait(ctx); !foreign {
+			for i, o := range d.back.Outcomes() {
+				d.own = d.own || was(i) && o.Err == nil && o.Reply > 0
+			}
+		}
+	}
+
+	e := &Error{Name: m.name, failed: "not acquired", nodes: nodeErrors(outcomes, func(int64) error { return errNodeTaken })}
 	switch {
 	case late:
 		e.kinds = []error{ErrFailed, ErrExpired}
@@ -126,23 +127,28 @@ func (m *Mutex) giveBack(ctx context.Context, r *quorum.Round, l *lease, late, f
 		e.kinds = []error{ErrFailed, ErrNoQuorum}
 		e.reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed", granted, n, refused, m.core.quorum)
 	}
+	d.err = e
+	return d
+}
 
-	// A client that sends SET NX again after a lost reply is refused by its own key. The release then
-	// deletes what was thought to be somebody else's, and that tells: the lock was free.
-	was := func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply <= 0 }
-	back := m.release(ctx, l, quorum.Spec{
-		Need: blocking,
-		Vote: func(node int, reply int64) bool { return was(node) && reply <= 0 },
-	})
-	d := &defeat{err: e}
-	if refused > 0 && final {
-		if foreign, _ := back.Wait(ctx); !foreign {
-			for i, o := range back.Outcomes() {
-				d.own = d.own || was(i) && o.Err == nil && o.Reply > 0
-			}
+// freeIn returns how long it takes until the keys that an attempt met have expired on a quorum of nodes, as far as
+// the nodes have told.
+func (d *defeat) freeIn(needed int) (time.Duration, bool) {
+	var left []time.Duration
+	for _, o := range d.back.Outcomes() {
+		switch {
+		case o.Err != nil || o.Reply == -1:
+		case o.Reply >= 0:
+			left = append(left, 0)
+		default:
+			left = append(left, time.Duration(-2-o.Reply)*time.Millisecond)
 		}
 	}
-	return d
+	if len(left) < needed {
+		return 0, false
+	}
+	slices.Sort(left)
+	return left[needed-1] + time.Millisecond, true
 }
 
 // newValue makes the value of one attempt. No two attempts may share one, or the late
@@ -166,8 +172,7 @@ func (m *Mutex) newValue() (string, error) {
 // granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares
 // a node with this one, gets at least one more. The nodes mostly agree at once, because the client's
 // proposal is greater than what they had.
-func (m *Mutex) fence(ctx context.Context, r *quorum.Round, l *lease) (bool, error) {
-	outcomes := r.Outcomes()
+func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) (bool, error) {
 	token, agree := int64(0), 0
 	for _, o := range outcomes {
 		switch {

@@ -221,6 +221,13 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	})
 	won, _ := r.Wait(context.Background())
 	outcomes := r.Outcomes()
+	if won && m.cfg.announce {
+		heard := int64(0)
+		for _, o := range outcomes {
+			heard = max(heard, o.Reply-1)
+		}
+		m.core.lines.released(m.key, heard, m.core.now())
+	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()

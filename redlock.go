@@ -53,6 +53,7 @@ type core struct {
 
 	lastToken atomic.Uint64 // the greatest fencing token seen
 
+	lines  lines
 	closed chan struct{} // closed by Close, under mu
 
 	mu    sync.Mutex // guards what follows
@@ -75,6 +76,7 @@ func New(pools ...pool.Pool) *Redlock {
 			now:     time.Now,
 			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
+			lines:   lines{lines: map[string]*line{}, yield: map[string]time.Time{}},
 		},
 		cfg: &cfg,
 		err: errors.Join(checkPools(pools), cfg.finish()),

@@ -13,8 +13,9 @@ var (
 	//
 	//	KEYS: key   ARGV: value, channel ("" for no announcement)
 	//
-	// It returns 1 if it deleted the key, 0 if there was no key, and a negative number if the
-	// key is somebody else's: -1 if that never expires, -2-ms if it expires in ms milliseconds.
+	// It returns 1 and more if it deleted the key: one more for each connection that heard of it. It returns
+	// 0 if there was no key, and a negative number if the key is somebody else's: -1 if
+	// that never expires, -2-ms if it expires in ms milliseconds.
 	// The announcement is the value; it is made inside pcall, so that an ACL that
 	// forbids the channel does not undo the deletion.
 	releaseScript = &pool.Script{
@@ -22,15 +23,16 @@ var (
 		Source: `local v = redis.call('GET', KEYS[1])
 if v == ARGV[1] then
 	redis.call('DEL', KEYS[1])
-	if ARGV[2] ~= '' then redis.pcall('PUBLISH', ARGV[2], ARGV[1]) end
-	return 1
+	if ARGV[2] == '' then return 1 end
+	local heard = redis.pcall('PUBLISH', ARGV[2], ARGV[1])
+	return type(heard) == 'number' and 1 + heard or 1
 end
 if not v then return 0 end
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl < 0 then return -1 end
 return -2 - ttl
 `,
-		ID: "11d9b57da54d390cb587a53bfdece79c34e12e7f",
+		ID: "faa92ee399837f07c38429d82f6f632a3fc12a2a",
 	}
 
 	// extendScript sets the key's expiry anew if the key holds the value. PEXPIRE

@@ -204,6 +204,9 @@ func (r *Round) Wait(ctx context.Context) (bool, error) {
 	return r.tally.Yes >= r.need, nil
 }
 
+// Done returns a channel that is closed when the round is decided.
+func (r *Round) Done() <-chan struct{} { return r.done }
+
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 

@@ -218,10 +218,11 @@ func (n *Node) release(c *command) (any, Effect) {
 	switch n.holds(c) {
 	case 1:
 		delete(n.keys, c.key)
+		heard := 0
 		if c.channel != "" {
-			n.publish(c.channel, c.value)
+			heard = n.publish(c.channel, c.value)
 		}
-		return integer(1), Deleted
+		return integer(1 + int64(heard)), Deleted
 	case 0:
 		return integer(0), None
 	}

@@ -55,13 +55,16 @@ func (n *Node) subscribe(s *subscription) {
 	}
 }
 
-// publish sends message to the subscribers of channel. The caller holds the mutex.
-func (n *Node) publish(channel, message string) {
+// publish sends message to the subscribers of channel and returns how many there are. The caller holds the mutex.
+func (n *Node) publish(channel, message string) int {
+	heard := 0
 	for _, s := range n.subs {
 		if s.channel == channel {
 			s.send(message)
+			heard++
 		}
 	}
+	return heard
 }
 
 // send lets one message meet its fate on the way to the subscriber.

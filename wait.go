@@ -1,0 +1,353 @@
+package redlock
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/announce"
+	"github.com/redlock-go/redlock/internal/fifo"
+)
+
+const (
+	// holdBack is how long the process that released a lock leaves it to others who wait for it. They
+	// learn of the release a moment later than the process itself.
+	holdBack = time.Millisecond
+	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
+	splitDelay = 2 * time.Millisecond
+	// maxSplits is how many attempts in a row may follow a split vote before one waits for the
+	// retry delay.
+	maxSplits = 5
+)
+
+// A line is what the waiters of one process for one key share: only the first of them
+// talks to the nodes. It exists while somebody waits.
+type line struct {
+	queue fifo.Queue
+	users int // in the queue or on the way; lines.mu guards it
+
+	// Who is at the head of the queue guards these.
+	listener *announce.Listener // nil before it was needed
+	taken    bool               // somebody has found the lock taken, or has taken it, and has heard of no release since
+
+	mu   sync.Mutex // guards last
+	last error      // what the latest attempt came to
+}
+
+func (ln *line) lastError() error {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.last
+}
+
+func (ln *line) setLast(err error) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.last = err
+}
+
+// lines are the lines of one process.
+type lines struct {
+	mu    sync.Mutex // guards what follows
+	lines map[string]*line
+	yield map[string]time.Time // until when this process leaves a key to others
+}
+
+// join takes the last place in the line for a key; with onlyIfWaiting, only where somebody waits already.
+func (ls *lines) join(key string, onlyIfWaiting bool) (*line, *fifo.Place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln := ls.lines[key]
+	if ln == nil {
+		if onlyIfWaiting {
+			return nil, nil
+		}
+		ln = &line{taken: true}
+		ls.lines[key] = ln
+	}
+	ln.users++
+	return ln, ln.queue.Join()
+}
+
+// leave gives a place up. The last to leave ends the line.
+func (ls *lines) leave(key string, ln *line, place *fifo.Place) {
+	place.Leave()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln.users--
+	if ln.users > 0 {
+		return
+	}
+	delete(ls.lines, key)
+	if ln.listener != nil {
+		ln.listener.Close()
+	}
+}
+
+// released notes that this process has released a key and that heard connections were told. If
+// that is more than its own, others are waiting.
+func (ls *lines) released(key string, heard int64, now time.Time) {
+	if heard == 0 {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ln := ls.lines[key]; ln != nil && heard == 1 {
+		return // the one connection is this process's own
+	}
+	if len(ls.yield) > 1000 {
+		for k, until := range ls.yield {
+			if now.After(until) {
+				delete(ls.yield, k)
+			}
+		}
+	}
+	ls.yield[key] = now.Add(holdBack)
+}
+
+// yielding returns how long this process should leave a key to others.
+func (ls *lines) yielding(key string, now time.Time) time.Duration {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	until, ok := ls.yield[key]
+	if !ok {
+		return 0
+	}
+	delete(ls.yield, key)
+	return until.Sub(now)
+}
+
+// waiter is one Lock that may have to wait.
+type waiter struct {
+	m     *Mutex
+	ctx   context.Context
+	tries int // that it may use, or Unlimited
+	used  int
+	last  error // what its own latest attempt came to
+}
+
+// lock makes attempts until one wins, tries of them have failed, or ctx is done.
+//
+// A free lock is asked for directly. Who finds it taken, or finds others of this process
+// waiting, joins the line.
+func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
+	if m.err != nil {
+		return nil, &Error{Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: m.err.Error(), causes: []error{m.err}}
+	}
+	w := &waiter{m: m, ctx: ctx, tries: tries}
+	if tries == 1 {
+		l, d := w.attempt(everywhere, true)
+		if d != nil {
+			return nil, d.err
+		}
+		return l, nil
+	}
+	ln, place := m.core.lines.join(m.key, true)
+	if ln == nil {
+		w.pause(m.core.lines.yielding(m.key, m.core.now()))
+		l, d := w.attempt(everywhere, true)
+		if d == nil {
+			return l, nil
+		}
+		if d.final {
+			return nil, d.err
+		}
+		ln, place = m.core.lines.join(m.key, false)
+	}
+	defer m.core.lines.leave(m.key, ln, place)
+	select {
+	case <-place.Head():
+		return w.lead(ln)
+	default:
+		return w.queue(ln, place)
+	}
+}
+
+// attempt makes an attempt, and notes it as a try if it counts as one. The last try is final.
+func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
+	m := w.m
+	if counts {
+		w.used++
+	}
+	final := w.used == w.tries
+	// An attempt that was refused by its own key is made anew. A pool that always refuses is no reason
+	// to do that for ever.
+	for again := 3; ; again-- {
+		if w.ctx.Err() != nil {
+			return nil, w.ended()
+		}
+		if m.core.isClosed() {
+			return nil, &defeat{final: true, err: closedError(m.name)}
+		}
+		l, d := m.attempt(w.ctx, first, final)
+		switch {
+		case d == nil:
+			m.mu.Lock()
+			m.cur = l
+			m.mu.Unlock()
+			return l, nil
+		case d.err == nil:
+			return nil, w.ended()
+		case d.own && again > 0:
+			continue
+		}
+		d.final = d.final || final
+		w.last = d.err
+		return nil, d
+	}
+}
+
+// ended is the defeat of a Lock whose context is done.
+func (w *waiter) ended() *defeat {
+	return &defeat{final: true, err: ended(w.ctx, w.m.name, "not acquired", w.last, ErrFailed)}
+}
+
+// closedError is what locking comes to after Close.
+func closedError(name string) *Error {
+	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
+}
+
+// queue waits in the line and leads it in the end. The wait costs as many tries as it would have cost outside.
+func (w *waiter) queue(ln *line, place *fifo.Place) (*lease, error) {
+	start := time.Now()
+	var patience time.Duration
+	var out <-chan time.Time
+	if w.tries != Unlimited {
+		for try := max(w.used, 1); try < w.tries; try++ {
+			patience += max(w.m.cfg.delay(try), 0)
+		}
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		out = t.C
+	}
+	select {
+	case <-place.Head():
+		if w.tries != Unlimited {
+			share := float64(time.Since(start)) / float64(max(patience, 1))
+			w.used = min(w.used+int(share*float64(w.tries-w.used)), w.tries-1)
+		}
+		return w.lead(ln)
+	case <-out:
+		w.used = w.tries - 1
+		l, d := w.attempt(everywhere, true)
+		if d != nil {
+			return nil, d.err
+		}
+		return l, nil
+	case <-w.ctx.Done():
+		if w.last == nil {
+			w.last = ln.lastError()
+		}
+		return nil, w.ended().err
+	case <-w.m.core.closed:
+		return nil, closedError(w.m.name)
+	}
+}
+
+// lead is the wait at the head of the line: an attempt whenever there is reason for one.
+func (w *waiter) lead(ln *line) (*lease, error) {
+	ask := !ln.taken
+	if ln.listener == nil && w.m.cfg.announce {
+		w.listen(ln)
+		ask = true // it may have been released before anybody listened
+	}
+	first, counts, splits := everywhere, false, 0
+	var d *defeat
+	for {
+		if ask {
+			var l *lease
+			ln.taken = false // if this is cut short, the next one tries
+			l, d = w.attempt(first, counts)
+			if d == nil || !d.final || d.back != nil {
+				ln.taken = true
+			}
+			if d == nil {
+				return l, nil
+			}
+			ln.setLast(w.last)
+			if d.final {
+				return nil, d.err
+			}
+		}
+		delay := w.m.cfg.delay(max(w.used, 1))
+		if d != nil && d.split && w.m.cfg.announce && splits < maxSplits {
+			// Nobody has it, so nobody will announce its release.
+			delay, counts = rand.N(splitDelay<<splits), false
+			splits++
+		} else {
+			counts, splits = true, 0
+		}
+		release, err := w.sleep(ln, d, delay)
+		if err != nil {
+			return nil, err
+		}
+		ask, first = true, everywhere
+		if release != nil {
+			first, counts = release.First, false
+			ln.taken = false
+			w.pause(w.m.core.lines.yielding(w.m.key, w.m.core.now()))
+		}
+	}
+}
+
+// listen subscribes to the lock's releases, and waits until a quorum of nodes has
+// confirmed it or a node timeout has passed.
+func (w *waiter) listen(ln *line) {
+	m := w.m
+	ln.listener = announce.Listen(m.core.nodes, m.core.tracker, announceChannel(m.key), m.cfg.nodeTimeout, m.cfg.expiry/4)
+	t := time.NewTimer(m.cfg.nodeTimeout)
+	defer t.Stop()
+	select {
+	case <-ln.listener.Ready():
+	case <-t.C:
+	case <-w.ctx.Done():
+	case <-m.core.closed:
+	}
+}
+
+// sleep waits for a release, at most for the delay or until the keys that the attempt d met have expired.
+// The release is nil if none was announced.
+func (w *waiter) sleep(ln *line, d *defeat, delay time.Duration) (*announce.Release, error) {
+	t := time.NewTimer(max(delay, 0))
+	defer t.Stop()
+	start := time.Now()
+	var wake <-chan announce.Release
+	if ln.listener != nil {
+		wake = ln.listener.Wake()
+	}
+	var told <-chan struct{}
+	if d != nil {
+		told = d.back.Done()
+	}
+	for {
+		select {
+		case r := <-wake:
+			return &r, nil
+		case <-t.C:
+			return nil, nil
+		case <-told:
+			told = nil
+			if free, ok := d.freeIn(w.m.core.quorum); ok && free < delay {
+				t.Reset(max(free-time.Since(start), 0))
+			}
+		case <-w.ctx.Done():
+			return nil, w.ended().err
+		case <-w.m.core.closed:
+			return nil, closedError(w.m.name)
+		}
+	}
+}
+
+// pause waits for d, or until ctx is done.
+func (w *waiter) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.ctx.Done():
+	}
+}

@@ -293,7 +293,7 @@ func (l *Lane) undid(c *call, reply int64, err error) {
 	defer l.mu.Unlock()
 	m := c.mark
 	// One deletion takes back one Write.
-	if c.again || err == nil && (!m.unsure || reply > 0 && (m.sent == 1 || m.out == 0)) {
+	if c.again || err == nil && (!m.unsure || reply > 0 && m.sent == 1) {
 		return
 	}
 	if m.out > 0 {

@@ -1,0 +1,562 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// journal notes what is sent on a lane, and when.
+type journal struct {
+	start time.Time
+	mu    sync.Mutex
+	lines []string
+}
+
+func newJournal() *journal { return &journal{start: time.Now()} }
+
+func (j *journal) note(what string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf("%v %s", time.Since(j.start), what))
+}
+
+// op makes a command that takes so long and answers that, whatever its context says.
+func (j *journal) op(name string, takes time.Duration, reply int64, err error) Op {
+	return func(context.Context, *Node) (int64, error) {
+		j.note(name)
+		time.Sleep(takes)
+		return reply, err
+	}
+}
+
+// replies makes a command that answers at once, each time the next of the replies.
+func (j *journal) replies(name string, replies ...int64) Op {
+	return func(context.Context, *Node) (int64, error) {
+		j.note(name)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		reply := replies[0]
+		replies = replies[1:]
+		if reply == failure {
+			return 0, errNode
+		}
+		return reply, nil
+	}
+}
+
+// failure among replies stands for an error.
+const failure = -1000
+
+func (j *journal) read() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]string(nil), j.lines...)
+}
+
+// sent is send, and it has been sent if it can be.
+func sent(t *testing.T, lanes []Lane, kind Kind, marks []Mark, op Op) *Round {
+	r := send(t, lanes, kind, marks, op)
+	synctest.Wait()
+	return r
+}
+
+// later is when d has passed and all that is due has been done.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// done is when all commands have returned.
+func done(t *testing.T, lanes []Lane) {
+	t.Helper()
+	assert.Zero(t, lanes[0].tracker.Wait(t.Context()))
+	synctest.Wait()
+}
+
+// send starts a round on the lanes.
+func send(t *testing.T, lanes []Lane, kind Kind, marks []Mark, op Op) *Round {
+	return Start(t.Context(), lanes, Spec{Op: op, Kind: kind, Need: 1, Budget: budget, Marks: marks})
+}
+
+// lesson L13: a release does not overtake the slow SET it is to take back.
+func TestCommandsOnALaneAreSentOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		send(t, lanes, Write, m, j.op("set", 30*time.Millisecond, 1, nil))
+		send(t, lanes, Ask, m, j.op("extend", 40*time.Millisecond, 1, nil))
+		time.Sleep(35 * time.Millisecond)
+		send(t, lanes, Undo, m, j.op("release", 90*time.Millisecond, 1, nil))
+		send(t, lanes, Ask, nil, j.op("valid", 0, 1, nil))
+		later(time.Second)
+		assert.Equal(t, []string{"0s set", "30ms extend", "70ms release"}, j.read(),
+			"the last one's budget ran out while it waited")
+	})
+}
+
+func TestAnIdleLaneHasNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		for range 3 {
+			send(t, lanes, Ask, nil, j.op("ask", 10*time.Millisecond, 1, nil))
+		}
+		later(time.Second)
+		l := &lanes[0]
+		assert.Nil(t, l.running)
+		assert.Nil(t, l.queue)
+		assert.Nil(t, l.timer)
+		assert.Zero(t, l.tracker.n.Load())
+		assert.Zero(t, l.node.unanswered.Load())
+	})
+}
+
+func TestALaneGoesOnPastACommandThatUsedUpItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		send(t, lanes, Ask, nil, j.op("frozen", time.Hour, 1, nil))
+		time.Sleep(budget / 2)
+		send(t, lanes, Ask, nil, j.op("next", budget, 1, nil))
+		time.Sleep(budget / 4)
+		send(t, lanes, Ask, nil, j.op("last", 0, 1, nil))
+		later(2 * time.Hour)
+		assert.Equal(t, []string{"0s frozen", "100ms next", "150ms last"}, j.read(),
+			"next has the rest of its own budget, not a new one")
+		assert.Zero(t, lanes[0].tracker.n.Load())
+	})
+}
+
+func TestUndoOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		send(t, lanes, Ask, nil, j.op("slow", 50*time.Millisecond, 1, nil))
+		m := make([]Mark, 1)
+		w := send(t, lanes, Write, m, j.op("set", 0, 1, nil))
+		a := send(t, lanes, Ask, m, j.op("raise", 0, 1, nil))
+		u := send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
+		for _, r := range []*Round{w, a, u} {
+			assert.Equal(t, []Outcome{{Err: ErrUnsent}}, r.Outcomes(), "known at once")
+		}
+		assert.EqualValues(t, 1, lanes[0].tracker.n.Load())
+		later(time.Second)
+		assert.Equal(t, []string{"0s slow"}, j.read())
+	})
+}
+
+func TestUndoEndsWhatHasItsMarkAndWaitsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", 10*time.Millisecond, 1, nil))
+		heal := send(t, lanes, Write, m, j.op("heal", 0, 1, nil))
+		send(t, lanes, Ask, nil, j.op("other", 0, 1, nil))
+		send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
+		later(time.Second)
+		assert.Equal(t, []string{"0s set", "10ms other", "10ms release"}, j.read())
+		assert.Equal(t, []Outcome{{Err: ErrUnsent}}, heal.Outcomes())
+	})
+}
+
+func TestUndoOfWritesSentElsewhereIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal()
+		send(t, newLanes(2), Undo, Sent(2), j.op("release", 0, 1, nil))
+		later(time.Second)
+		assert.Equal(t, []string{"0s release", "0s release"}, j.read())
+	})
+}
+
+// lesson L13, L17: what a lane sends to take back a Write whose fate is not known.
+func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
+	const none = 0
+	for _, tt := range []struct {
+		name  string
+		takes time.Duration // of the Write
+		reply int64
+		err   error
+		undo  []int64 // replies
+		want  []string
+	}{
+		{"answered in time", 10 * time.Millisecond, 1, nil, []int64{1}, []string{"0s set", "10ms release"}},
+		{"refused in time", 10 * time.Millisecond, 0, nil, []int64{-500}, []string{"0s set", "10ms release"}},
+		{"failed, was executed", 10 * time.Millisecond, 0, errNode, []int64{1}, []string{"0s set", "10ms release"}},
+		{"failed, may yet be executed", 10 * time.Millisecond, 0, errNode, []int64{none, none},
+			[]string{"0s set", "10ms release", "110ms release"}},
+		{"failed, and the release fails", 10 * time.Millisecond, 0, errNode, []int64{failure, 1},
+			[]string{"0s set", "10ms release", "110ms release"}},
+		{"the release fails twice", 10 * time.Millisecond, 1, nil, []int64{failure, failure},
+			[]string{"0s set", "10ms release", "110ms release"}},
+		{"given up, was executed", time.Second, 1, nil, []int64{1}, []string{"0s set", "100ms release"}},
+		{"given up, overtaken, executed", time.Second, 1, nil, []int64{none, 1},
+			[]string{"0s set", "100ms release", "1s release"}},
+		{"given up, overtaken, failed", time.Second, 0, errNode, []int64{none, none},
+			[]string{"0s set", "100ms release", "1s release"}},
+		{"given up, release failed, executed", time.Second, 1, nil, []int64{failure, 1},
+			[]string{"0s set", "100ms release", "1s release"}},
+		{"given up, refused in the end", time.Second, 0, nil, []int64{-500}, []string{"0s set", "100ms release"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lanes, j := newLanes(1), newJournal()
+				m := make([]Mark, 1)
+				sent(t, lanes, Write, m, j.op("set", tt.takes, tt.reply, tt.err))
+				send(t, lanes, Undo, m, j.replies("release", tt.undo...))
+				done(t, lanes)
+				assert.Equal(t, tt.want, j.read())
+				assert.Equal(t, Mark{sent: 1, over: true, unsure: m[0].unsure}, m[0])
+			})
+		})
+	}
+}
+
+func TestEachOfTwoGivenUpWritesIsFollowedByAnUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil))
+		time.Sleep(budget / 2)
+		send(t, lanes, Write, m, j.op("heal", 2*time.Second, 1, nil))
+		time.Sleep(budget * 6 / 10)
+		send(t, lanes, Undo, m, j.replies("release", 0, 1, 1))
+		done(t, lanes)
+		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "1s release", "2.1s release"}, j.read())
+	})
+}
+
+func TestADeletionDoesNotAnswerForTheOtherWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil)) // arrives after all others
+		time.Sleep(budget / 2)
+		send(t, lanes, Write, m, j.op("heal", 0, 1, nil))
+		time.Sleep(budget * 6 / 10)
+		send(t, lanes, Undo, m, j.replies("release", 1, 1))
+		done(t, lanes)
+		assert.Equal(t, []string{"0s set", "100ms heal", "110ms release", "1s release"}, j.read())
+	})
+}
+
+func TestALateUndoHasABudgetOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil))
+		var left time.Duration
+		send(t, lanes, Undo, m, func(ctx context.Context, _ *Node) (int64, error) {
+			end, _ := ctx.Deadline()
+			left = time.Until(end)
+			return 1, ctx.Err()
+		})
+		done(t, lanes)
+		assert.Equal(t, budget, left)
+	})
+}
+
+// An owner that locks and unlocks beside a frozen node leaves nothing there to do later.
+func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes := newLanes(1)
+		frozen := make(chan struct{})
+		var count atomic.Int64
+		op := func(context.Context, *Node) (int64, error) {
+			count.Add(1)
+			<-frozen
+			return 0, errNode
+		}
+		for i := range 1000 {
+			m := make([]Mark, 1)
+			send(t, lanes, Write, m, op)
+			if i%3 == 0 {
+				synctest.Wait()
+			}
+			if i%2 == 0 {
+				send(t, lanes, Ask, m, op)
+			}
+			send(t, lanes, Undo, m, op)
+			l := &lanes[0]
+			l.mu.Lock()
+			assert.LessOrEqual(t, len(l.queue), 2)
+			l.mu.Unlock()
+			if i%100 == 99 {
+				later(budget / 3)
+			}
+		}
+		assert.LessOrEqual(t, count.Load(), int64(6), "one by one as they are given up")
+		close(frozen)
+		done(t, lanes)
+	})
+}
+
+// A node that has stopped answering holds no more than 64 goroutines and what was sent within
+// a quarter of the budget; and one answer opens it again.
+func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &Node{}
+		tracker := NewTracker()
+		frozen := make(chan struct{})
+		ask := func() *Round {
+			lanes := Lanes([]*Node{node}, tracker) // every owner has lanes of its own
+			return send(t, lanes, Ask, nil, func(context.Context, *Node) (int64, error) {
+				<-frozen
+				return 1, nil
+			})
+		}
+		const every = time.Millisecond
+		quarter := int(budget / 4 / every)
+		for range 500 {
+			ask()
+			time.Sleep(every)
+		}
+		synctest.Wait()
+		held := node.unanswered.Load()
+		assert.EqualValues(t, max(maxUnanswered, quarter+1), held)
+
+		r := ask()
+		synctest.Wait()
+		err := r.Outcomes()[0].Err
+		require.ErrorIs(t, err, ErrTimeout)
+		assert.Equal(t, &UnresponsiveError{Unanswered: int(held), Silence: 500 * every}, err)
+		assert.EqualError(t, err, "not sent: the node has answered nothing for 500ms and leaves 64 commands waiting")
+
+		close(frozen)
+		synctest.Wait()
+		assert.Zero(t, node.unanswered.Load())
+		r = ask()
+		won, err := r.Wait(t.Context())
+		require.NoError(t, err)
+		assert.True(t, won, "open again")
+	})
+}
+
+func TestABurstToAFrozenNodeIsHeldOnlyForAQuarterOfTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &Node{}
+		tracker := NewTracker()
+		ask := func() {
+			send(t, Lanes([]*Node{node}, tracker), Ask, nil, func(ctx context.Context, _ *Node) (int64, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
+		}
+		for range 300 {
+			ask()
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 300, node.unanswered.Load(), "nobody knows yet that it is frozen")
+		time.Sleep(budget/4 + 1)
+		for range 300 {
+			ask()
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 300, node.unanswered.Load())
+		later(2 * budget)
+		assert.Zero(t, node.unanswered.Load())
+	})
+}
+
+func TestASlowNodeThatAnswersIsNotLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &Node{}
+		tracker := NewTracker()
+		var rounds []*Round
+		for range 500 {
+			rounds = append(rounds, send(t, Lanes([]*Node{node}, tracker), Ask, nil, func(context.Context, *Node) (int64, error) {
+				time.Sleep(budget * 9 / 10)
+				return 1, nil
+			}))
+			time.Sleep(budget / 450) // from then on, an answer as often as a question
+		}
+		tracker.Wait(t.Context())
+		refused := 0
+		for _, r := range rounds {
+			if r.Tally().Failed > 0 {
+				refused++
+			}
+		}
+		assert.LessOrEqual(t, refused, 450-maxUnanswered, "while it had not answered at all")
+		assert.Zero(t, rounds[499].Tally().Failed)
+	})
+}
+
+func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			takes   time.Duration
+			refuses bool
+		}{{budget/4 - 1, false}, {budget / 4, true}} {
+			node := &Node{}
+			tracker := NewTracker()
+			hang := func(ctx context.Context, _ *Node) (int64, error) { <-ctx.Done(); return 0, ctx.Err() }
+			for range maxUnanswered {
+				send(t, Lanes([]*Node{node}, tracker), Ask, nil, hang)
+			}
+			synctest.Wait()
+			send(t, Lanes([]*Node{node}, tracker), Ask, nil, newJournal().op("", tt.takes, 0, errNode))
+			time.Sleep(budget/4 + 1)
+			r := send(t, Lanes([]*Node{node}, tracker), Ask, nil, hang)
+			synctest.Wait()
+			assert.Equal(t, !tt.refuses, r.Tally().Failed == 0, tt.takes)
+			tracker.Wait(t.Context())
+		}
+	})
+}
+
+// model is a small model of a key on a slow node: writes and deletions take effect some time
+// between call and return, or up to a budget after an error.
+type model struct {
+	mu    sync.Mutex
+	value int // 0: no key
+}
+
+func (m *model) set(v int) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.value == 0 {
+		m.value = v
+	}
+	if m.value == v {
+		return 1
+	}
+	return 0
+}
+
+func (m *model) del(v int) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch m.value {
+	case v:
+		m.value = 0
+		return 1
+	case 0:
+		return 0
+	}
+	return -500
+}
+
+// Whatever happens at the very moment at which commands are given up, fail or return: when all is done
+// no key is left, and no value was ever set after the last release of it.
+func TestNoWriteSurvivesItsUndo(t *testing.T) {
+	runs := 3000
+	if testing.Short() {
+		runs = 300
+	}
+	for seed := range runs {
+		synctest.Test(t, func(t *testing.T) { survive(t, uint64(seed)) })
+	}
+}
+
+func survive(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	// Multiples of half a budget meet each other and every deadline exactly.
+	pause := func() time.Duration {
+		if r.IntN(3) > 0 {
+			return 0
+		}
+		return time.Duration(r.IntN(5)) * budget / 2
+	}
+	node := &model{}
+	lanes := newLanes(1)
+	command := func(effect func() int64) Op {
+		before, after := pause(), pause()
+		fate := r.IntN(3)
+		return func(context.Context, *Node) (int64, error) {
+			time.Sleep(before)
+			if fate == 0 {
+				return 0, errNode // not executed
+			}
+			reply := effect()
+			time.Sleep(after)
+			if fate == 1 {
+				return 0, errNode
+			}
+			return reply, nil
+		}
+	}
+	for v := 1; v <= 3; v++ {
+		m := make([]Mark, 1)
+		set := func() int64 { return node.set(v) }
+		if r.IntN(4) == 0 { // executed after the client has lost patience
+			send(t, lanes, Write, m, func(context.Context, *Node) (int64, error) {
+				time.AfterFunc(budget*9/10, func() { set() })
+				return 0, errNode
+			})
+		} else {
+			send(t, lanes, Write, m, command(set))
+			for range r.IntN(3) {
+				time.Sleep(pause())
+				if r.IntN(2) == 0 {
+					send(t, lanes, Ask, m, command(func() int64 { return 1 }))
+				} else {
+					send(t, lanes, Write, m, command(set))
+				}
+			}
+		}
+		time.Sleep(pause())
+		before, after := pause(), pause()
+		send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
+			time.Sleep(before)
+			reply := node.del(v)
+			time.Sleep(after)
+			return reply, nil
+		})
+		time.Sleep(pause())
+	}
+	if left := lanes[0].tracker.Wait(t.Context()); left != 0 {
+		t.Fatalf("seed %d: %d commands left", seed, left)
+	}
+	time.Sleep(10 * budget)
+	synctest.Wait()
+	if node.value != 0 {
+		t.Fatalf("seed %d: value %d is left", seed, node.value)
+	}
+	l := &lanes[0]
+	if l.running != nil || l.queue != nil || l.node.unanswered.Load() != 0 {
+		t.Fatalf("seed %d: the lane is not idle: %+v", seed, l.running)
+	}
+}
+
+// The same with real goroutines and the race detector: clients that return at the moment they are
+// given up, owners that start and abandon rounds at once.
+func TestLanesUnderRace(t *testing.T) {
+	const short = time.Millisecond
+	node := &model{}
+	var owners sync.WaitGroup
+	tracker := NewTracker()
+	shared := Nodes(make([]pool.Pool, 1))
+	for owner := range 4 {
+		owners.Go(func() {
+			lanes := Lanes(shared, tracker)
+			for i := range 100 {
+				v := 1 + owner*1000 + i
+				m := make([]Mark, 1)
+				w := Start(t.Context(), lanes, Spec{Kind: Write, Need: 1, Budget: short, Marks: m,
+					Op: func(context.Context, *Node) (int64, error) {
+						time.Sleep(rand.N(2 * short))
+						reply := node.set(v)
+						time.Sleep(rand.N(short))
+						return reply, nil
+					}})
+				if i%3 == 0 {
+					_, _ = w.Wait(t.Context())
+				}
+				w.Abandon()
+				Start(t.Context(), lanes, Spec{Kind: Undo, Need: 1, Budget: short, Marks: m,
+					Op: func(context.Context, *Node) (int64, error) { return node.del(v), nil }})
+			}
+		})
+	}
+	owners.Wait()
+	assert.Zero(t, tracker.Wait(t.Context()))
+	assert.Zero(t, node.value, "left behind")
+}

@@ -55,6 +55,8 @@ func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 const (
 	// limit bounds each subtest.
 	limit = 30 * time.Second
+	// arrival bounds the wait for a message.
+	arrival = 5 * time.Second
 	// expiry is that of the keys whose expiry does not matter.
 	expiry = 30 * time.Second
 )

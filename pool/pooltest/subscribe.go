@@ -134,7 +134,7 @@ var subscribeTests = []test{
 						if got != "hello" {
 							s.Errorf("message = %q, want %q", got, "hello")
 						}
-					case <-s.ctx.Done():
+					case <-time.After(arrival):
 						s.Error("no message arrived")
 					}
 					if err := one.Close(); err != nil {
@@ -209,8 +209,8 @@ func (s *suite) receive(sub pool.Subscription, want string) {
 		if got != want {
 			s.Errorf("message = %.40q, want %.40q", got, want)
 		}
-	case <-s.ctx.Done():
-		s.Fatalf("message %.40q did not arrive", want)
+	case <-time.After(arrival):
+		s.Fatalf("message %.40q did not arrive in %v", want, arrival)
 	}
 }
 
@@ -233,10 +233,11 @@ func (s *suite) close(sub pool.Subscription) {
 
 func (s *suite) eventually(what string, ok func() bool) {
 	s.Helper()
+	end := time.After(arrival)
 	for !ok() {
 		select {
-		case <-s.ctx.Done():
-			s.Fatalf("waited in vain for %s", what)
+		case <-end:
+			s.Fatalf("waited %v for %s", arrival, what)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -1,0 +1,369 @@
+package pooltest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/pooltest"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+func TestAThirdPartyAdapter(t *testing.T) {
+	for name, addr := range map[string]func(*testing.T) string{
+		"embedded": func(t *testing.T) string { return redistest.Embedded(t, 1)[0].Addr() },
+		"real":     func(t *testing.T) string { return redistest.Start(t, 1)[0].Addr() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &node{addr: addr(t), idle: make(chan *redistest.Conn, 100)}
+			pooltest.Run(t, func(*testing.T) pool.Pool { return n })
+		})
+	}
+}
+
+func TestAnAdapterIsShort(t *testing.T) {
+	source, err := os.ReadFile("adapter_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(source, []byte("\n")); n >= 60 {
+		t.Errorf("the adapter has %d lines, want under 60", n)
+	}
+}
+
+func TestScriptIDs(t *testing.T) { // lesson L38
+	conn := redistest.Embedded(t, 1)[0]
+	for _, script := range pooltest.Scripts {
+		if id := conn.Must("SCRIPT", "LOAD", script.Source); id != script.ID {
+			t.Errorf("the ID of %s is %s, want %s", script.Name, script.ID, id)
+		}
+	}
+}
+
+// broken is a good Pool with one of its methods replaced.
+type broken struct {
+	*redigo.Pool
+	set  func(ctx context.Context, key, value string, expiry time.Duration) (bool, error)
+	eval func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error)
+	sub  func(ctx context.Context, channel string) (pool.Subscription, error)
+}
+
+func (b *broken) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+	if b.set == nil {
+		return b.Pool.SetNX(ctx, key, value, expiry)
+	}
+	return b.set(ctx, key, value, expiry)
+}
+
+func (b *broken) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+	if b.eval == nil {
+		return b.Pool.Eval(ctx, s, keys, args...)
+	}
+	return b.eval(ctx, s, keys, args)
+}
+
+func (b *broken) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
+	if b.sub == nil {
+		return b.Pool.Subscribe(ctx, channel)
+	}
+	return b.sub(ctx, channel)
+}
+
+// subscription is a good one with another channel of messages.
+type subscription struct {
+	pool.Subscription
+	messages chan string
+}
+
+func (s *subscription) Messages() <-chan string { return s.messages }
+
+// relay passes messages on as f says.
+func relay(p pool.Subscriber, ctx context.Context, channel string, f func(out chan string, message string)) (pool.Subscription, error) {
+	sub, err := p.Subscribe(ctx, channel)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan string, 1)
+	go func() {
+		for message := range sub.Messages() {
+			f(out, message)
+		}
+	}()
+	return &subscription{sub, out}, nil
+}
+
+// defects are mistakes that adapters made or could make, and the group of
+// subtests that must find each of them.
+var defects = map[string]func(p *redigo.Pool, b *broken){
+	"SetNX/rounds the expiry up": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			return p.SetNX(ctx, key, value, expiry+time.Millisecond-1)
+		}
+	},
+	"SetNX/cuts the expiry to seconds": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			return p.SetNX(ctx, key, value, max(expiry.Truncate(time.Second), min(expiry, time.Second)))
+		}
+	},
+	"SetNX/sets a key that never expires": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			if expiry < time.Millisecond {
+				reply, err := p.Do(ctx, "SET", key, value, "NX")
+				return reply == "OK", err
+			}
+			return p.SetNX(ctx, key, value, expiry)
+		}
+	},
+	"SetNX/overwrites": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			_, err := p.Do(ctx, "SET", key, value, "PX", expiry.Milliseconds())
+			return err == nil, err
+		}
+	},
+	"SetNX/reports a taken key as an error": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			ok, err := p.SetNX(ctx, key, value, expiry)
+			if !ok && err == nil {
+				err = redis.ErrNil
+			}
+			return ok, err
+		}
+	},
+	"SetNX/trims values": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			return p.SetNX(ctx, key, strings.TrimSpace(value), expiry)
+		}
+	},
+	"SetNX/ends keys at a zero byte": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			key, _, _ = strings.Cut(key, "\x00")
+			return p.SetNX(ctx, key, value, expiry)
+		}
+	},
+	"Context/SetNX ignores the context": func(p *redigo.Pool, b *broken) {
+		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+			return p.SetNX(context.WithoutCancel(ctx), key, value, expiry)
+		}
+	},
+	"Context/Eval sends, then looks at the context": func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, err := p.Eval(context.WithoutCancel(ctx), s, keys, args...)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return reply, err
+		}
+	},
+	"Concurrency/hands out other callers' replies": func(p *redigo.Pool, b *broken) {
+		replies := make(chan any, 1)
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, err := p.Eval(ctx, s, keys, args...)
+			select {
+			case replies <- reply:
+				time.Sleep(time.Millisecond)
+				return <-replies, err
+			case other := <-replies:
+				replies <- reply
+				return other, err
+			}
+		}
+	},
+	"Eval/returns int": mapReply(func(reply any) any {
+		if n, ok := reply.(int64); ok {
+			return int(n)
+		}
+		return reply
+	}),
+	"Eval/returns bytes": mapReply(func(reply any) any {
+		if s, ok := reply.(string); ok && s != "" && len(s) != 40 {
+			return []byte(s)
+		}
+		return reply
+	}),
+	"Eval/takes an empty string for null": mapReply(func(reply any) any {
+		if reply == "" {
+			return nil
+		}
+		return reply
+	}),
+	"Eval/takes 1 for true": mapReply(func(reply any) any {
+		if reply == int64(1) {
+			return true
+		}
+		return reply
+	}),
+	"Eval/returns null as an error": func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, err := p.Eval(ctx, s, keys, args...)
+			if reply == nil && err == nil {
+				err = redis.ErrNil
+			}
+			return reply, err
+		}
+	},
+	"Eval/swallows errors": func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, _ := p.Eval(ctx, s, keys, args...)
+			return reply, nil
+		}
+	},
+	"Eval/hides what the error was": func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, err := p.Eval(ctx, s, keys, args...)
+			if err != nil {
+				err = errors.New("something went wrong")
+			}
+			return reply, err
+		}
+	},
+	"Eval/does not know EVAL": func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			all := []any{"EVALSHA", s.ID, len(keys)}
+			for _, key := range keys {
+				all = append(all, key)
+			}
+			return p.Do(ctx, append(all, args...)...)
+		}
+	},
+	"Eval/sends again what failed": func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			if s.Name == "count" {
+				_, _ = p.Eval(ctx, s, keys, args...)
+			}
+			return p.Eval(ctx, s, keys, args...)
+		}
+	},
+	"Subscribe/returns before the node confirmed": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			out := make(chan string, 16)
+			inner := make(chan pool.Subscription, 1)
+			go func() {
+				time.Sleep(5 * time.Millisecond)
+				sub, err := p.Subscribe(context.WithoutCancel(ctx), channel)
+				if err != nil {
+					return
+				}
+				inner <- sub
+				for message := range sub.Messages() {
+					out <- message
+				}
+			}()
+			return &lateSubscription{inner, out}, ctx.Err()
+		}
+	},
+	"Subscribe/takes channels for patterns": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			if strings.HasSuffix(channel, "*") {
+				channel = strings.TrimSuffix(channel, "*") + "other"
+			}
+			return p.Subscribe(ctx, channel)
+		}
+	},
+	"Subscribe/trims messages": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			return relay(p, ctx, channel, func(out chan string, m string) { out <- strings.TrimSpace(m) })
+		}
+	},
+	"Subscribe/delivers twice": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			return relay(p, ctx, channel, func(out chan string, m string) { out <- m; out <- m })
+		}
+	},
+	"Subscribe/ends with the context": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			sub, err := p.Subscribe(ctx, channel)
+			if err == nil {
+				context.AfterFunc(ctx, func() { _ = sub.Close() })
+			}
+			return sub, err
+		}
+	},
+	"Subscribe/never unsubscribes": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			sub, err := p.Subscribe(ctx, channel)
+			if err != nil {
+				return nil, err
+			}
+			return &deafSubscription{sub}, nil
+		}
+	},
+}
+
+func mapReply(f func(any) any) func(*redigo.Pool, *broken) {
+	return func(p *redigo.Pool, b *broken) {
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, err := p.Eval(ctx, s, keys, args...)
+			return f(reply), err
+		}
+	}
+}
+
+type lateSubscription struct {
+	inner chan pool.Subscription
+	out   chan string
+}
+
+func (s *lateSubscription) Messages() <-chan string { return s.out }
+func (s *lateSubscription) Close() error {
+	select {
+	case sub := <-s.inner:
+		return sub.Close()
+	default:
+		return nil
+	}
+}
+
+type deafSubscription struct{ pool.Subscription }
+
+func (s *deafSubscription) Close() error { return nil }
+
+// TestDefects runs the suite in a process of its own for each defect, because it must
+// fail there.
+func TestDefects(t *testing.T) {
+	if name := os.Getenv("POOLTEST_DEFECT"); name != "" {
+		addr := redistest.Embedded(t, 1)[0].Addr()
+		pooltest.Run(t, func(t *testing.T) pool.Pool {
+			p := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+				return redis.DialContext(ctx, "tcp", addr)
+			}}
+			t.Cleanup(func() { _ = p.Close() })
+			b := &broken{Pool: redigo.New(p)}
+			if name != "none" {
+				defects[name](b.Pool, b)
+			}
+			return b
+		})
+		return
+	}
+	run := func(t *testing.T, defect, group string) (string, error) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDefects$/^"+group+"$", "-test.failfast", "-test.timeout=60s")
+		cmd.Env = append(os.Environ(), "POOLTEST_DEFECT="+defect)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(t, "none", ".*"); err != nil {
+		t.Fatalf("without a defect the suite fails: %v\n%s", err, out)
+	}
+	for defect := range defects {
+		t.Run(defect, func(t *testing.T) {
+			t.Parallel()
+			group, _, _ := strings.Cut(defect, "/")
+			out, err := run(t, defect, group)
+			if err == nil {
+				t.Errorf("the suite did not find it:\n%s", out)
+			}
+			if !strings.Contains(out, "--- FAIL: TestDefects/"+group+"/") {
+				t.Errorf("the suite broke instead of failing: %v\n%s", err, out)
+			}
+		})
+	}
+}

@@ -234,10 +234,18 @@ func testServerError(t *testing.T, newPool func(testing.TB, string) pool.Pool, f
 	}
 	rl := redlock.New(pools...)
 	defer func() { assert.NoError(t, rl.Close()) }()
-	mutex := func(name string) *redlock.Mutex { return rl.NewMutex(name, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(500*time.Millisecond)) }
+	mutex := func(name string) *redlock.Mutex {
+		return rl.NewMutex(name, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(500*time.Millisecond))
+	}
 	held, other := mutex("held"), mutex("other")
 	require.NoError(t, held.Lock())
 	require.NoError(t, other.Lock())
+	for _, s := range servers {
+		// A lock is granted before the slowest node has answered.
+		eventually(t, "both locks on every server", func() bool {
+			return s.Must("EXISTS", "held") == int64(1) && s.Must("EXISTS", "other") == int64(1)
+		})
+	}
 
 	// One of three in trouble.
 	fault.inject(t, servers[0])
@@ -299,9 +307,11 @@ func testServerError(t *testing.T, newPool func(testing.TB, string) pool.Pool, f
 		settled(t, pools[i], healthy)
 	}
 	if fault.release != "" {
-		ok, err = held.Unlock()
-		require.NoError(t, err, "the second Unlock finishes")
-		require.True(t, ok)
+		// The first Unlock may have deleted the key on one server after it had returned, or in its second
+		// try; then there is nothing left for this one to confirm.
+		if _, err = held.Unlock(); err != nil {
+			require.ErrorIs(t, err, redlock.ErrExpired, "the second Unlock finishes")
+		}
 	}
 	require.NoError(t, held.TryLock(), "what was released is free")
 	_, err = held.Unlock()
@@ -381,4 +391,3 @@ func TestScriptFlushBetweenOperations(t *testing.T) {
 		}
 	}
 }
-

@@ -1,0 +1,192 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// lesson L41: with default client options and one server frozen (SIGSTOP), locks go on as if nothing had
+// happened: the client's own timeouts are of seconds, or for ever.
+func TestOneFrozenServer(t *testing.T) {
+	redistest.Require(t)
+	for client, newPool := range adapters {
+		for _, n := range []int{3, 5} {
+			t.Run(fmt.Sprintf("%s/one of %d", client, n), func(t *testing.T) { testOneFrozen(t, newPool, n) })
+		}
+	}
+}
+
+func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n int) {
+	const rounds = 200
+	nodeTimeout := time.Duration(float64(redlock.DefaultExpiry) * redlock.DefaultTimeoutFactor)
+	servers := redistest.Start(t, n)
+	pools := make([]pool.Pool, n)
+	for i, s := range servers {
+		pools[i] = newPool(t, s.Addr())
+	}
+	rl := redlock.New(pools...)
+	cycle := func() time.Duration {
+		start := time.Now()
+		m := rl.NewMutex("k")
+		require.NoError(t, m.Lock())
+		_, err := m.Extend()
+		require.NoError(t, err)
+		_, err = m.Unlock()
+		require.NoError(t, err)
+		return time.Since(start)
+	}
+	measure := func() (median, p99 time.Duration) {
+		took := make([]time.Duration, rounds)
+		for i := range took {
+			took[i] = cycle()
+		}
+		slices.Sort(took)
+		return took[rounds/2], took[rounds*99/100]
+	}
+	cycle() // connections, scripts
+	// Other work on the machine can only make it look worse: one good comparison of several is enough.
+	last := servers[n-1]
+	for try := 1; ; try++ {
+		healthy, _ := measure()
+		before := runtime.NumGoroutine()
+		last.Freeze()
+		median, p99 := measure()
+		// Commands wait on the frozen server, each with a goroutine, until it has been silent for so long
+		// that it is not asked any more. From then on their number does not grow.
+		goroutines := runtime.NumGoroutine()
+		measure()
+		more := runtime.NumGoroutine() - goroutines
+		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d goroutines more, then another %d",
+			healthy, median, p99, goroutines-before, more)
+		assert.Less(t, more, rounds/4, "goroutines that come with another %d locks", rounds)
+		for i, s := range servers[:n-1] {
+			eventually(t, fmt.Sprintf("no key on healthy server %d", i), func() bool { return s.Must("DBSIZE") == int64(0) })
+		}
+		last.Thaw()
+		require.NoError(t, rl.Close(), "everything returns once the server goes on")
+		rl = redlock.New(pools...)
+		if median <= 2*healthy && p99 < nodeTimeout+20*time.Millisecond {
+			break
+		}
+		require.Less(t, try, 10, "at most twice the healthy median, and no call beyond the node timeout")
+	}
+}
+
+// lesson L42: whatever is wrong with one server of three, locks work.
+func TestOneServerOutOfReach(t *testing.T) {
+	redistest.Require(t)
+	listen := func(t *testing.T, serve func(net.Conn)) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				serve(c)
+			}
+		}()
+		return l.Addr().String()
+	}
+	for kind, addr := range map[string]func(t *testing.T) string{
+		"refused": func(t *testing.T) string {
+			s := redistest.Start(t, 1)[0]
+			s.Kill()
+			return s.Addr()
+		},
+		"no such host": func(*testing.T) string { return "not..a..name:6379" },
+		"reset": func(t *testing.T) string {
+			return listen(t, func(c net.Conn) {
+				_ = c.(*net.TCPConn).SetLinger(0)
+				_ = c.Close()
+			})
+		},
+		"garbage": func(t *testing.T) string {
+			return listen(t, func(c net.Conn) {
+				_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+				_ = c.Close()
+			})
+		},
+		"silence": func(t *testing.T) string {
+			return listen(t, func(c net.Conn) { t.Cleanup(func() { _ = c.Close() }) })
+		},
+	} {
+		for client, newPool := range adapters {
+			t.Run(client+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				pools := []pool.Pool{newPool(t, addr(t))}
+				for _, s := range redistest.Start(t, 2) {
+					pools = append(pools, newPool(t, s.Addr()))
+				}
+				rl := redlock.New(pools...)
+				m := rl.NewMutex("k", redlock.WithNodeTimeout(200*time.Millisecond))
+				for range 3 {
+					require.NoError(t, m.Lock())
+					_, err := m.Extend()
+					require.NoError(t, err)
+					_, err = m.Unlock()
+					require.NoError(t, err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				_ = rl.CloseContext(ctx) // a silent server keeps its commands until the client gives up
+			})
+		}
+	}
+}
+
+// lesson L40: every command keeps to one hash slot, whatever the name.
+func TestClusterEnabledServers(t *testing.T) {
+	redistest.Require(t)
+	servers := redistest.Start(t, 3, redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500"))
+	for _, s := range servers {
+		s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	}
+	for _, s := range servers {
+		clusterReady(t, s)
+	}
+	for client, newPool := range adapters {
+		pools := make([]pool.Pool, 3)
+		for i, s := range servers {
+			pools[i] = newPool(t, s.Addr())
+		}
+		rl := redlock.New(pools...)
+		for _, name := range []string{"plain", "with:{tag}:inside", "{all}", "{unclosed", "two {a} and {b}"} {
+			t.Run(client+"/"+name, func(t *testing.T) {
+				m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithRestartGuard(time.Second), redlock.WithTries(redlock.Unlimited))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				held, err := m.Hold(ctx)
+				require.NoError(t, err)
+				require.NoError(t, held.Err())
+				assert.NotZero(t, m.FencingToken())
+				for i, s := range servers { // a slower server's key is being set
+					eventually(t, fmt.Sprintf("the key on server %d", i), func() bool { return s.Must("EXISTS", name) == int64(1) })
+				}
+				servers[0].Must("DEL", name)
+				_, err = m.Extend()
+				require.NoError(t, err)
+				eventually(t, "a healed key", func() bool { return servers[0].Must("EXISTS", name) == int64(1) })
+				_, err = m.Valid()
+				require.NoError(t, err)
+				_, err = m.Unlock()
+				require.NoError(t, err)
+			})
+		}
+		require.NoError(t, rl.Close())
+	}
+}

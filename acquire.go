@@ -63,21 +63,18 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 	}
 	r := quorum.Start(ctx, m.lanes, spec)
 	won, err := r.Wait(ctx)
-	outcomes := func() []quorum.Outcome {
-		o := r.Outcomes()
-		if first != everywhere {
-			o[first] = vanguard
-		}
-		return o
+	outcomes := r.Outcomes()
+	if first != everywhere {
+		outcomes[first] = vanguard
 	}
 	if won && m.cfg.fencing {
-		won, err = m.fence(ctx, outcomes(), l)
+		won, err = m.fence(ctx, outcomes, l)
 	}
 	if err == nil && won && clock.Remaining(m.core.now(), l.until) > 0 {
 		return l, nil
 	}
 	r.Abandon()
-	return nil, m.giveBack(ctx, outcomes(), l, err, won, final)
+	return nil, m.giveBack(ctx, outcomes, l, err, won, final)
 }
 
 // giveBack releases what an attempt was granted in vain, and says why it did not win: ended by the context's error, or
@@ -171,7 +168,7 @@ func (m *Mutex) newValue() (string, error) {
 // fence settles the token of a lease that a quorum has granted: the largest counter among the
 // granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares
 // a node with this one, gets at least one more. The nodes mostly agree at once, because the client's
-// proposal is greater than what they had.
+// proposal is greater than what they had. If it fails, outcomes tell where it did.
 func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) (bool, error) {
 	token, agree := int64(0), 0
 	for _, o := range outcomes {
@@ -192,7 +189,18 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 		Op: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout, Marks: l.marks,
 		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply == token },
 	})
-	return raise.Wait(ctx)
+	raised, err := raise.Wait(ctx)
+	if !raised {
+		for i, o := range raise.Outcomes() {
+			if o.Err == nil && o.Reply <= 0 {
+				o.Err = heldBy(o.Reply)
+			}
+			if o.Err != nil && outcomes[i].Err == nil && outcomes[i].Reply != token {
+				outcomes[i] = quorum.Outcome{Err: fmt.Errorf("the fencing token was not stored: %w", o.Err)}
+			}
+		}
+	}
+	return raised, err
 }
 
 // sawToken remembers the greatest token seen.

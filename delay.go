@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -10,6 +11,9 @@ import (
 // below zero counts as zero.
 type DelayFunc func(tries int) time.Duration
 
+// maxDelay leaves room for the one more that a bound included in a random choice takes.
+const maxDelay = math.MaxInt64 - 1
+
 // ConstantDelay always waits for d. Clients that compete with the same constant delay may
 // split the vote again and again; prefer [UniformDelay].
 func ConstantDelay(d time.Duration) DelayFunc {
@@ -17,11 +21,10 @@ func ConstantDelay(d time.Duration) DelayFunc {
 }
 
 // UniformDelay waits for a random time from shortest up to and including longest, both not
-// negative. If longest is less than shortest, it always waits for shortest.
+// negative. A negative time counts as 0; if longest is less than shortest, it always waits for shortest.
 func UniformDelay(shortest, longest time.Duration) DelayFunc {
-	if longest < shortest {
-		longest = shortest
-	}
+	shortest = min(max(shortest, 0), maxDelay)
+	longest = min(max(longest, shortest), maxDelay)
 	return func(int) time.Duration { return shortest + rand.N(longest-shortest+1) }
 }
 
@@ -31,7 +34,7 @@ func UniformDelay(shortest, longest time.Duration) DelayFunc {
 // A base below one nanosecond counts as one; a limit below base as base.
 func ExponentialDelay(base, limit time.Duration) DelayFunc {
 	base = max(base, 1)
-	limit = max(limit, base)
+	limit = min(max(limit, base), maxDelay)
 	return func(tries int) time.Duration {
 		longest := base
 		for range tries - 1 {

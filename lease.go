@@ -42,11 +42,19 @@ func (l *lease) lose(why error) {
 	}
 }
 
+// misuse is the error of a mutex with a mistake in the options.
+func (m *Mutex) misuse(failed string, kinds ...error) *Error {
+	return &Error{Name: m.name, failed: failed, kinds: kinds, reason: m.err.Error(), causes: []error{m.err}}
+}
+
 // ask puts a question about the lease to the nodes. It returns the round if a quorum said that it still has
 // the lock. The nodes' proof that it is gone ends the lease.
 func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Op) (*quorum.Round, error) {
 	refuse := func(kind error, reason string, causes ...error) error {
 		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
+	}
+	if m.err != nil {
+		return nil, m.misuse(failed)
 	}
 	if l == nil {
 		return nil, refuse(ErrNotHeld, "not held")
@@ -63,9 +71,6 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	}
 	if left := clock.Remaining(m.core.now(), until); !until.IsZero() && left <= 0 {
 		return nil, refuse(ErrExpired, fmt.Sprintf("expired %v ago", -left))
-	}
-	if m.err != nil {
-		return nil, &Error{Name: m.name, failed: failed, reason: m.err.Error(), causes: []error{m.err}}
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx, m.name, failed, nil)
@@ -109,6 +114,34 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	return nil, e
 }
 
+// valid asks the nodes, and the clock once they have answered.
+func (m *Mutex) valid(ctx context.Context, l *lease) error {
+	const failed = "not valid"
+	if _, err := m.ask(ctx, failed, l, m.askValid); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.changed(failed, l); err != nil {
+		return err
+	}
+	if !l.until.IsZero() && clock.Remaining(m.core.now(), l.until) <= 0 {
+		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "expired during the call"}
+	}
+	return nil
+}
+
+// changed says what became of the lease while the nodes were asked. The caller holds mu.
+func (m *Mutex) changed(failed string, l *lease) error {
+	switch {
+	case l.releasing:
+		return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "released during the call"}
+	case l.lost != nil:
+		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "lost during the call", causes: []error{l.lost}}
+	}
+	return nil
+}
+
 // extend moves until, if a quorum still has the lock.
 func (m *Mutex) extend(ctx context.Context, l *lease) error {
 	const failed = "not extended"
@@ -118,17 +151,13 @@ func (m *Mutex) extend(ctx context.Context, l *lease) error {
 		return err
 	}
 	until := start.Add(m.cfg.expiry - m.cfg.drift())
-	refuse := func(kind error, reason string) error {
-		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason}
-	}
 	m.mu.Lock()
+	err = m.changed(failed, l)
 	switch {
-	case l.releasing:
-		err = refuse(ErrNotHeld, "released during the call")
-	case l.lost != nil:
-		err = refuse(ErrExpired, "lost during the call")
+	case err != nil:
 	case clock.Remaining(m.core.now(), until) <= 0:
-		err = refuse(ErrExpired, fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry))
+		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired},
+			reason: fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)}
 		l.lose(err)
 	case until.After(l.until):
 		l.until = until
@@ -185,6 +214,9 @@ func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Ro
 // unlock releases the current lease.
 func (m *Mutex) unlock(ctx context.Context) error {
 	const failed = "not released"
+	if m.err != nil {
+		return m.misuse(failed)
+	}
 	var l *lease
 	for {
 		m.mu.Lock()

@@ -137,6 +137,6 @@ func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background
 //
 // The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
-	_, err := m.ask(ctx, "not valid", m.current(), m.askValid)
+	err := m.valid(ctx, m.current())
 	return err == nil, err
 }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+)
+
+// nodes are the Redis nodes and the program's ways to them.
+type nodes struct {
+	list     []node
+	embedded *embedded.Nodes // nil for real ones
+}
+
+type node struct {
+	client *redis.Client
+	line   *line
+}
+
+func open(addrs string) (*nodes, error) {
+	logging.Disable() // the nodes' errors are in those of the lock
+	ns := &nodes{}
+	var list []string
+	if addrs != "" {
+		list = strings.Split(addrs, ",")
+	} else {
+		var err error
+		if ns.embedded, err = embedded.Start(5); err != nil {
+			return nil, err
+		}
+		list = ns.embedded.Addrs()
+	}
+	for _, addr := range list {
+		l := &line{open: map[net.Conn]bool{}}
+		ns.list = append(ns.list, node{line: l, client: redis.NewClient(&redis.Options{
+			Addr:   addr,
+			Dialer: l.dial,
+			// The others vote meanwhile: there is no point in knocking for long.
+			DialerRetries: 1,
+		})})
+	}
+	return ns, nil
+}
+
+func (ns *nodes) pools() []pool.Pool {
+	var pools []pool.Pool
+	for _, n := range ns.list {
+		pools = append(pools, goredis.New(n.client))
+	}
+	return pools
+}
+
+func (ns *nodes) close() {
+	for _, n := range ns.list {
+		_ = n.client.Close()
+	}
+	if ns.embedded != nil {
+		ns.embedded.Close()
+	}
+}
+
+// stop takes node i away and says how. Somebody's real server is not stopped, only the line to it is cut.
+func (ns *nodes) stop(i int) string {
+	if ns.embedded == nil {
+		ns.list[i].line.cut()
+		return "the line to node %d is cut"
+	}
+	ns.embedded.Stop(i)
+	return "node %d is stopped"
+}
+
+// restart undoes stop and says how.
+func (ns *nodes) restart(i int) (string, error) {
+	if ns.embedded == nil {
+		ns.list[i].line.mend()
+		return "the line to node %d is mended", nil
+	}
+	return "node %d is restarted, empty", ns.embedded.Restart(i)
+}
+
+// line is the way to a node. It can be cut.
+type line struct {
+	mu     sync.Mutex
+	broken bool
+	open   map[net.Conn]bool
+}
+
+var errCut = errors.New("line cut")
+
+func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken {
+		return nil, errCut
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil {
+		l.open[conn] = true
+	}
+	return conn, err
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = true
+	for conn := range l.open {
+		_ = conn.Close()
+	}
+	clear(l.open)
+}
+
+func (l *line) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = false
+}

@@ -26,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,7 @@ type core struct {
 	quorum  int
 	tracker *quorum.Tracker // commands in the clients' hands
 	now     func() time.Time
+	jitter  func(limit time.Duration) time.Duration
 
 	lastToken atomic.Uint64 // the greatest fencing token seen
 
@@ -74,6 +76,7 @@ func New(pools ...pool.Pool) *Redlock {
 			quorum:  len(pools)/2 + 1,
 			tracker: quorum.NewTracker(),
 			now:     time.Now,
+			jitter:  rand.N[time.Duration],
 			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
 			lines:   lines{lines: map[string]*line{}, yield: map[string]time.Time{}},
@@ -84,6 +87,9 @@ func New(pools ...pool.Pool) *Redlock {
 	if len(pools) > 0 {
 		if src, ok := pools[0].(clock.Source); ok {
 			r.core.now = src.Now
+		}
+		if src, ok := pools[0].(clock.Jitter); ok {
+			r.core.jitter = src.Jitter
 		}
 	}
 	return r

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -273,7 +272,7 @@ func (w *waiter) lead(ln *line) (*lease, error) {
 		delay := w.m.cfg.delay(max(w.used, 1))
 		if d != nil && d.split && w.m.cfg.announce && splits < maxSplits {
 			// Nobody has it, so nobody will announce its release.
-			delay, counts = rand.N(splitDelay<<splits), false
+			delay, counts = w.m.core.jitter(splitDelay<<splits), false
 			splits++
 		} else {
 			counts, splits = true, 0

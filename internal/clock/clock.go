@@ -10,6 +10,13 @@ type Source interface {
 	Now() time.Time
 }
 
+// Jitter is a source of random delays of its own, for simulations that can be replayed. A
+// pool.Pool that implements it lends it to the Redlock as it does a Source.
+type Jitter interface {
+	// Jitter returns a duration from 0 up to but excluding limit.
+	Jitter(limit time.Duration) time.Duration
+}
+
 // Remaining returns how much time is left at now before until: the less of what the
 // monotonic and the wall clock say. The monotonic clock stops while a machine is
 // suspended and the wall clock may be set back, so neither is to be trusted alone when

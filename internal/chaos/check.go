@@ -15,6 +15,7 @@ import (
 // stopped trusting it.
 type grant struct {
 	Event          // of the Lock
+	granted  int64 // the latest moment at which it can have been granted
 	end      int64 // unlock called, or validity over
 	released int64 // unlock returned nil; math.MaxInt64 if it never did
 }
@@ -28,7 +29,12 @@ func grants(events []Event) ([]*grant, error) {
 			if byID[e.Grant] != nil {
 				return nil, fmt.Errorf("grant %s is in the history twice", e.Grant)
 			}
-			g := &grant{Event: e, end: e.Until, released: math.MaxInt64}
+			g := &grant{Event: e, granted: min(e.Return, e.Until), end: e.Until, released: math.MaxInt64}
+			if e.Until == 0 {
+				// Paused for so long that the hold was lost before it asked how long it may
+				// trust it. All that is known is that it was granted, and is over.
+				g.granted, g.end = e.Return, e.Call
+			}
 			byID[e.Grant], all = g, append(all, g)
 		}
 	}
@@ -183,7 +189,7 @@ func checkLinearizable(all []*grant, events []Event) error {
 	ops := make([]porcupine.Operation, 0, 2*len(all)+len(events))
 	for i, g := range all {
 		ops = append(ops,
-			porcupine.Operation{ClientId: 2 * i, Input: acquired{g}, Call: g.Call, Return: min(g.Return, g.end)},
+			porcupine.Operation{ClientId: 2 * i, Input: acquired{g}, Call: g.Call, Return: g.granted},
 			porcupine.Operation{ClientId: 2*i + 1, Input: ended{g}, Call: g.end, Return: g.released})
 	}
 	for i, e := range events {

@@ -49,6 +49,9 @@ func TestCheck(t *testing.T) {
 		"told of the grant after its end": {history: []Event{
 			l("a", 0, 300, 5, 100), l("b", 50, 150, 6, 250), u("b", 200, 210, true), u("a", 310, 320, false),
 		}},
+		"told of the grant when it was lost": {history: []Event{
+			l("a", 0, 300, 5, 0), l("b", 50, 150, 6, 250), u("b", 200, 210, true), x("a", 301, 302, 0), u("a", 310, 320, false),
+		}},
 		"a stale write refused": {history: []Event{
 			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), r(6, 110, 0, true),
 			w(5, 120, 1, false), w(6, 130, 1, true),

@@ -1,0 +1,240 @@
+package chaos
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+// nemesis carries out a plan. It works on the test's goroutine alone.
+type nemesis struct {
+	t        testing.TB
+	expiry   time.Duration
+	servers  []*redistest.Server
+	crew     *crew
+	resource *Resource
+	nft      *partitions // nil: none
+	done     map[Fault]int
+}
+
+// action is the beginning or the end of a step.
+type action struct {
+	at time.Duration
+	do func()
+}
+
+// run carries out the steps, which are undone when it returns.
+func (n *nemesis) run(steps []Step) {
+	n.t.Helper()
+	start := time.Now()
+	var actions []action // in order of time
+	add := func(a action) {
+		i, _ := slices.BinarySearchFunc(actions, a.at, func(b action, at time.Duration) int {
+			if b.at <= at {
+				return -1
+			}
+			return 1
+		})
+		actions = slices.Insert(actions, i, a)
+	}
+	for _, s := range steps {
+		add(action{s.At, func() {
+			undo := n.inject(s)
+			n.done[s.Fault]++
+			add(action{s.At + s.For, undo})
+		}})
+	}
+	for len(actions) > 0 {
+		a := actions[0]
+		actions = actions[1:]
+		time.Sleep(a.at - time.Since(start))
+		a.do()
+	}
+}
+
+// inject begins a step and returns what ends it.
+func (n *nemesis) inject(s Step) (undo func()) {
+	switch s.Fault {
+	case CutRequest, CutReply:
+		return n.cut(s)
+	case Pause, Kill, PauseHold:
+		return n.strike(s)
+	}
+	return nodeFault(n.t, n.servers[s.Node], s.Fault, n.expiry, s.For)
+}
+
+// nodeFault does to a server what the fault says, and returns what ends it. The server has its data in an
+// append-only file, and, for faults of the clock, one of its own.
+func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry, lasts time.Duration) (undo func()) {
+	set := func(on, off string) func() {
+		s.Must(strings.Fields(on)...)
+		return func() { s.Must(strings.Fields(off)...) }
+	}
+	nothing := func() {}
+	lose := func() {
+		s.Kill()
+		if err := os.RemoveAll(filepath.Join(s.Dir(), "appendonlydir")); err != nil {
+			t.Error(err)
+		}
+	}
+	// Half the time the clock is off in one direction, half in the other.
+	sign := 1 - 2*int(lasts.Milliseconds()%2)
+	switch f {
+	case Freeze:
+		s.Freeze()
+		return s.Thaw
+	case Crash:
+		s.Kill()
+		return func() { s.Restart() }
+	case Lose:
+		lose()
+		return func() { s.Restart() }
+	case LoseAtOnce:
+		lose()
+		s.Restart()
+		return nothing
+	case LoadSlowly:
+		s.Restart(redistest.Loading(), redistest.Args("--key-load-delay", "100"))
+		return func() { s.Restart() }
+	case Slow:
+		return slow(t, s)
+	case OOM:
+		return set("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0")
+	case ReadOnly:
+		return set("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE")
+	case NoReplicas:
+		return set("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0")
+	case Misconf:
+		return misconf(t, s)
+	case Forget:
+		s.Must("SCRIPT", "FLUSH")
+		return nothing
+	case Hangup:
+		s.Must("CLIENT", "KILL", "TYPE", "normal")
+		s.Must("CLIENT", "KILL", "TYPE", "pubsub")
+		return nothing
+	case Flush:
+		s.Must("FLUSHALL")
+		return nothing
+	case Rate:
+		s.Rate(sign * int(1e6*redlock.DefaultDriftFactor/2))
+		return func() { s.Rate(0) }
+	case WildRate:
+		s.Rate(map[int]int{1: 1_000_000, -1: -500_000}[sign])
+		return func() { s.Rate(0) }
+	case Jump:
+		s.Jump(time.Duration(sign) * expiry)
+		return nothing
+	}
+	t.Fatalf("chaos: no such fault of a node: %s", f)
+	return nil
+}
+
+// slow makes the server sleep again and again, so that every command waits.
+func slow(t testing.TB, s *redistest.Server) (undo func()) {
+	c := s.Dial()
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			if _, err := c.Do("DEBUG", "SLEEP", "0.03"); err != nil {
+				<-stop
+				stopped <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		if err := <-stopped; err != nil {
+			t.Errorf("chaos: slowing %s: %v", s.Addr(), err)
+		}
+		_ = c.Close()
+	}
+}
+
+// misconf makes a snapshot fail, because it cannot be renamed over a directory, and the server
+// refuse writes therefore.
+func misconf(t testing.TB, s *redistest.Server) (undo func()) {
+	obstacle := filepath.Join(s.Dir(), "dump.rdb")
+	if err := os.Mkdir(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.Must("CONFIG", "SET", "save", "3600 1")
+	s.Must("BGSAVE")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		info, _ := s.Must("INFO", "persistence").(string)
+		if strings.Contains(info, "rdb_last_bgsave_status:err") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("chaos: a snapshot of %s over a directory has not failed", s.Addr())
+		}
+	}
+	return func() {
+		s.Must("CONFIG", "SET", "save", "")
+		if err := os.Remove(obstacle); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// cut is a partition in one direction.
+func (n *nemesis) cut(s Step) (undo func()) {
+	worker := n.crew.workers[s.Worker].conf.Source
+	host, _, _ := net.SplitHostPort(n.servers[s.Node].Addr())
+	from, to := worker, net.ParseIP(host)
+	if s.Fault == CutReply {
+		from, to = to, from
+	}
+	if err := n.nft.cut(from, to); err != nil {
+		n.t.Fatal(err)
+	}
+	return func() {
+		if err := n.nft.join(from, to); err != nil {
+			n.t.Error(err)
+		}
+	}
+}
+
+// strike pauses or kills a worker.
+func (n *nemesis) strike(s Step) (undo func()) {
+	i := s.Worker
+	if h := n.resource.Holder(); s.Fault == PauseHold && h >= 0 {
+		i = h
+	}
+	w := n.crew.workers[i]
+	if w.proc == nil || w.paused {
+		return func() {} // another step has it
+	}
+	if s.Fault == Kill {
+		n.crew.kill(i)
+		return func() { n.crew.start(i) }
+	}
+	if err := w.proc.Freeze(); err != nil {
+		n.t.Fatal(errors.Join(errors.New("chaos: pausing a worker"), err))
+	}
+	w.paused = true
+	return func() {
+		w.paused = false
+		if w.proc == nil {
+			return // killed by another step
+		}
+		if err := w.proc.Thaw(); err != nil {
+			n.t.Error(err)
+		}
+	}
+}

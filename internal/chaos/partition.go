@@ -1,0 +1,62 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// partitions drops packets between pairs of addresses, each direction by itself,
+// with a table of its own in nftables.
+type partitions struct {
+	nft, table string
+}
+
+// newPartitions returns an error that says why there can be none: no nftables, no root. The table goes
+// with the test.
+func newPartitions(t testing.TB) (*partitions, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("not root")
+	}
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		nft = "/usr/sbin/nft" // not on every PATH
+	}
+	p := &partitions{nft: nft, table: fmt.Sprintf("inet redlock_chaos_%d", os.Getpid())}
+	err = p.run(fmt.Sprintf(`add table %[1]s
+		add set %[1]s cut { type ipv4_addr . ipv4_addr; }
+		add chain %[1]s out { type filter hook output priority 0; policy accept; }
+		add rule %[1]s out ip saddr . ip daddr @cut drop`, p.table))
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := p.run("delete table " + p.table); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, nil
+}
+
+// cut drops what from sends to to, until join.
+func (p *partitions) cut(from, to net.IP) error {
+	return p.run(fmt.Sprintf("add element %s cut { %s . %s }", p.table, from, to))
+}
+
+// join ends cut.
+func (p *partitions) join(from, to net.IP) error {
+	return p.run(fmt.Sprintf("delete element %s cut { %s . %s }", p.table, from, to))
+}
+
+func (p *partitions) run(script string) error {
+	cmd := exec.Command(p.nft, "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("chaos: nft: %w: %s", err, out)
+	}
+	return nil
+}

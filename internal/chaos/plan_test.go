@@ -1,0 +1,57 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestPlan(t *testing.T) {
+	const round, expiry = 30 * time.Second, 500 * time.Millisecond
+	plan := func(seed uint64) []Step { return Plan(seed, round, expiry, 5, 4, Survivable) }
+	if fmt.Sprint(plan(1)) != fmt.Sprint(plan(1)) {
+		t.Error("the same seed gave two plans")
+	}
+	if fmt.Sprint(plan(1)) == fmt.Sprint(plan(2)) {
+		t.Error("two seeds gave the same plan")
+	}
+	if got := Plan(1, round, expiry, 5, 4, nil); got != nil {
+		t.Errorf("a plan of no faults: %v", got)
+	}
+	seen := map[Fault]bool{}
+	for seed := range uint64(20) {
+		steps := plan(seed)
+		together := 0
+		for i, s := range steps {
+			seen[s.Fault] = true
+			if i > 0 && s.At < steps[i-1].At || s.At+s.For > round {
+				t.Fatalf("seed %d: step %v is out of order or out of time", seed, s)
+			}
+			if (s.Node < 0) != slices.Contains(workerFaults, s.Fault) || (s.Worker < 0) != slices.Contains(nodeFaults, s.Fault) {
+				t.Errorf("seed %d: %v is about the wrong thing", seed, s)
+			}
+			if s.Fault == Lose && s.For <= expiry {
+				t.Errorf("seed %d: %v comes back before the locks on it have expired", seed, s)
+			}
+			for _, o := range steps[:i] {
+				if o.At+o.For <= s.At {
+					continue
+				}
+				together++
+				alone := !slices.Contains(cutFaults, s.Fault) && !slices.Contains(cutFaults, o.Fault)
+				if same := o.Node == s.Node && o.Worker == s.Worker; same && (alone || o.Fault == s.Fault) {
+					t.Errorf("seed %d: %v and %v meet", seed, o, s)
+				}
+			}
+		}
+		if together < len(steps) {
+			t.Errorf("seed %d: of %d faults hardly any meet", seed, len(steps))
+		}
+	}
+	for _, f := range Survivable {
+		if !seen[f] {
+			t.Errorf("20 plans have no %s", f)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+// Round is one attack on five servers.
+type Round struct {
+	Seed     uint64
+	Duration time.Duration // of the plan; healing and ending come on top
+	Expiry   time.Duration // of the lock
+	Workers  int
+	Faults   []Fault
+}
+
+// Report is what came of a round.
+type Report struct {
+	Events   []Event
+	Tally    Tally
+	Injected map[Fault]int
+	Grants   int
+	// Recovery is how long after the last fault the first lock was granted, and AllServed how
+	// long it took until every worker had been granted one.
+	Recovery, AllServed time.Duration
+}
+
+func (r *Report) String() string {
+	waits := make([]time.Duration, 0, r.Grants)
+	for _, e := range r.Events {
+		if e.Op == Lock && e.OK {
+			waits = append(waits, time.Duration(e.Return-e.Call))
+		}
+	}
+	slices.Sort(waits)
+	at := func(q int) time.Duration { return waits[(len(waits)-1)*q/100].Round(100 * time.Microsecond) }
+	faults := make([]string, 0, len(r.Injected))
+	for f, n := range r.Injected {
+		faults = append(faults, fmt.Sprintf("%s %d", f, n))
+	}
+	slices.Sort(faults)
+	return fmt.Sprintf("%d grants, wait p50 %v p99 %v; %d accepted and %d refused accesses with tokens; %d plain writes, %d lost; "+
+		"first grant %v after the last fault, all served after %v; faults: %s",
+		r.Grants, at(50), at(99), r.Tally.Fenced, r.Tally.Refused, r.Tally.Plain, r.Tally.Lost,
+		r.Recovery.Round(time.Millisecond), r.AllServed.Round(time.Millisecond), strings.Join(faults, ", "))
+}
+
+// padding is how many keys a server holds, so that it takes a while to load them.
+const padding = 4000
+
+// Run carries the round out. What does not depend on the faults it checks itself: that workers end in order, that
+// the lock is granted again soon after the last fault, and that nothing remains on the servers. The
+// history is left to Check or CheckFence; it is kept in a file if the test fails.
+func (r Round) Run(t testing.TB) *Report {
+	t.Helper()
+	opts := []redistest.Option{redistest.OwnAddress(), redistest.AOF()}
+	without := func(reason string, faults ...Fault) {
+		if slices.ContainsFunc(faults, func(f Fault) bool { return slices.Contains(r.Faults, f) }) {
+			t.Logf("left out: %v: %s", faults, reason)
+		}
+		r.Faults = slices.DeleteFunc(slices.Clone(r.Faults), func(f Fault) bool { return slices.Contains(faults, f) })
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		without("no gcc to build the clock shim", Rate, WildRate, Jump)
+	} else {
+		opts = append(opts, redistest.Clock())
+	}
+	nft, err := newPartitions(t)
+	if err != nil {
+		without("no partitions: "+err.Error(), CutRequest, CutReply)
+	}
+
+	servers := redistest.Start(t, 5, opts...)
+	addrs := make([]string, len(servers))
+	for i, s := range servers {
+		addrs[i] = s.Addr()
+		s.Must("EVAL", fmt.Sprintf("for i = 1, %d do redis.call('SET', 'pad:' .. i, i) end", padding), "0")
+	}
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keep(t, file) })
+	history := NewHistory(file)
+	resource, err := NewResource(filepath.Join(dir, "resource"), history)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resource.Close()
+
+	// Source addresses that no other run on this machine uses.
+	net2, net3 := byte(1+rand.IntN(250)), byte(rand.IntN(250))
+	confs := make([]workerConfig, r.Workers)
+	for i := range confs {
+		confs[i] = workerConfig{
+			Worker: i, Seed: r.Seed, Servers: addrs, Source: net.IPv4(127, net2, net3, byte(10+i)),
+			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry,
+		}
+	}
+	crew := newCrew(t, history, confs)
+	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource, nft: nft, done: map[Fault]int{}}
+	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults))
+
+	rep := &Report{Injected: n.done}
+	r.recover(t, history, rep)
+	crew.stop(10*time.Second + r.Expiry)
+	if err := resource.Close(); err != nil && !strings.Contains(err.Error(), "closed") {
+		t.Error(err)
+	}
+	r.leaks(t, servers)
+	rep.Tally = resource.Tally()
+	if rep.Events, err = history.Events(); err != nil {
+		t.Errorf("chaos: writing the history: %v", err)
+	}
+	for _, e := range rep.Events {
+		if e.Op == Lock && e.OK {
+			rep.Grants++
+		}
+	}
+	return rep
+}
+
+// recover waits until every worker has been granted the lock after the last fault. The first of them
+// gets it as soon as what was left behind has expired and it has tried again; a worker whose connections
+// were cut may first have to wait for a segment that TCP sends again.
+func (r Round) recover(t testing.TB, h *History, rep *Report) {
+	t.Helper()
+	healed := Now()
+	first := r.Expiry + 2*redlock.DefaultMaxRetryDelay + time.Second
+	all := 2*first + 4*time.Second
+	for served := map[int]bool{}; len(served) < r.Workers; time.Sleep(5 * time.Millisecond) {
+		events, _ := h.Events()
+		for _, e := range events {
+			if e.Op == Lock && e.OK && e.Return > healed && !served[e.Worker] {
+				served[e.Worker] = true
+				rep.AllServed = time.Duration(e.Return - healed)
+				if len(served) == 1 {
+					rep.Recovery = rep.AllServed
+				}
+			}
+		}
+		switch after := time.Duration(Now() - healed); {
+		case len(served) == 0 && after > first:
+			t.Fatalf("chaos: nobody was granted the lock within %v after the last fault", first)
+		case len(served) < r.Workers && after > all:
+			t.Fatalf("chaos: only workers %v were granted the lock within %v after the last fault", served, all)
+		}
+	}
+}
+
+// leaks wants every key but the fence counter and the padding gone once the locks have expired that
+// no one could release, and the counter to expire some day.
+func (r Round) leaks(t testing.TB, servers []*redistest.Server) {
+	t.Helper()
+	fence := "{" + lockName + "}:fence"
+	for i, s := range servers {
+		var left []string
+		// A key may live for an expiry after the last command; a clock that was set back adds to that.
+		for end := time.Now().Add(3*r.Expiry + time.Second); ; time.Sleep(5 * time.Millisecond) {
+			left = left[:0]
+			keys, _ := s.Must("KEYS", "*").([]any)
+			for _, k := range keys {
+				if name, _ := k.(string); name != fence && !strings.HasPrefix(name, "pad:") {
+					left = append(left, name)
+				}
+			}
+			if len(left) == 0 || time.Now().After(end) {
+				break
+			}
+		}
+		if len(left) > 0 {
+			t.Errorf("chaos: left on server %d: %q", i, left)
+		}
+		if ttl := s.Must("PTTL", fence); ttl == int64(-1) {
+			t.Errorf("chaos: the fence counter on server %d never expires", i)
+		}
+	}
+}
+
+// keep copies the history of a failed test to a place where it stays.
+func keep(t testing.TB, file *os.File) {
+	defer file.Close()
+	if !t.Failed() {
+		return
+	}
+	data, err := os.ReadFile(file.Name())
+	if err == nil {
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("redlock-chaos-%d.jsonl", os.Getpid()))
+		if err = os.WriteFile(path, data, 0o600); err == nil {
+			t.Logf("the history is in %s", path)
+			return
+		}
+	}
+	t.Logf("the history could not be kept: %v", err)
+}

@@ -1,0 +1,216 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+
+	redigolib "github.com/gomodule/redigo/redis"
+	goredislib "github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+// workerEnv is the variable that makes a process a worker: its WorkerConfig in JSON.
+const workerEnv = "REDLOCK_CHAOS_WORKER"
+
+// lockName is what all workers of a round contend for.
+const lockName = "chaos"
+
+// workerConfig says what a worker process does.
+type workerConfig struct {
+	Worker   int
+	Life     int // how often this worker was started before
+	Seed     uint64
+	Servers  []string
+	Source   net.IP // the address it connects from
+	Resource string // socket
+	Expiry   time.Duration
+}
+
+// WorkerMain makes the process a worker if it was started as one, and does not return
+// then. A test binary calls it first of all.
+func WorkerMain() {
+	text := os.Getenv(workerEnv)
+	if text == "" {
+		return
+	}
+	var c workerConfig
+	err := json.Unmarshal([]byte(text), &c)
+	if err == nil {
+		err = c.run(os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: worker %d: %v\n", c.Worker, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// pools makes a pool of every server with the client's default options: go-redis
+// for workers with even numbers, redigo for the others.
+func (c *workerConfig) pools() []pool.Pool {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: c.Source}, Timeout: 5 * time.Second}
+		return d.DialContext(ctx, network, addr)
+	}
+	pools := make([]pool.Pool, len(c.Servers))
+	for i, addr := range c.Servers {
+		if c.Worker%2 == 0 {
+			pools[i] = goredis.New(goredislib.NewClient(&goredislib.Options{Addr: addr, Dialer: dial}))
+		} else {
+			pools[i] = redigo.New(&redigolib.Pool{MaxIdle: 3, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
+				return redigolib.DialContext(ctx, "tcp", addr, redigolib.DialContextFunc(dial))
+			}})
+		}
+	}
+	return pools
+}
+
+// run takes turns on the lock until stdin ends, and tells of it on stdout.
+func (c *workerConfig) run(stdin io.Reader, stdout io.Writer) error {
+	goredislib.SetLogger(quiet{}) // it would tell of every server that is down
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		cancel()
+	}()
+	resource, err := dialResource(c.Resource)
+	if err != nil {
+		return err
+	}
+	w := &worker{
+		workerConfig: c, history: NewHistory(stdout), resource: resource,
+		rnd: rand.New(rand.NewPCG(c.Seed, uint64(c.Worker)<<32|uint64(c.Life))),
+		rl: redlock.New(c.pools()...).With(
+			redlock.WithExpiry(c.Expiry), redlock.WithFencing(), redlock.WithTries(redlock.Unlimited)),
+	}
+	for turn := 0; ctx.Err() == nil; turn++ {
+		if err := w.turn(ctx, fmt.Sprintf("%d.%d.%d", c.Worker, c.Life, turn)); err != nil {
+			return err
+		}
+	}
+	// What the nodes have not answered is left to the process's end.
+	closing, done := context.WithTimeout(context.Background(), c.Expiry)
+	defer done()
+	_ = w.rl.CloseContext(closing)
+	_, err = w.history.Events()
+	return err
+}
+
+// quiet is a logger that says nothing.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+type worker struct {
+	*workerConfig
+	history  *History
+	resource *resourceClient
+	rnd      *rand.Rand
+	rl       *redlock.Redlock
+}
+
+// turn takes the lock, raises both numbers by one, and gives it back. Sometimes the work takes longer
+// than the expiry, under a held context; then it ends when that does. Otherwise the
+// worker trusts that it is quick enough, as many do.
+func (w *worker) turn(ctx context.Context, grant string) error {
+	m := w.rl.NewMutex(lockName)
+	work, hold := time.Duration(1+w.rnd.Int64N(8))*time.Millisecond, w.rnd.IntN(4) == 0
+	if hold && w.rnd.IntN(8) == 0 {
+		work = w.Expiry/2 + time.Duration(w.rnd.Int64N(int64(w.Expiry)))
+	}
+	extend := w.rnd.IntN(4) == 0
+
+	e := Event{Op: Lock, Worker: w.Worker, Grant: grant, Call: Now()}
+	held, err := context.Background(), error(nil)
+	if hold {
+		held, err = m.Hold(ctx)
+	} else {
+		err = m.LockContext(ctx)
+	}
+	e.Return, e.OK = Now(), err == nil
+	if err != nil {
+		e.Err = err.Error()
+		w.history.Add(e)
+		return nil
+	}
+	e.Until, e.Token = monotonic(m.Until()), m.FencingToken()
+	w.history.Add(e)
+	if e.Token == 0 {
+		return fmt.Errorf("grant %s has no token", grant)
+	}
+
+	if err := w.work(held, grant, e.Token, work); err != nil && !errors.Is(err, errStale) {
+		return err
+	}
+	if hold {
+		// What the renewals have come to. If the hold is lost, Until is zero and adds nothing.
+		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true}
+		e.Until, e.Return = monotonic(m.Until()), Now()
+		w.history.Add(e)
+	} else if extend {
+		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now()}
+		e.OK, err = m.Extend()
+		e.Return = Now()
+		if err != nil {
+			e.Err = err.Error()
+		}
+		e.Until = monotonic(m.Until())
+		w.history.Add(e)
+	}
+	e = Event{Op: Unlock, Worker: w.Worker, Grant: grant, Call: Now()}
+	e.OK, err = m.Unlock()
+	e.Return = Now()
+	if err != nil {
+		e.Err = err.Error()
+	}
+	w.history.Add(e)
+	return nil
+}
+
+// work reads both numbers, works, and writes each back one higher.
+func (w *worker) work(held context.Context, grant string, token uint64, d time.Duration) error {
+	ask := func(op Op, token uint64, value int64) (int64, error) {
+		return w.resource.do(request{Op: op, Worker: w.Worker, Grant: grant, Token: token, Value: value})
+	}
+	plain, err := ask(Read, 0, 0)
+	if err != nil {
+		return err
+	}
+	fenced, err := ask(Read, token, 0)
+	if err != nil {
+		return err
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-held.Done():
+		return nil
+	}
+	_, err = ask(Write, token, fenced+1)
+	if _, plainErr := ask(Write, 0, plain+1); plainErr != nil {
+		return plainErr
+	}
+	return err
+}
+
+// monotonic is a moment on the history's clock; 0 for the zero time.
+func monotonic(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	now := Now()
+	return now + int64(time.Until(t))
+}

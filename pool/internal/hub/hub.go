@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,17 +73,13 @@ type session struct {
 	unused *time.Timer   // cancels the session; stopped while there are subscriptions
 	kick   chan struct{} // tells write to look into outbox; has room for one
 
-	channels  map[string]*channel
+	channels map[string][]*subscription
+	// connected tells that there is a connection. awaited counts the SUBSCRIBEs of
+	// each channel that the node has still to confirm on it: only the last confirmation
+	// counts, for the UNSUBSCRIBE of an earlier subscription may follow the first.
 	connected bool
+	awaited   map[string]int
 	outbox    []request
-}
-
-// channel is what a session knows of one channel: its subscriptions, and how many
-// SUBSCRIBEs the node has still to confirm. An early confirmation may belong to a
-// subscription that was ended since, by an UNSUBSCRIBE that is still under way.
-type channel struct {
-	subs    []*subscription
-	awaited int
 }
 
 type request struct{ command, channel string }
@@ -121,7 +118,7 @@ func (h *Hub) add(name string) *subscription {
 	defer h.mu.Unlock()
 	s := h.session
 	if s == nil {
-		s = &session{hub: h, kick: make(chan struct{}, 1), channels: make(map[string]*channel)}
+		s = &session{hub: h, kick: make(chan struct{}, 1), channels: make(map[string][]*subscription)}
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 		s.unused = time.AfterFunc(linger, s.end)
 		h.session = s
@@ -132,16 +129,14 @@ func (h *Hub) add(name string) *subscription {
 		session: s, channel: name,
 		messages: make(chan string, buffer), ready: make(chan struct{}),
 	}
-	ch := s.channels[name]
+	others := s.channels[name]
+	s.channels[name] = append(others, sub)
 	switch {
-	case ch == nil:
-		ch = &channel{}
-		s.channels[name] = ch
+	case len(others) == 0:
 		s.request("SUBSCRIBE", name)
-	case s.connected && ch.awaited == 0:
+	case s.connected && s.awaited[name] == 0:
 		sub.confirm()
 	}
-	ch.subs = append(ch.subs, sub)
 	return sub
 }
 
@@ -162,7 +157,7 @@ func (s *session) request(command, name string) {
 		return
 	}
 	if command == "SUBSCRIBE" {
-		s.channels[name].awaited++
+		s.awaited[name]++
 	}
 	s.outbox = append(s.outbox, request{command, name})
 	select {
@@ -222,6 +217,7 @@ func (s *session) connect() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	s.connected = true
+	s.awaited = make(map[string]int)
 	for name := range s.channels {
 		s.request("SUBSCRIBE", name)
 	}
@@ -254,20 +250,17 @@ func (s *session) write(ctx context.Context, conn Conn) {
 func (s *session) handle(event Event) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	ch := s.channels[event.Channel]
-	if ch == nil {
-		return
-	}
 	switch event.Kind {
 	case Message:
-		for _, sub := range ch.subs {
+		for _, sub := range s.channels[event.Channel] {
 			sub.deliver(event.Payload)
 		}
 	case Subscribed:
-		if ch.awaited--; ch.awaited != 0 {
+		if s.awaited[event.Channel]--; s.awaited[event.Channel] > 0 {
 			return
 		}
-		for _, sub := range ch.subs {
+		delete(s.awaited, event.Channel)
+		for _, sub := range s.channels[event.Channel] {
 			if sub.confirmed {
 				sub.deliver("")
 			} else {
@@ -285,10 +278,9 @@ func (s *session) lost(err error) bool {
 	defer s.hub.mu.Unlock()
 	s.connected = false
 	s.outbox = nil
-	for name, ch := range s.channels {
-		ch.awaited = 0
+	for name, subs := range s.channels {
 		var kept []*subscription
-		for _, sub := range ch.subs {
+		for _, sub := range subs {
 			if sub.confirmed {
 				kept = append(kept, sub)
 				continue
@@ -296,7 +288,7 @@ func (s *session) lost(err error) bool {
 			sub.err, sub.closed = err, true
 			close(sub.ready)
 		}
-		if ch.subs = kept; kept == nil {
+		if s.channels[name] = kept; kept == nil {
 			delete(s.channels, name)
 		}
 	}
@@ -335,14 +327,10 @@ func (sub *subscription) Close() error {
 		return nil
 	}
 	sub.closed = true
-	ch := s.channels[sub.channel]
-	for i, other := range ch.subs {
-		if other == sub {
-			ch.subs = append(ch.subs[:i], ch.subs[i+1:]...)
-			break
-		}
-	}
-	if len(ch.subs) > 0 {
+	subs := s.channels[sub.channel]
+	i := slices.Index(subs, sub)
+	subs = slices.Delete(subs, i, i+1)
+	if s.channels[sub.channel] = subs; len(subs) > 0 {
 		return nil
 	}
 	delete(s.channels, sub.channel)

@@ -1,0 +1,250 @@
+package goredis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+	"github.com/redlock-go/redlock/pool/pooltest"
+)
+
+// The clients of these tests have default options, as most users' clients do.
+
+// lesson L41
+func TestFrozenNode(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := goredis.New(newClient(t, server.Addr(), 3))
+	if _, err := p.SetNX(t.Context(), "before", "v", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	server.Freeze()
+	const callers, budget = 200, 50 * time.Millisecond
+	var mu sync.Mutex
+	late := 0
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), budget)
+				defer cancel()
+				start := time.Now()
+				ok, err := p.SetNX(ctx, fmt.Sprint(i), "v", time.Minute)
+				if ok || err == nil {
+					t.Errorf("SetNX on a frozen node = %v, %v, want an error", ok, err)
+				}
+				d := time.Since(start)
+				if d > 6*time.Second {
+					t.Errorf("SetNX took %v, want no more than the timeouts of 3s and, in dialling, 5s", d)
+				}
+				if d > time.Second {
+					mu.Lock()
+					late++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+	}()
+	time.Sleep(20 * budget)
+	if n := runtime.NumGoroutine() - before; n > 60 {
+		t.Errorf("%d goroutines more than before, long after %d callers' contexts ended", n, callers)
+	}
+	<-done
+	if late > 16 {
+		t.Errorf("%d of %d callers waited for the client's own timeout, want at most 16", late, callers)
+	}
+	server.Thaw()
+	if ok, err := p.SetNX(t.Context(), "after", "v", time.Minute); !ok || err != nil {
+		t.Errorf("SetNX afterwards = %v, %v, want true", ok, err)
+	}
+}
+
+// listen starts a server that treats each connection as serve says.
+func listen(t *testing.T, serve func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer func() { _ = c.Close() }()
+				serve(c)
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// lesson L42
+func TestBrokenNodes(t *testing.T) {
+	dead := listen(t, func(net.Conn) {})
+	refused, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = refused.Close()
+	for _, c := range []struct{ name, addr, want string }{
+		{"refused", refused.Addr().String(), "refused"},
+		{"closed", dead, ""},
+		{"reset", listen(t, func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}), ""},
+		{"garbage", listen(t, func(c net.Conn) {
+			for {
+				if _, err := c.Read(make([]byte, 1000)); err != nil {
+					return
+				}
+				if _, err := c.Write([]byte("what?\r\n")); err != nil {
+					return
+				}
+			}
+		}), ""},
+		{"cut reply", listen(t, func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1000))
+			_, _ = c.Write([]byte("$100\r\nabc"))
+		}), ""},
+		{"unknown host", "no-such-host.invalid:6379", "no-such-host.invalid"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := goredis.New(newClient(t, c.addr, 3))
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			check := func(what string, err error) {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v, want an error that says %q", what, err, c.want)
+				}
+			}
+			var wg sync.WaitGroup
+			for range 5 {
+				wg.Go(func() {
+					ok, err := p.SetNX(ctx, "k", "v", time.Minute)
+					check("SetNX", err)
+					if ok {
+						t.Error("SetNX = true")
+					}
+					_, err = p.Eval(ctx, release, []string{"k"}, "v")
+					check("Eval", err)
+				})
+			}
+			_, err := p.Subscribe(ctx, "c")
+			check("Subscribe", err)
+			wg.Wait()
+		})
+	}
+}
+
+// lesson L43
+func TestErrorRepliesSayThemselves(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := goredis.New(newClient(t, server.Addr(), 3))
+	server.Must("CONFIG", "SET", "min-replicas-to-write", "1")
+	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
+		t.Errorf("SetNX = %v, %v, want NOREPLICAS", ok, err)
+	}
+	server.Must("CONFIG", "SET", "min-replicas-to-write", "0")
+	server.Must("CONFIG", "SET", "maxmemory", "1")
+	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("SetNX = %v, %v, want OOM", ok, err)
+	}
+}
+
+// A node that was restarted makes old connections fail; the first command must not.
+func TestRestartedNode(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := goredis.New(newClient(t, server.Addr(), 3))
+	for i := range 5 {
+		if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); !ok || err != nil {
+			t.Fatalf("SetNX after restart %d = %v, %v, want true", i, ok, err)
+		}
+		if n, err := p.Eval(t.Context(), release, []string{"k"}, "v"); n != int64(1) || err != nil {
+			t.Fatalf("release after restart %d = %v, %v, want 1", i, n, err)
+		}
+		server.Restart()
+	}
+}
+
+func TestClusterAndRingAreNodes(t *testing.T) {
+	t.Run("cluster", func(t *testing.T) {
+		server := redistest.Start(t, 1, redistest.Args("--cluster-enabled", "yes"))[0]
+		server.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+		for {
+			if info := server.Must("CLUSTER", "INFO").(string); strings.Contains(info, "cluster_state:ok") {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
+		defer client.Close()
+		pooltest.Run(t, func(*testing.T) pool.Pool { return goredis.New(client) })
+	})
+	t.Run("ring", func(t *testing.T) {
+		addrs := map[string]string{}
+		for i, server := range redistest.Start(t, 2) {
+			addrs[fmt.Sprint("shard", i)] = server.Addr()
+		}
+		client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+		defer client.Close()
+		p := goredis.New(client)
+		pooltest.Run(t, func(*testing.T) pool.Pool { return struct{ pool.Pool }{p} })
+		if _, err := p.Subscribe(t.Context(), "c"); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Subscribe: %v, want %v", err, errors.ErrUnsupported)
+		}
+	})
+}
+
+func TestSubscriptionsLeaveNothing(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := goredis.New(newClient(t, server.Addr(), 3))
+	if _, err := p.Do(t.Context(), "PING"); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	for range 2 {
+		var subs []pool.Subscription
+		for i := range 20 {
+			sub, err := p.Subscribe(t.Context(), fmt.Sprint(i%10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			subs = append(subs, sub)
+		}
+		if n := strings.Count(server.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n"); n != 1 {
+			t.Errorf("%d connections for Pub/Sub, want 1", n)
+		}
+		for _, sub := range subs {
+			_ = sub.Close()
+		}
+		end := time.Now().Add(10 * time.Second)
+		for server.Must("CLIENT", "LIST", "TYPE", "pubsub") != "" || runtime.NumGoroutine() > before {
+			if time.Now().After(end) {
+				t.Fatalf("%d goroutines, %d before; connections: %v", runtime.NumGoroutine(), before,
+					server.Must("CLIENT", "LIST", "TYPE", "pubsub"))
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}

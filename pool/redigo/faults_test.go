@@ -1,0 +1,318 @@
+package redigo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+var release = &pool.Script{
+	Name:   "release",
+	Source: `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
+	ID:     "6fbe84d1140fd2047394924af9d845b83c070bec",
+}
+
+// lesson L41: redigo's Do would wait for ever.
+func TestFrozenNode(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := redigo.New(newPool(t, server.Addr()))
+	if _, err := p.SetNX(t.Context(), "before", "v", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	server.Freeze()
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background()) // no deadline: redigo sees those by itself
+			time.AfterFunc(50*time.Millisecond, cancel)
+			start := time.Now()
+			ok, err := p.SetNX(ctx, fmt.Sprint(i), "v", time.Minute)
+			if ok || !errors.Is(err, context.Canceled) {
+				t.Errorf("SetNX on a frozen node = %v, %v, want %v", ok, err, context.Canceled)
+			}
+			if _, err := p.Eval(ctx, release, []string{fmt.Sprint(i)}, "v"); !errors.Is(err, context.Canceled) {
+				t.Errorf("Eval on a frozen node: %v, want %v", err, context.Canceled)
+			}
+			if d := time.Since(start); d > time.Second {
+				t.Errorf("SetNX and Eval with a budget of 50ms took %v", d)
+			}
+		})
+	}
+	wg.Wait()
+	end := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines are left, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	server.Thaw()
+	if ok, err := p.SetNX(t.Context(), "after", "v", time.Minute); !ok || err != nil {
+		t.Errorf("SetNX afterwards = %v, %v, want true", ok, err)
+	}
+}
+
+// A pool that is used up must not keep a caller past its context, or let its command
+// through when a connection comes free later.
+func TestUsedUpPool(t *testing.T) {
+	m := miniredis.RunT(t)
+	gate, arrived := make(chan struct{}), make(chan struct{})
+	var late atomic.Int32
+	m.Server().SetPreHook(func(_ *server.Peer, name string, args ...string) bool {
+		switch {
+		case name == "SET" && args[0] == "first":
+			close(arrived)
+			<-gate
+		case name == "SET" && args[0] == "late":
+			late.Add(1)
+		}
+		return false
+	})
+	inner := newPool(t, m.Addr())
+	inner.MaxActive, inner.Wait = 1, true
+	p := redigo.New(inner)
+	first := make(chan error)
+	go func() {
+		_, err := p.SetNX(context.Background(), "first", "v", time.Minute)
+		first <- err
+	}()
+	<-arrived
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if ok, err := p.SetNX(ctx, "late", "v", time.Minute); ok || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("SetNX with a used up pool = %v, %v, want %v", ok, err, context.DeadlineExceeded)
+	}
+	sub, err := p.Subscribe(t.Context(), "c") // has a connection of its own
+	if err != nil {
+		t.Errorf("Subscribe with a used up pool: %v", err)
+	} else {
+		_ = sub.Close()
+	}
+	close(gate)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); !ok || err != nil {
+		t.Errorf("SetNX afterwards = %v, %v, want true", ok, err)
+	}
+	if n := late.Load(); n != 0 {
+		t.Error("a command was sent after its context had ended")
+	}
+}
+
+// Dial knows no context: it may return long after the context has ended.
+func TestSlowDial(t *testing.T) {
+	addr := redistest.Embedded(t, 1)[0].Addr()
+	ctx, cancel := context.WithCancel(t.Context())
+	inner := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+		cancel()
+		return redis.Dial("tcp", addr)
+	}}
+	defer inner.Close()
+	p := redigo.New(inner)
+	if ok, err := p.SetNX(ctx, "k", "v", time.Minute); ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("SetNX = %v, %v, want %v", ok, err, context.Canceled)
+	}
+	if reply, err := p.Do(t.Context(), "EXISTS", "k"); reply != int64(0) || err != nil {
+		t.Errorf("EXISTS = %v, %v: a command was sent after its context had ended", reply, err)
+	}
+	sub, err := p.Subscribe(t.Context(), "c")
+	if err != nil {
+		t.Fatalf("Subscribe with Dial: %v", err)
+	}
+	_ = sub.Close()
+}
+
+// lesson L42
+func TestBrokenNodes(t *testing.T) {
+	refused, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = refused.Close()
+	for _, c := range []struct{ name, addr, want string }{
+		{"refused", refused.Addr().String(), "refused"},
+		{"closed", answer(t, ""), ""},
+		{"garbage", answer(t, "what?\r\n"), ""},
+		{"cut reply", answer(t, "$100\r\nabc"), ""},
+		{"unknown host", "no-such-host.invalid:6379", "no-such-host.invalid"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := redigo.New(newPool(t, c.addr))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			ok, err := p.SetNX(ctx, "k", "v", time.Minute)
+			if ok || err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("SetNX = %v, %v, want an error that says %q", ok, err, c.want)
+			}
+			if reply, err := p.Eval(ctx, release, []string{"k"}, "v"); err == nil || reply != nil {
+				t.Errorf("Eval = %v, %v, want an error", reply, err)
+			}
+			if _, err := p.Subscribe(ctx, "c"); err == nil || ctx.Err() != nil {
+				t.Errorf("Subscribe: %v, want an error at once", err)
+			}
+		})
+	}
+}
+
+// answer starts a server that gives each connection one answer and closes it.
+func answer(t *testing.T, text string) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				_, _ = c.Read(make([]byte, 1000))
+				_, _ = c.Write([]byte(text))
+				_ = c.Close()
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// lesson L15: a command whose reply is lost is not sent again.
+func TestALostReply(t *testing.T) {
+	m := miniredis.RunT(t)
+	var sent atomic.Int32
+	m.Server().SetPreHook(func(peer *server.Peer, name string, _ ...string) bool {
+		if name == "SET" {
+			sent.Add(1)
+			peer.Close()
+		}
+		return name == "SET"
+	})
+	p := redigo.New(newPool(t, m.Addr()))
+	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil {
+		t.Errorf("SetNX = %v, %v, want an error", ok, err)
+	}
+	if n := sent.Load(); n != 1 {
+		t.Errorf("the command was sent %d times, want once", n)
+	}
+}
+
+func TestSubscriptionsLeaveNothing(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := redigo.New(newPool(t, server.Addr()))
+	before := runtime.NumGoroutine()
+	for range 2 {
+		var subs []pool.Subscription
+		for i := range 20 {
+			sub, err := p.Subscribe(t.Context(), fmt.Sprint(i%10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			subs = append(subs, sub)
+		}
+		if n := strings.Count(server.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n"); n != 1 {
+			t.Errorf("%d connections for Pub/Sub, want 1", n)
+		}
+		for _, sub := range subs {
+			_ = sub.Close()
+		}
+		end := time.Now().Add(10 * time.Second)
+		for server.Must("CLIENT", "LIST", "TYPE", "pubsub") != "" || runtime.NumGoroutine() > before {
+			if time.Now().After(end) {
+				t.Fatalf("%d goroutines, %d before; connections: %v", runtime.NumGoroutine(), before,
+					server.Must("CLIENT", "LIST", "TYPE", "pubsub"))
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func TestBadUseIsAnError(t *testing.T) {
+	ctx := t.Context()
+	none := redigo.New(nil)
+	_, setErr := none.SetNX(ctx, "k", "v", time.Second)
+	_, evalErr := none.Eval(ctx, release, nil)
+	_, doErr := none.Do(ctx, "PING")
+	_, subErr := none.Subscribe(ctx, "c")
+	for _, err := range []error{setErr, evalErr, doErr, subErr} {
+		if err == nil || !strings.Contains(err.Error(), "nil pool") {
+			t.Errorf("with a nil pool: %v", err)
+		}
+	}
+	empty := redigo.New(&redis.Pool{})
+	if _, err := empty.SetNX(ctx, "k", "v", time.Second); err == nil {
+		t.Error("SetNX without Dial: no error")
+	}
+	if _, err := empty.Subscribe(ctx, "c"); err == nil || !strings.Contains(err.Error(), "Dial") {
+		t.Errorf("Subscribe without Dial: %v", err)
+	}
+}
+
+func BenchmarkPair(b *testing.B) {
+	server := redistest.Start(b, 1)[0]
+	inner := newPool(b, server.Addr())
+	inner.MaxIdle = 64
+	p := redigo.New(inner)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	for _, n := range []int{1, 64} {
+		for _, c := range []struct {
+			name string
+			pair func(key string) error
+		}{
+			{"redigo", func(key string) error {
+				if ok, err := p.SetNX(ctx, key, "value", 10*time.Second); !ok || err != nil {
+					return fmt.Errorf("%v %w", ok, err)
+				}
+				_, err := p.Eval(ctx, release, []string{key}, "value")
+				return err
+			}},
+			{"client", func(key string) error {
+				conn := inner.Get()
+				defer conn.Close()
+				if _, err := conn.Do("SET", key, "value", "NX", "PX", 10_000); err != nil {
+					return err
+				}
+				_, err := conn.Do("EVALSHA", release.ID, 1, key, "value")
+				return err
+			}},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						for key := fmt.Sprint("bench:", i); left.Add(-1) >= 0; {
+							if err := c.pair(key); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}

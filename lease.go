@@ -241,6 +241,9 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	if h != nil {
 		h.end(ErrReleased)
 	}
+	if m.cfg.announce {
+		m.core.lines.releasing(m.key, l.value)
+	}
 	deleted := 0
 	for _, d := range l.deleted {
 		if d {
@@ -258,7 +261,7 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		for _, o := range outcomes {
 			heard = max(heard, o.Reply-1)
 		}
-		m.core.lines.released(m.key, heard, m.core.now())
+		m.core.lines.released(m.key, int(heard), time.Now())
 	}
 
 	m.mu.Lock()

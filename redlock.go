@@ -79,7 +79,7 @@ func New(pools ...pool.Pool) *Redlock {
 			jitter:  rand.N[time.Duration],
 			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
-			lines:   lines{lines: map[string]*line{}, yield: map[string]time.Time{}},
+			lines:   lines{lines: map[string]*line{}, rivalry: map[string]*rivalry{}},
 		},
 		cfg: &cfg,
 		err: errors.Join(checkPools(pools), cfg.finish()),

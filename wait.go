@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// holdBack is how long the process that released a lock leaves it to others who wait for it. They
-	// learn of the release a moment later than the process itself.
-	holdBack = time.Millisecond
+	// turn is how much longer a process waits after a release than another that has gone without the
+	// lock for longer.
+	turn = time.Millisecond
+	// fresh is how long after a release somebody else may be about to take the lock.
+	fresh = 10 * time.Millisecond
 	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
 	splitDelay = 2 * time.Millisecond
 	// maxSplits is how many attempts in a row may follow a split vote before one waits for the
@@ -24,7 +26,10 @@ const (
 // talks to the nodes. It exists while somebody waits.
 type line struct {
 	queue fifo.Queue
-	users int // in the queue or on the way; lines.mu guards it
+
+	// lines.mu guards these.
+	users int    // in the queue or on the way
+	own   string // the value that this process released last
 
 	// Who is at the head of the queue guards these.
 	listener *announce.Listener // nil before it was needed
@@ -48,9 +53,32 @@ func (ln *line) setLast(err error) {
 
 // lines are the lines of one process.
 type lines struct {
-	mu    sync.Mutex // guards what follows
-	lines map[string]*line
-	yield map[string]time.Time // until when this process leaves a key to others
+	mu      sync.Mutex // guards what follows
+	lines   map[string]*line
+	rivalry map[string]*rivalry
+}
+
+// rivalry is what a process knows of others that wait for the same key. They are all woken by a
+// release, and none knows the others; but each knows how many of them heard its last release, and how
+// many have released since. If they take turns, the next is who has seen every other.
+type rivalry struct {
+	others   int       // that heard the last release by this process
+	seen     int       // releases by others since then
+	released time.Time // by this process
+}
+
+// patience is how long to wait after a release, so that those go first who have waited for longer.
+func (r *rivalry) patience() time.Duration {
+	switch {
+	case r.seen >= r.others:
+		return 0
+	case 2*r.seen >= r.others:
+		return turn
+	case r.seen > 0:
+		return 2 * turn
+	default:
+		return 3 * turn
+	}
 }
 
 // join takes the last place in the line for a key; with onlyIfWaiting, only where somebody waits already.
@@ -84,37 +112,66 @@ func (ls *lines) leave(key string, ln *line, place *fifo.Place) {
 	}
 }
 
-// released notes that this process has released a key and that heard connections were told. If
-// that is more than its own, others are waiting.
-func (ls *lines) released(key string, heard int64, now time.Time) {
-	if heard == 0 {
-		return
-	}
+// releasing notes that this process is about to release a key. Its own waiter will hear of that, perhaps
+// before the release has returned.
+func (ls *lines) releasing(key, value string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ln := ls.lines[key]; ln != nil && heard == 1 {
-		return // the one connection is this process's own
+	if ln := ls.lines[key]; ln != nil {
+		ln.own = value
 	}
-	if len(ls.yield) > 1000 {
-		for k, until := range ls.yield {
-			if now.After(until) {
-				delete(ls.yield, k)
+}
+
+// released notes that this process has released a key, and how many connections were told.
+func (ls *lines) released(key string, heard int, now time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.lines[key] != nil {
+		heard-- // its own
+	}
+	if heard <= 0 {
+		delete(ls.rivalry, key)
+		return
+	}
+	if len(ls.rivalry) >= 1000 && ls.rivalry[key] == nil {
+		for k, r := range ls.rivalry {
+			if now.Sub(r.released) > time.Minute {
+				delete(ls.rivalry, k)
 			}
 		}
 	}
-	ls.yield[key] = now.Add(holdBack)
+	ls.rivalry[key] = &rivalry{others: heard, released: now}
 }
 
-// yielding returns how long this process should leave a key to others.
-func (ls *lines) yielding(key string, now time.Time) time.Duration {
+// woken notes that a release of a value was announced, and returns how long this process should
+// leave the key to others.
+func (ls *lines) woken(key, value string) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	until, ok := ls.yield[key]
-	if !ok {
+	r := ls.rivalry[key]
+	if r == nil {
 		return 0
 	}
-	delete(ls.yield, key)
-	return until.Sub(now)
+	switch ln := ls.lines[key]; {
+	case value == "": // nobody knows what was missed
+	case ln != nil && ln.own == value:
+		r.seen = 0
+	default:
+		r.seen++
+	}
+	return r.patience()
+}
+
+// unwoken returns how long this process should leave a key to others that have just been woken, if it
+// wants the lock without having waited.
+func (ls *lines) unwoken(key string, now time.Time) time.Duration {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	r := ls.rivalry[key]
+	if r == nil || now.Sub(r.released) > fresh {
+		return 0
+	}
+	return r.patience()
 }
 
 // waiter is one Lock that may have to wait.
@@ -132,7 +189,7 @@ type waiter struct {
 // waiting, joins the line.
 func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	if m.err != nil {
-		return nil, &Error{Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: m.err.Error(), causes: []error{m.err}}
+		return nil, m.misuse("not acquired", ErrFailed)
 	}
 	w := &waiter{m: m, ctx: ctx, tries: tries}
 	if tries == 1 {
@@ -144,7 +201,7 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	}
 	ln, place := m.core.lines.join(m.key, true)
 	if ln == nil {
-		w.pause(m.core.lines.yielding(m.key, m.core.now()))
+		w.pause(m.core.lines.unwoken(m.key, time.Now()))
 		l, d := w.attempt(everywhere, true)
 		if d == nil {
 			return l, nil
@@ -186,7 +243,10 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 			m.cur = l
 			m.mu.Unlock()
 			return l, nil
-		case d.err == nil:
+		case w.ctx.Err() != nil:
+			if d.err != nil {
+				w.last = d.err
+			}
 			return nil, w.ended()
 		case d.own && again > 0:
 			continue
@@ -285,7 +345,7 @@ func (w *waiter) lead(ln *line) (*lease, error) {
 		if release != nil {
 			first, counts = release.First, false
 			ln.taken = false
-			w.pause(w.m.core.lines.yielding(w.m.key, w.m.core.now()))
+			w.pause(w.m.core.lines.woken(w.m.key, release.Value))
 		}
 	}
 }

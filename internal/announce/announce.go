@@ -44,6 +44,8 @@ type Listener struct {
 
 // Release is what a quorum has announced.
 type Release struct {
+	// Value is what was released, "" if messages may have been missed.
+	Value string
 	// First is one of the nodes that announced it, mostly the same for all listeners of the
 	// channel; -1 if messages may have been missed.
 	First int
@@ -198,7 +200,7 @@ func (l *Listener) announce(r *release) {
 	r.done = true
 	for _, n := range l.order {
 		if slices.Contains(r.nodes, n) {
-			l.signal(Release{First: n})
+			l.signal(Release{Value: r.value, First: n})
 			return
 		}
 	}

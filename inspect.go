@@ -87,7 +87,7 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 		return parseInspect(reply)
 	})
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("redlock: %q not inspected: %w", name, context.Cause(ctx))
+		return nil, ended(ctx, name, "not inspected", nil)
 	}
 	for i, a := range answers {
 		a.value.Node, a.value.Err = i, a.err

@@ -1,0 +1,282 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	redigoclient "github.com/gomodule/redigo/redis"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+var errNode = errors.New("oops")
+
+// scene makes simulated nodes of a word with one letter each: - for no key, x for an error, any
+// other for a key with that value, which expires after ttl.
+func scene(word string, ttl time.Duration) sim.Nodes {
+	nodes := sim.NewNodes(len(word))
+	for i, c := range word {
+		switch c {
+		case '-':
+		case 'x':
+			nodes[i].Always(sim.Fail(errNode))
+		default:
+			nodes[i].Set("job", string(c), ttl)
+		}
+	}
+	return nodes
+}
+
+func TestInspectVerdict(t *testing.T) {
+	for word, want := range map[string]redlock.Verdict{
+		"-":       redlock.VerdictFree,
+		"a":       redlock.VerdictHeld,
+		"x":       redlock.VerdictUnknown,
+		"aa":      redlock.VerdictHeld,
+		"a-":      redlock.VerdictSplit,
+		"ab":      redlock.VerdictSplit,
+		"-x":      redlock.VerdictUnknown,
+		"aab":     redlock.VerdictHeld,
+		"a--":     redlock.VerdictFree,
+		"ab-":     redlock.VerdictSplit,
+		"abc":     redlock.VerdictSplit,
+		"abx":     redlock.VerdictUnknown,
+		"aa--":    redlock.VerdictSplit,
+		"aaa-":    redlock.VerdictHeld,
+		"a---":    redlock.VerdictFree,
+		"aax-":    redlock.VerdictUnknown,
+		"abx-":    redlock.VerdictSplit,
+		"-----":   redlock.VerdictFree,
+		"---xx":   redlock.VerdictFree,
+		"aa---":   redlock.VerdictFree,
+		"aaaxx":   redlock.VerdictHeld,
+		"abaca":   redlock.VerdictHeld,
+		"aabb-":   redlock.VerdictSplit,
+		"aab--":   redlock.VerdictSplit,
+		"abc-x":   redlock.VerdictSplit,
+		"aabbx":   redlock.VerdictUnknown,
+		"--xab":   redlock.VerdictUnknown,
+		"xxxaa":   redlock.VerdictUnknown,
+		"xxxxx":   redlock.VerdictUnknown,
+		"aaaabbb": redlock.VerdictHeld,
+		"aaa---x": redlock.VerdictUnknown,
+	} {
+		in, err := redlock.New(scene(word, time.Minute).Pools("a")...).Inspect(t.Context(), "job")
+		require.NoError(t, err, word)
+		assert.Equal(t, want, in.Verdict, word)
+		require.Len(t, in.Nodes, len(word))
+		for i, n := range in.Nodes {
+			assert.Equal(t, i, n.Node)
+			assert.Equal(t, word[i] == 'x', n.Err != nil, "%s: node %d: %v", word, i, n.Err)
+			assert.Equal(t, word[i] != 'x' && word[i] != '-', n.Found, "%s: node %d", word, i)
+		}
+		if want == redlock.VerdictHeld {
+			assert.Equal(t, "a", in.Value, word)
+			assert.GreaterOrEqual(t, in.Votes, in.Quorum, word)
+		}
+	}
+}
+
+// The lock is held as long as the node that makes the quorum has it, and not as long as any has.
+func TestInspectTTLIsThatOfTheQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := scene("aaab-", 0)
+		for i, ttl := range []time.Duration{9 * time.Second, 3 * time.Second, 5 * time.Second} {
+			nodes[i].Set("job", "a", ttl)
+		}
+		rl := redlock.New(nodes.Pools("a")...)
+		in, err := rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, 3*time.Second, in.TTL)
+		nodes[4].Set("job", "a", 4*time.Second)
+		in, err = rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, 4*time.Second, in.TTL)
+		assert.Equal(t, 4, in.Votes)
+
+		for i := range 2 {
+			nodes[i].Set("job", "a", 0)
+		}
+		in, err = rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, 5*time.Second, in.TTL)
+		nodes[2].Set("job", "a", 0)
+		in, err = rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, redlock.NoExpiry, in.TTL)
+	})
+}
+
+func TestInspectString(t *testing.T) {
+	for _, c := range []struct{ word, want string }{
+		{"abaxa", `lock "job": held by "a" on 3 of 5 nodes, expires in 7s
+  node 0  "a", expires in 7s
+  node 1  "b", expires in 7s
+  node 2  "a", expires in 7s
+  node 3  oops
+  node 4  "a", expires in 7s
+`},
+		{"a--", `lock "job": free, at least 2 of 3 nodes have no key
+  node 0  "a", expires in 7s
+  node 1  no key
+  node 2  no key
+`},
+		{"ab-", `lock "job": split, nobody has or can get 2 of 3 nodes before keys go away
+  node 0  "a", expires in 7s
+  node 1  "b", expires in 7s
+  node 2  no key
+`},
+		{"x-x", `lock "job": unknown, only 1 of 3 nodes answered
+  node 0  oops
+  node 1  no key
+  node 2  oops
+`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			in, err := redlock.New(scene(c.word, 7*time.Second).Pools("a")...).Inspect(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, c.want, in.String())
+		})
+	}
+}
+
+// What is printed may go to a log, and whoever reads that must not be able to release the lock.
+func TestInspectStringDoesNotShowTheWholeValue(t *testing.T) {
+	nodes := sim.NewNodes(3)
+	rl := redlock.New(nodes.Pools("a")...)
+	m := rl.NewMutex("job", redlock.WithGenValueFunc(func() (string, error) { return "web-3", nil }))
+	require.NoError(t, m.Lock())
+	in, err := rl.Inspect(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Equal(t, m.Value(), in.Value)
+	assert.NotContains(t, in.String(), m.Value())
+	assert.Contains(t, in.String(), fmt.Sprintf("held by %q… on ", m.Value()[:len("web-3:")+6]))
+}
+
+// A frozen node costs the node timeout, also if its client does not come back.
+func TestInspectWaitsForTheNodeTimeoutOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := scene("aaaaa", 0)
+		nodes[1].Always(sim.Deaf(sim.Hang()))
+		nodes[3].Always(sim.Hang())
+		nodes[4].Always(sim.Slow(300 * time.Millisecond))
+		rl := redlock.New(nodes.Pools("a")...)
+		start := time.Now()
+		in, err := rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.ErrorIs(t, in.Nodes[1].Err, redlock.ErrNodeTimeout)
+		assert.ErrorIs(t, in.Nodes[3].Err, redlock.ErrNodeTimeout)
+		assert.Equal(t, redlock.VerdictHeld, in.Verdict)
+		assert.Equal(t, 3, in.Votes)
+
+		nodes.Close()
+		require.NoError(t, rl.Close()) // the client that was left behind has come back
+	})
+}
+
+func TestInspectEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		nodes[1].Always(sim.Deaf(sim.Hang()))
+		rl := redlock.New(nodes.Pools("a")...)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { cancel(errNode) })
+		start := time.Now()
+		in, err := rl.Inspect(ctx, "job")
+		assert.Nil(t, in)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, errNode)
+		assert.EqualError(t, err, `redlock: "job" not inspected: context canceled (oops)`)
+		assert.Equal(t, time.Millisecond, time.Since(start))
+		nodes.Close()
+		require.NoError(t, rl.Close())
+	})
+}
+
+func TestInspectMisuse(t *testing.T) {
+	var o *redlock.OptionError
+	_, err := redlock.New().Inspect(t.Context(), "job")
+	require.ErrorAs(t, err, &o)
+	assert.Equal(t, "New", o.Option)
+	_, err = redlock.New(sim.NewNodes(1).Pools("a")...).Inspect(t.Context(), "")
+	require.ErrorAs(t, err, &o)
+	assert.Equal(t, "Inspect", o.Option)
+}
+
+func TestInspectReplies(t *testing.T) {
+	for _, reply := range []any{nil, int64(1), "a", []any{"a"}, []any{int64(1), int64(2)}, []any{"a", "b"}, []any{"a", int64(1), int64(2)}} {
+		nodes := sim.NewNodes(1)
+		nodes[0].Always(sim.Reply(reply))
+		in, err := redlock.New(nodes.Pools("a")...).Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.ErrorContains(t, in.Nodes[0].Err, "instead of a value and milliseconds", "%#v", reply)
+		assert.Equal(t, redlock.VerdictUnknown, in.Verdict)
+	}
+}
+
+// On real nodes, with both adapters: what is there is seen, and nothing is changed.
+func TestInspectOnNodes(t *testing.T) {
+	nodes := redistest.Nodes(t, 5)
+	adapters := map[string]func(addr string) pool.Pool{
+		"go-redis": func(addr string) pool.Pool {
+			c := redis.NewClient(&redis.Options{Addr: addr})
+			t.Cleanup(func() { assert.NoError(t, c.Close()) })
+			return goredis.New(c)
+		},
+		"redigo": func(addr string) pool.Pool {
+			p := &redigoclient.Pool{DialContext: func(ctx context.Context) (redigoclient.Conn, error) {
+				return redigoclient.DialContext(ctx, "tcp", addr)
+			}}
+			t.Cleanup(func() { assert.NoError(t, p.Close()) })
+			return redigo.New(p)
+		},
+	}
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			var pools []pool.Pool
+			for _, n := range nodes {
+				n.Must("FLUSHALL")
+				pools = append(pools, adapter(n.Addr()))
+			}
+			rl := redlock.New(pools...).With(redlock.WithKeyPrefix("app:"))
+			defer func() { assert.NoError(t, rl.Close()) }()
+			in, err := rl.Inspect(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, redlock.VerdictFree, in.Verdict)
+
+			m := rl.NewMutex("job")
+			require.NoError(t, m.Lock())
+			for i := range nodes { // the stragglers too
+				require.Eventually(t, func() bool { v, _ := nodes[i].Do("GET", "app:job"); return v == m.Value() }, time.Second, time.Millisecond)
+			}
+			nodes[0].Must("DEL", "app:job")
+			nodes[0].Must("RPUSH", "app:job", "x")
+			nodes[1].Must("SET", "app:job", "")
+			in, err = rl.Inspect(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, redlock.VerdictHeld, in.Verdict)
+			assert.Equal(t, "job", in.Name)
+			assert.Equal(t, "app:job", in.Key)
+			assert.Equal(t, m.Value(), in.Value)
+			assert.Equal(t, 3, in.Votes)
+			assert.InDelta(t, 8, in.TTL.Seconds(), 2)
+			assert.ErrorContains(t, in.Nodes[0].Err, "WRONGTYPE")
+			assert.Equal(t, redlock.NodeKey{Node: 1, Found: true, TTL: redlock.NoExpiry}, in.Nodes[1])
+			ok, err := m.Unlock()
+			assert.True(t, ok, err)
+		})
+	}
+}

@@ -31,8 +31,8 @@ type action struct {
 	do func()
 }
 
-// run carries out the steps, which are undone when it returns.
-func (n *nemesis) run(steps []Step) {
+// run carries out the steps, and returns when they are undone and the round is over.
+func (n *nemesis) run(steps []Step, round time.Duration) {
 	n.t.Helper()
 	start := time.Now()
 	var actions []action // in order of time
@@ -52,6 +52,7 @@ func (n *nemesis) run(steps []Step) {
 			add(action{s.At + s.For, undo})
 		}})
 	}
+	add(action{round, func() {}})
 	for len(actions) > 0 {
 		a := actions[0]
 		actions = actions[1:]

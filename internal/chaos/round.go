@@ -111,7 +111,7 @@ func (r Round) Run(t testing.TB) *Report {
 	}
 	crew := newCrew(t, history, confs)
 	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource, nft: nft, done: map[Fault]int{}}
-	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults))
+	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults), r.Duration)
 
 	rep := &Report{Injected: n.done}
 	r.recover(t, history, rep)

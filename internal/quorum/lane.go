@@ -263,31 +263,32 @@ func (l *Lane) wrote(c *call, reply int64, err error) {
 	l.mu.Lock()
 	m := c.mark
 	c.inHand = false
-	done := err == nil && reply > 0
-	if err != nil && !errors.Is(err, ErrUnsent) {
+	failed := err != nil && !errors.Is(err, ErrUnsent)
+	if failed {
 		m.unsure = true
-		done = true // perhaps
 	}
 	var undo *Round
 	if l.running != c {
+		undo = m.undo
 		m.out--
-		if done {
-			undo = m.undo
-		}
 		if m.out == 0 {
 			m.undo = nil
 		}
 	}
 	l.mu.Unlock()
-	if undo != nil {
+	switch {
+	case undo == nil:
+	case failed:
+		l.repeat(undo, c)
+	case err == nil && reply > 0:
 		l.submit(undo.again(c))
 	}
 }
 
 // undid arranges for an Undo to be sent once more if it failed, or if it found nothing to undo but a
-// Write may yet arrive: when the client returns from that Write or, where it has
-// already returned, one budget later. A frozen node that executes a buffered SET later still
-// is beyond any client; that key lives until it expires.
+// Write may yet arrive: when the client returns from that Write with an answer or, where it
+// returns without one or has done so already, one budget later. A frozen node that executes a
+// buffered SET later still is beyond any client; that key lives until it expires.
 func (l *Lane) undid(c *call, reply int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,9 +301,14 @@ func (l *Lane) undid(c *call, reply int64, err error) {
 		m.undo = c.round
 		return
 	}
+	l.repeat(c.round, c)
+}
+
+// repeat sends the Undo r for the Mark of c once more, one budget later.
+func (l *Lane) repeat(r *Round, c *call) {
 	l.tracker.Enter()
-	time.AfterFunc(c.round.budget, func() {
-		l.submit(c.round.again(c))
+	time.AfterFunc(r.budget, func() {
+		l.submit(r.again(c))
 		l.tracker.Leave()
 	})
 }

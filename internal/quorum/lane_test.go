@@ -200,7 +200,9 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 		{"given up, overtaken, executed", time.Second, 1, nil, []int64{none, 1},
 			[]string{"0s set", "100ms release", "1s release"}},
 		{"given up, overtaken, failed", time.Second, 0, errNode, []int64{none, none},
-			[]string{"0s set", "100ms release", "1s release"}},
+			[]string{"0s set", "100ms release", "1.1s release"}},
+		{"given up while it fails", budget, 0, errNode, []int64{none, none},
+			[]string{"0s set", "100ms release", "200ms release"}},
 		{"given up, release failed, executed", time.Second, 1, nil, []int64{failure, 1},
 			[]string{"0s set", "100ms release", "1s release"}},
 		{"given up, refused in the end", time.Second, 0, nil, []int64{-500}, []string{"0s set", "100ms release"}},
@@ -487,7 +489,9 @@ func survive(t *testing.T, seed uint64) {
 		m := make([]Mark, 1)
 		set := func() int64 { return node.set(v) }
 		if r.IntN(4) == 0 { // executed after the client has lost patience
+			patience := pause()
 			send(t, lanes, Write, m, func(context.Context, *Node) (int64, error) {
+				time.Sleep(patience)
 				time.AfterFunc(budget*9/10, func() { set() })
 				return 0, errNode
 			})

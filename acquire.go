@@ -15,10 +15,11 @@ import (
 // defeat is an attempt that did not win.
 type defeat struct {
 	err   error
-	final bool          // further attempts make no sense
-	own   bool          // a node refused a key that was this attempt's own
-	split bool          // several contenders were granted some nodes each
-	back  *quorum.Round // the release of what was granted; its replies tell when others' keys expire
+	final bool             // further attempts make no sense
+	own   bool             // a node refused a key that was this attempt's own
+	split bool             // several contenders were granted some nodes each
+	met   []quorum.Outcome // what the nodes said
+	back  *quorum.Round    // the release of what was granted; its replies tell when others' keys expire
 }
 
 // everywhere is the first argument of an attempt that asks all nodes at once.
@@ -91,14 +92,14 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 			refused++
 		}
 	}
-	d := &defeat{final: ended != nil, split: granted > 0 && refused > 0}
+	d := &defeat{final: ended != nil, split: granted > 0 && refused > 0, met: outcomes}
 	blocking := n - m.core.quorum + 1 // refusals that rule a quorum out
 
 	// A client that sends SET NX again after a lost reply is refused by its own key. The release then
 	// deletes what was thought to be somebody else's, and that tells: the lock was free.
 	was := func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply <= 0 }
 	d.back = m.release(ctx, l, quorum.Spec{
-		Need: blocking,
+		Need: max(min(refused, blocking), 1),
 		Vote: func(node int, reply int64) bool { return was(node) && reply <= 0 },
 	})
 	if ended != nil {
@@ -129,12 +130,12 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 }
 
 // freeIn returns how long it takes until the keys that an attempt met have expired on a quorum of nodes, as far as
-// the nodes have told.
+// the nodes have told. A node that answered with an error may have no key and grant nothing all the same.
 func (d *defeat) freeIn(needed int) (time.Duration, bool) {
 	var left []time.Duration
-	for _, o := range d.back.Outcomes() {
+	for i, o := range d.back.Outcomes() {
 		switch {
-		case o.Err != nil || o.Reply == -1:
+		case d.met[i].Err != nil || o.Err != nil || o.Reply == -1:
 		case o.Reply >= 0:
 			left = append(left, 0)
 		default:

@@ -1,0 +1,193 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+var errOops = errors.New("oops")
+
+// bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has returned, nothing may be
+// left: no command in a client's hands, no goroutine, no timer that would keep the bubble from ending.
+func bubble(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock), opts ...redlock.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(n)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...).With(opts...)
+		f(t, nodes, rl)
+		nodes.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+		defer cancel()
+		require.NoError(t, rl.CloseContext(ctx))
+	})
+}
+
+// drift is what the documentation says it is.
+func drift(expiry time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(expiry)*factor) + 2*time.Millisecond
+}
+
+// landed waits until all that is under way has arrived, and stays below every expiry in use.
+func landed() {
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+}
+
+// holders counts the nodes that hold each value under key.
+func holders(nodes sim.Nodes, key string) map[string]int {
+	count := map[string]int{}
+	for _, v := range nodes.Values(key) {
+		if v != "" {
+			count[v]++
+		}
+	}
+	return count
+}
+
+// mustUnlock unlocks m, which holds its lock.
+func mustUnlock(t *testing.T, m *redlock.Mutex) {
+	t.Helper()
+	ok, err := m.Unlock()
+	require.NoError(t, err)
+	assert.True(t, ok)
+}
+
+// refused checks the rule that the bool says the same as the error, and returns the error.
+func refused(t *testing.T, ok bool, err error) error {
+	t.Helper()
+	assert.False(t, ok)
+	require.Error(t, err)
+	return err
+}
+
+// lesson L3
+func TestNewNeedsNoNodeAndSendsNothing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes {
+			n.Crash()
+		}
+		m := rl.NewMutex("x")
+		assert.Zero(t, nodes.Count(""))
+		assert.ErrorIs(t, m.TryLock(), redlock.ErrNoQuorum)
+		for _, n := range nodes {
+			n.Restart(false)
+		}
+		assert.NoError(t, m.TryLock())
+	})
+}
+
+func TestWithLeavesTheOriginalAlone(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		long := rl.With(redlock.WithExpiry(time.Hour), redlock.WithKeyPrefix("p:"))
+		longer := long.With(redlock.WithExpiry(2 * time.Hour))
+		require.NoError(t, longer.NewMutex("x").Lock())
+		require.NoError(t, long.NewMutex("y").Lock())
+		require.NoError(t, long.NewMutex("z", redlock.WithKeyPrefix("")).Lock())
+		require.NoError(t, rl.NewMutex("x").Lock())
+		assert.Equal(t, 2*time.Hour, nodes[0].TTL("p:x"))
+		assert.Equal(t, time.Hour, nodes[0].TTL("p:y"))
+		assert.Equal(t, time.Hour, nodes[0].TTL("z"))
+		assert.Equal(t, redlock.DefaultExpiry, nodes[0].TTL("x"))
+	})
+}
+
+func TestAMutexHasItsNameWithoutThePrefix(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		assert.Equal(t, "x", rl.NewMutex("x").Name())
+	}, redlock.WithKeyPrefix("p:"))
+}
+
+func TestCloseWaitsForCommandsUnderWayAndNotLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		nodes[0].Always(sim.Deaf(sim.Slow(300 * time.Millisecond)))
+		rl := redlock.New(nodes.Pools("a")...)
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		start := time.Now()
+		require.NoError(t, rl.Close())
+		assert.Equal(t, 300*time.Millisecond, time.Since(start))
+		require.ErrorIs(t, m.Lock(), redlock.ErrClosed)
+
+		nodes[0].Always(sim.Deaf(sim.Hang()))
+		_, err := m.Unlock()
+		require.NoError(t, err, "a lock can be unlocked after Close")
+		start = time.Now()
+		err = rl.Close()
+		assert.Equal(t, 1200*time.Millisecond, time.Since(start))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.EqualError(t, err, "redlock: close: 1 commands have not returned from their clients: context deadline exceeded")
+		nodes.Close()
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { assert.NoError(t, rl.Close()) })
+		}
+		both.Wait()
+	})
+}
+
+// same is a pool that is told apart from others by its value.
+type same struct{ id int }
+
+func (same) SetNX(context.Context, string, string, time.Duration) (bool, error) { return true, nil }
+func (same) Eval(context.Context, *pool.Script, []string, ...any) (any, error)  { return int64(1), nil }
+
+// other is a pool that cannot be compared.
+type other struct{ _ []int }
+
+func (other) SetNX(context.Context, string, string, time.Duration) (bool, error) { return true, nil }
+func (other) Eval(context.Context, *pool.Script, []string, ...any) (any, error)  { return int64(1), nil }
+
+// lesson L10: one pool given twice is refused.
+func TestPoolsThatCannotBeAQuorumAreRefused(t *testing.T) {
+	a, b := sim.NewNodes(1)[0].Link("a"), sim.NewNodes(1)[0].Link("b")
+	for text, pools := range map[string][]pool.Pool{
+		"redlock: New(no pools): needs at least one pool":                {},
+		"redlock: New(pool 1 is nil): needs pools that are not nil":      {a, nil},
+		"redlock: New(pool 0 is nil): needs pools that are not nil":      {(*sim.Link)(nil), b},
+		"redlock: New(pools 0 and 2 are the same): needs each node once": {a, b, a},
+		"redlock: New(pools 1 and 2 are the same): needs each node once": {same{1}, same{2}, same{2}},
+	} {
+		rl := redlock.New(pools...)
+		for _, rl := range []*redlock.Redlock{rl, rl.With(redlock.WithTries(2))} {
+			for _, m := range []*redlock.Mutex{rl.NewMutex("x"), rl.NewMutex("x", redlock.WithValue("v"))} {
+				for name, err := range everyOperation(t, m) {
+					var option *redlock.OptionError
+					require.ErrorAs(t, err, &option, name)
+					assert.EqualError(t, option, text)
+					assert.Contains(t, err.Error(), text)
+				}
+			}
+		}
+		assert.NoError(t, rl.Close())
+	}
+	assert.NoError(t, redlock.New(same{1}, same{2}, other{}, other{}).NewMutex("x").TryLock())
+}
+
+// everyOperation calls everything that speaks to nodes and returns the errors.
+func everyOperation(t *testing.T, m *redlock.Mutex) map[string]error {
+	t.Helper()
+	errs := map[string]error{"Lock": m.Lock(), "TryLock": m.TryLock()}
+	_, errs["Hold"] = m.Hold(t.Context())
+	for name, call := range map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend, "Valid": m.Valid} {
+		ok, err := call()
+		errs[name] = refused(t, ok, err)
+	}
+	return errs
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,7 +20,8 @@ import (
 type command struct {
 	redis.Cmd
 	ctx      context.Context
-	withheld bool // the arguments were last asked for after ctx had ended
+	withheld bool   // the arguments were last asked for after ctx had ended
+	room     [8]any // for the arguments, so that most commands are one allocation
 }
 
 // ping takes the place of a command whose context ended before it was written: a
@@ -28,8 +30,43 @@ var ping = []any{"PING"}
 
 var errNoReply = errors.New("goredis: the client returned neither a reply nor an error")
 
+// newCommand returns the command with the given arguments, which may be in c.room.
 func newCommand(ctx context.Context, args []any) *command {
-	return &command{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
+	return (&command{ctx: ctx}).with(args)
+}
+
+func (c *command) with(args []any) *command {
+	c.Cmd = *redis.NewCmd(c.ctx, args...)
+	return c
+}
+
+// setNX returns the command SET key value NX PX expiry.
+func setNX(ctx context.Context, key, value string, expiry any) *command {
+	c := &command{ctx: ctx}
+	return c.with(append(c.room[:0], "SET", key, value, "NX", "PX", expiry))
+}
+
+// eval returns the command "EVALSHA" or "EVAL", with the ID or source.
+func eval(ctx context.Context, name any, script string, keys []string, args []any) *command {
+	c := &command{ctx: ctx}
+	all := append(c.room[:0], name, script, boxed(len(keys)))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return c.with(append(all, args...))
+}
+
+// boxed returns n as go-redis wants it for routing: it looks for "0", as a string.
+func boxed(n int) any {
+	switch n { // constants need no allocation
+	case 0:
+		return "0"
+	case 1:
+		return "1"
+	case 2:
+		return "2"
+	}
+	return strconv.Itoa(n)
 }
 
 // NoRetry tells go-redis never to send the command a second time.

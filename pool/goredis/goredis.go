@@ -8,7 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +22,8 @@ type Pool struct {
 	client redis.UniversalClient
 	line   line
 	hub    hub.Hub
+
+	lastExpiry atomic.Pointer[expiryArg]
 }
 
 var (
@@ -38,7 +40,10 @@ func New(client redis.UniversalClient) *Pool {
 
 // SetNX implements [pool.Pool].
 func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	reply, err := p.send(ctx, []any{"SET", key, value, "NX", "PX", expiry.Milliseconds()})
+	if err := p.check(ctx); err != nil {
+		return false, err
+	}
+	reply, err := p.share(ctx, setNX(ctx, key, value, p.expiry(expiry)))
 	switch {
 	case err != nil:
 		return false, err
@@ -52,50 +57,52 @@ func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 
 // Eval implements [pool.Pool].
 func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
-	reply, err := p.send(ctx, evalArgs("EVALSHA", script.ID, keys, args))
-	if pool.IsNoScript(err) {
-		reply, err = p.send(ctx, evalArgs("EVAL", script.Source, keys, args))
+	if err := p.check(ctx); err != nil {
+		return nil, err
 	}
-	return reply, err
-}
-
-func evalArgs(name, script string, keys []string, args []any) []any {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, script, strconv.Itoa(len(keys)))
-	for _, key := range keys {
-		all = append(all, key)
+	reply, err := p.share(ctx, eval(ctx, "EVALSHA", script.ID, keys, args))
+	if !pool.IsNoScript(err) {
+		return reply, err
 	}
-	return append(all, args...)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return p.share(ctx, eval(ctx, "EVAL", script.Source, keys, args))
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others: a
 // command that go-redis refuses to put into a Cluster client's pipeline fails the whole
 // pipeline.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
-	cmd, err := p.command(ctx, args)
-	if err != nil {
+	if err := p.check(ctx); err != nil {
 		return nil, err
-	}
-	return cmd.reply(p.client.Process(ctx, cmd))
-}
-
-func (p *Pool) send(ctx context.Context, args []any) (any, error) {
-	cmd, err := p.command(ctx, args)
-	if err != nil {
-		return nil, err
-	}
-	return p.share(ctx, cmd)
-}
-
-func (p *Pool) command(ctx context.Context, args []any) (*command, error) {
-	if p.client == nil {
-		return nil, errNilClient
 	}
 	if len(args) == 0 {
 		return nil, errNoArgs
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	cmd := newCommand(ctx, args)
+	return cmd.reply(p.client.Process(ctx, cmd))
+}
+
+func (p *Pool) check(ctx context.Context) error {
+	if p.client == nil {
+		return errNilClient
 	}
-	return newCommand(ctx, args), nil
+	return ctx.Err()
+}
+
+// expiry returns d as an argument in milliseconds. The last one is kept, because
+// most locks of a program have the same.
+func (p *Pool) expiry(d time.Duration) any {
+	if last := p.lastExpiry.Load(); last != nil && last.d == d {
+		return last.ms
+	}
+	next := &expiryArg{d, d.Milliseconds()}
+	p.lastExpiry.Store(next)
+	return next.ms
+}
+
+type expiryArg struct {
+	d  time.Duration
+	ms any
 }

@@ -144,7 +144,8 @@ func (s *suite) handOver() {
 }
 
 func handOver(from, to locker) (time.Duration, error) {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
 	unlock, err := from.Lock(ctx, "baton")
 	if err != nil {
 		return 0, err

@@ -21,7 +21,7 @@ type run struct {
 }
 
 // drive lets goroutines lock and unlock for d, each its own name, as fast as they can. It calls atEnd when d is over,
-// and then waits for what is still under way.
+// and then waits for what is still under way; what is not done after the grace is cancelled.
 func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 	var (
 		r      run
@@ -30,13 +30,15 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 		failed atomic.Pointer[error]
 		wg     sync.WaitGroup
 	)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	runtime.GC()
 	before, start := usage(), time.Now()
 	for g := range goroutines {
 		wg.Go(func() {
 			name := "pair:" + strconv.Itoa(g)
 			for !over.Load() {
-				unlock, err := l.Lock(context.Background(), name)
+				unlock, err := l.Lock(ctx, name)
 				if err == nil {
 					err = unlock()
 				}
@@ -56,6 +58,7 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 	r.pairs, r.elapsed = pairs.Load(), time.Since(start)
 	over.Store(true)
 	after := usage()
+	defer time.AfterFunc(grace, cancel).Stop()
 	if atEnd != nil {
 		atEnd()
 	}
@@ -66,6 +69,9 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 	}
 	return r
 }
+
+// grace is how long a lock that is free may take. A waiter of rueidislock may sleep for ever beside a free lock.
+const grace = 10 * time.Second
 
 type used struct {
 	cpu time.Duration

@@ -41,12 +41,15 @@ func (s *suite) held() {
 // keep holds k.Workers locks for a while.
 func (s *suite) keep(h holder, k key) {
 	before, goroutines := settled(), runtime.NumGoroutine()
-	ctx := context.Background()
 	releases := make([]func() error, k.Workers)
 	var failed atomic.Int64
 	each(k.Workers, func(i int) {
+		ctx, cancel := context.WithCancel(context.Background()) // not with a deadline: it would end the hold
+		hurry := time.AfterFunc(grace, cancel)
 		release, err := h.Hold(ctx, "held:"+strconv.Itoa(i))
+		hurry.Stop()
 		if err != nil {
+			cancel()
 			failed.Add(1)
 			release = func() error { return nil }
 		}

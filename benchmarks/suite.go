@@ -44,7 +44,7 @@ var full = config{
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
 	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
-	ContentionRounds: 1, Contention: time.Second, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 2,
+	ContentionRounds: 1, Contention: 600 * time.Millisecond, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 2,
 	FrozenPatience: 500 * time.Millisecond, FrozenWatch: time.Second, SampleEvery: 100 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 2,
 	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 500 * time.Millisecond,

@@ -240,7 +240,7 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	}
 
 	p("## Waiting")
-	p("A median wait near zero is no virtue here: it means that a waiter who has just released the lock takes it again at once, again and again, while "+
+	p("A median wait near zero is no virtue here: it means that a waiter who has just released the lock takes it again at once, again and again, while " +
 		"others wait. Look at the 99th percentile and at the fewest and most turns.")
 	p("%d clients with connections of their own, waiters spread evenly over them, all for one name; each holds the lock for %v and wants it again at once. "+
 		"Waits that the end cut off count for as long as they lasted. Commands are those that all nodes executed together, inside scripts too.", clients, hold)

@@ -22,7 +22,7 @@ type client struct {
 
 func (w *world) newClient(id int) *client {
 	d, cl := w.dice(), int64(id)
-	c := &client{world: w, id: id, clock: clientClock{start: w.start, rate: 1}}
+	c := &client{world: w, id: id, clock: clientClock{start: w.start, rate: 1, dice: d, id: cl}}
 	if w.has(rates) {
 		c.clock.rate = 1 + 0.0045*(2*d.unit("client rate", cl)-1)
 	}
@@ -131,6 +131,12 @@ func (w *worker) sleep(d time.Duration) {
 	}
 }
 
+// react lets a moment pass, so that the worker does not go on at the instant at which the library is
+// busy with the same thing.
+func (w *worker) react(to string) {
+	w.sleep(w.between(time.Microsecond, 100*time.Microsecond, "reaction to "+to, int64(w.now())))
+}
+
 func (w *worker) run() {
 	var m *redlock.Mutex
 	var name string
@@ -177,7 +183,7 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 	kind := w.dice().below(10, "kind", w.roll("kind")...)
 	what := "Lock"
 	switch {
-	case kind < 2:
+	case kind < 2 || kind < 4 && w.nodeTimeout() == w.expiry():
 		what = "TryLock"
 		err = m.TryLockContext(ctx)
 	case kind < 6:
@@ -235,7 +241,7 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 	lost := make(chan struct{})
 	unhook := context.AfterFunc(held, func() {
 		defer close(lost)
-		w.over(l)
+		l.end(w.now())
 		w.lost(held, l)
 	})
 	w.work(ctx, m, l, held)
@@ -282,6 +288,9 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 	if errors.Is(err, context.Canceled) != errors.Is(err, errImpatient) {
 		bad("the context's error without its cause")
 	}
+	if errors.Is(err, redlock.ErrExpired) {
+		w.reached("attempt expired")
+	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		if ctx.Err() == nil {
@@ -290,13 +299,15 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 		w.reached("cancelled")
 	case errors.Is(err, redlock.ErrTaken):
 		w.reached("taken")
+		if w.split(m.Name()) {
+			w.reached("split vote")
+		}
 	case errors.Is(err, redlock.ErrNoQuorum):
 		w.reached("no quorum")
 		if w.calm() && w.Faults&^(rates|skew|mute) == 0 {
 			bad("every node answered")
 		}
 	case errors.Is(err, redlock.ErrExpired):
-		w.reached("attempt expired")
 	default:
 		bad("says no reason")
 	}
@@ -306,6 +317,17 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 	if !m.Until().IsZero() || m.Value() != "" || m.FencingToken() != 0 {
 		bad("the mutex looks locked")
 	}
+}
+
+// split tells whether the nodes hold values of several owners.
+func (w *worker) split(name string) bool {
+	owners := make(map[string]bool)
+	for _, v := range w.nodes.Values(name) {
+		if v != "" {
+			owners[v] = true
+		}
+	}
+	return len(owners) > 1
 }
 
 // gone checks that nodes without faults do not hold on to values that have been given up. All that
@@ -386,7 +408,7 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 	}
 	deadline := w.now() + length
 	if w.Edge {
-		deadline = l.to - 1
+		deadline = l.until() - 1
 		if held != nil {
 			deadline = w.now() + 2*w.expiry()
 		}
@@ -408,7 +430,7 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 			case <-held.Done():
 			case <-time.After(d):
 			}
-			w.sleep(0)
+			w.react("held")
 		}
 		if w.now() >= deadline {
 			break
@@ -419,16 +441,16 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 				return
 			}
 			if w.Edge && held == nil {
-				deadline = l.to - 1
+				deadline = l.until() - 1
 			}
 		case w.chance(0.2, "valid", i):
 			before := w.now()
-			if _, err := m.ValidContext(ctx); err != nil && w.solid(l) && ctx.Err() == nil && (held == nil && before+4*time.Millisecond < l.to || held != nil && held.Err() == nil) {
+			if _, err := m.ValidContext(ctx); err != nil && w.solid(l) && ctx.Err() == nil && (held == nil && before+4*time.Millisecond < l.until() || held != nil && held.Err() == nil) {
 				w.violate("I12 bounded", "%s: valid: %v", w, err)
 			}
 		}
 	}
-	if w.Edge {
+	if w.Edge && w.now() < l.until() {
 		w.onQuorum(l)
 		w.reached("held to the last nanosecond")
 	}
@@ -437,15 +459,12 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 // probe looks at the nodes at the last moment of the lease, if it has not been extended
 // or ended by then.
 func (w *worker) probe(l *lease) {
-	to := l.to
+	to := l.until()
 	if to <= w.now() {
 		return
 	}
 	time.AfterFunc(to-1-w.now(), func() {
-		w.history.mu.Lock()
-		same := l.to == to
-		w.history.mu.Unlock()
-		if same {
+		if l.until() == to {
 			w.onQuorum(l)
 		}
 	})
@@ -456,6 +475,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	called := w.now()
 	_, err := m.ExtendContext(ctx)
 	returned := w.now()
+	defer w.react("extend")
 	w.note("%s Extend %s: %v", w, l.name, kinds(err))
 	if took := returned - called; took > 2*w.nodeTimeout()+time.Millisecond {
 		w.violate("I12 bounded", "%s Extend took %v", w, took)
@@ -470,7 +490,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 			if to <= returned {
 				w.violate("I2 validity", "%s extended %s until %v, which is over", w, l.name, to)
 			}
-			w.prolong(l, to)
+			l.prolong(to)
 		}
 		return true
 	}
@@ -482,8 +502,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 				w.violate("I7 loss signal", "%s: Extend says %v, but the held context goes on", w, err)
 			}
 		}
-		w.over(l)
-		w.end(l.value)
+		l.end(w.now())
 		if m.Until().After(w.clock.Now()) {
 			w.violate("I13 errors", "%s: Extend says %v, but until is %v", w, err, m.Until().Sub(w.start))
 		}
@@ -499,7 +518,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	default:
 		w.violate("I13 errors", "%s: Extend: %v", w, err)
 	}
-	if w.solid(l) && ctx.Err() == nil && called+4*time.Millisecond < l.to {
+	if w.solid(l) && ctx.Err() == nil && called+4*time.Millisecond < l.until() {
 		w.violate("I12 bounded", "%s: Extend: %v", w, err)
 	}
 	return true
@@ -507,12 +526,12 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 
 // update is one read-modify-write of each of the two resources, with some time in between.
 func (w *worker) update(l *lease, i int64) {
-	if w.now() >= l.to || !w.chance(0.7, "update", i) {
+	if w.now() >= l.until() || !w.chance(0.7, "update", i) {
 		return
 	}
 	takes := w.between(0, w.expiry()/10, "update", i)
 	unfenced, _ := w.read(w.unfenced, l.name, 0)
-	if w.Edge && w.now()+takes >= l.to {
+	if w.Edge && w.now()+takes >= l.until() {
 		takes = 0
 	}
 	if l.token == 0 {
@@ -528,12 +547,12 @@ func (w *worker) update(l *lease, i int64) {
 func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string, held context.Context) bool {
 	if w.has(abandon) && held == nil && w.chance(0.2, "abandon") {
 		w.reached("abandoned")
-		time.Sleep(l.to - w.now())
+		time.Sleep(l.until() - w.now())
 		return false
 	}
-	inTime := w.now()+4*time.Millisecond < l.to
+	inTime := w.now()+4*time.Millisecond < l.until()
 	for again := range int64(3) {
-		w.over(l)
+		l.end(w.now())
 		// Unlock does not end with its context.
 		ctx, stop := context.WithCancel(context.Background())
 		if w.chance(0.3, "dead context", again) {

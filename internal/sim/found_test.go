@@ -13,7 +13,8 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
-// What the schedules have found, each as a test of its own.
+// What the schedules have found, each as a test of its own. Where it has to be all nodes that have
+// granted a lock, and not only those that decided, the test waits for it.
 
 // Seed 19 of TestSchedules: an Extend that waited behind an unanswered one was sent when Unlock
 // had returned. lesson L28
@@ -23,6 +24,7 @@ func TestWhatWaitsForANodeIsNotSentAfterUnlock(t *testing.T) {
 		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithNodeTimeout(2 * time.Second))
 		m := rl.NewMutex("k")
 		require.NoError(t, m.Lock())
+		synctest.Wait()
 		nodes[2].Next("extend", sim.Hang())
 		for range 3 {
 			_, err := m.Extend()
@@ -47,7 +49,7 @@ func TestWhatWasNeverSentIsNotSentAfterUnlock(t *testing.T) {
 		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithNodeTimeout(2 * time.Second))
 		m := rl.NewMutex("k")
 		require.NoError(t, m.Lock())
-		synctest.Wait() // all nodes have granted it, not only the first two
+		synctest.Wait()
 		nodes[2].Next("release", sim.Hang())
 		_, err := m.Unlock()
 		require.NoError(t, err)
@@ -77,6 +79,7 @@ func TestHeldContextEndsWhenTheCallersOwnQuestionProvesTheLoss(t *testing.T) {
 				m := redlock.New(nodes.Pools("a")...).NewMutex("k")
 				held, err := m.Hold(t.Context())
 				require.NoError(t, err)
+				synctest.Wait()
 				nodes[0].Flush()
 				nodes[1].Flush()
 				_, err = question(m)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/sim"
@@ -52,8 +53,24 @@ type nodeRecord struct {
 type lease struct {
 	owner, name, value string
 	token              uint64
-	from, to           time.Duration
+	from               time.Duration
 	first              time.Duration // when the first node granted it
+	to                 atomic.Int64
+}
+
+// until is when the lease ends, as far as is known.
+func (l *lease) until() time.Duration { return time.Duration(l.to.Load()) }
+
+// prolong makes the lease last until to.
+func (l *lease) prolong(to time.Duration) { l.to.Store(int64(to)) }
+
+// end makes the lease end at to, if it does not end before.
+func (l *lease) end(to time.Duration) {
+	for old := l.to.Load(); int64(to) < old; old = l.to.Load() {
+		if l.to.CompareAndSwap(old, int64(to)) {
+			return
+		}
+	}
 }
 
 func newHistory(s setup) *history {
@@ -182,7 +199,8 @@ func (h *history) begin(owner, name, value string, token uint64, to time.Duratio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.of(value)
-	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), to: to, first: r.first}
+	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), first: r.first}
+	l.prolong(to)
 	h.leases = append(h.leases, l)
 	h.grants++
 	if got := r.count(func(n nodeRecord) bool { return n.granted != 0 }); got < h.quorum() {
@@ -199,15 +217,6 @@ func (r *record) count(f func(nodeRecord) bool) int {
 		}
 	}
 	return n
-}
-
-// over ends a lease now, at the latest.
-func (h *history) over(l *lease) { h.prolong(l, min(l.to, h.now())) }
-
-func (h *history) prolong(l *lease, to time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	l.to = to
 }
 
 // count returns how many nodes did to value what f says.
@@ -286,10 +295,10 @@ func (h *history) finish() {
 func (h *history) checkOverlap(leases []*lease) {
 	var last *lease // that ends latest
 	for _, l := range leases {
-		if last != nil && l.from < last.to {
-			h.violated("I1 mutual exclusion", "%q: %s holds %s from %v while %s holds %s until %v", l.name, l.owner, plain(l.value), l.from, last.owner, plain(last.value), last.to)
+		if last != nil && l.from < last.until() {
+			h.violated("I1 mutual exclusion", "%q: %s holds %s from %v while %s holds %s until %v", l.name, l.owner, plain(l.value), l.from, last.owner, plain(last.value), last.until())
 		}
-		if last == nil || l.to > last.to {
+		if last == nil || l.until() > last.until() {
 			last = l
 		}
 	}

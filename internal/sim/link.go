@@ -45,6 +45,8 @@ type Fate struct {
 	Deaf bool
 	// Timeout, if positive, is the time after which the client gives up by itself.
 	Timeout time.Duration
+	// Early is how long before the context's deadline the client gives up, unless it is Deaf.
+	Early time.Duration
 }
 
 // Answer is a reply or an error.
@@ -210,13 +212,15 @@ func (l *Link) send(ctx context.Context, c command, f Fate, epoch int) (any, err
 		})
 	}
 
-	done := ctx.Done()
+	done, timeout := ctx.Done(), f.Timeout
 	if f.Deaf {
 		done = nil
+	} else if deadline, ok := ctx.Deadline(); ok && f.Early > 0 {
+		timeout = max(time.Until(deadline)-f.Early, 1)
 	}
 	var limit <-chan time.Time
-	if f.Timeout > 0 {
-		t := time.NewTimer(f.Timeout)
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
 		defer t.Stop()
 		limit = t.C
 	}

@@ -203,8 +203,14 @@ func (s setup) calm() bool {
 	return s.inModel() && !s.has(pause) && (s.Few || s.Faults&^(rates|skew|deaf|cancel|mute|abandon) == 0)
 }
 
-func (s setup) drift() time.Duration     { return s.expiry()/100 + 2*time.Millisecond }
-func (s setup) names() int               { return 1 + s.dice().below(2, "names") }
+func (s setup) drift() time.Duration { return s.expiry()/100 + 2*time.Millisecond }
+func (s setup) names() int {
+	if s.Edge {
+		return 1
+	}
+	return 1 + s.dice().below(2, "names")
+}
+
 func (s setup) announcing() bool         { return s.dice().chance(0.7, "announcing") }
 func (s setup) faultTime() time.Duration { return 12 * s.expiry() }
 
@@ -213,6 +219,9 @@ func (s setup) faultTime() time.Duration { return 12 * s.expiry() }
 func (s setup) guarded() bool { return s.has(loss) && s.dice().chance(0.5, "guarded") }
 
 func (s setup) expiry() time.Duration {
+	if s.Edge {
+		return 300 * time.Millisecond
+	}
 	return []time.Duration{time.Second, 300 * time.Millisecond, 2 * time.Second}[s.dice().below(3, "expiry")]
 }
 

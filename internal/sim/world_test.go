@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -188,11 +189,14 @@ func (w *world) plan(c *client, node int) sim.Plan {
 			Request: d.between(10*time.Microsecond, far, "request", id...),
 			Reply:   d.between(10*time.Microsecond, far, "reply", id...),
 			Deaf:    isDeaf,
+			// Not at the same instant as the library, or the traces of two runs could differ.
+			Early: d.between(time.Microsecond, min(time.Millisecond, timeout/50), "early", id...),
 		}
 		if isDeaf {
 			f.Timeout = d.between(w.expiry(), 2*w.expiry(), "client timeout", id...)
 		}
 		if op.Command == "message" {
+			w.reached("announcement")
 			if hits(mute, "mute") {
 				f.ReplyLost = d.chance(0.8, "message lost", id...)
 				f.Reply += d.between(0, w.expiry(), "message late", id...)
@@ -200,7 +204,7 @@ func (w *world) plan(c *client, node int) sim.Plan {
 			if w.cut(cl, nd, now, 1) {
 				f.ReplyLost = true
 			}
-			f.Reply = c.through(now, 0, f.Reply)
+			f.Reply = c.through(now, 0, f.Reply, id...)
 			return f
 		}
 		if hits(slow, "slow") {
@@ -208,6 +212,10 @@ func (w *world) plan(c *client, node int) sim.Plan {
 				f.Request += d.between(0, 2*timeout, "slower", id...)
 			} else {
 				f.Reply += d.between(0, 2*timeout, "slower", id...)
+			}
+			if d.chance(0.3, "close", id...) {
+				// Just before the lease ends, where the node timeout allows that.
+				f.Reply = w.expiry() - f.Request - d.between(0, 2*w.drift(), "how close", id...)
 			}
 		}
 		if hits(late, "late") {
@@ -230,8 +238,8 @@ func (w *world) plan(c *client, node int) sim.Plan {
 				f.Answer = &sim.Answer{Err: errAfter}
 			}
 		}
-		f.Request = c.through(now, 0, f.Request)
-		f.Reply = c.through(now, f.Request, f.Reply)
+		f.Request = c.through(now, 0, f.Request, id...)
+		f.Reply = c.through(now, f.Request, f.Reply, id...)
 		return f
 	}
 }
@@ -264,12 +272,11 @@ func (p pauses) until(at time.Duration) time.Duration {
 }
 
 // through returns how long something takes that leaves at now+before, if it
-// cannot be sent or received while the client is paused.
-func (c *client) through(now, before, takes time.Duration) time.Duration {
+// cannot be sent or received while the client is paused. Afterwards everything comes in a random order.
+func (c *client) through(now, before, takes time.Duration, id ...int64) time.Duration {
 	at := now + before + takes
 	if end := c.pauses.until(at); end != at {
-		// In the order in which it came, not all at the same time.
-		return end - now - before + (at-now)/1000
+		return end - now - before + c.dice().between(0, time.Millisecond, "resume", append(id, int64(before))...)
 	}
 	return takes
 }
@@ -279,11 +286,18 @@ type clientClock struct {
 	start  time.Time
 	offset time.Duration
 	rate   float64
+	dice   dice
+	id     int64
 }
 
 func (c clientClock) Now() time.Time {
 	gone := time.Since(c.start)
 	return time.Now().Add(c.offset + time.Duration(math.Round(float64(gone)*(c.rate-1))))
+}
+
+// Jitter is random, but follows from the seed.
+func (c clientClock) Jitter(limit time.Duration) time.Duration {
+	return c.dice.between(0, limit, "jitter", c.id, int64(time.Since(c.start)))
 }
 
 // truly returns the true time, since the start, at which the clock shows t.
@@ -300,4 +314,6 @@ type way struct {
 var (
 	_ pool.Pool       = way{}
 	_ pool.Subscriber = way{}
+	_ clock.Source    = way{}
+	_ clock.Jitter    = way{}
 )

@@ -19,6 +19,7 @@ const roundLength = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	WorkerMain()
+	lockerMain()
 	flag.Parse()
 	os.Exit(m.Run())
 }

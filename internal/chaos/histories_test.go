@@ -170,12 +170,14 @@ func TestH20ForgottenKey(t *testing.T) {
 		servers := redistest.Start(t, 6)
 		replica, master := servers[5], servers[2]
 		host, port, _ := strings.Cut(master.Addr(), ":")
+		master.Must("CONFIG", "SET", "repl-diskless-sync-delay", "0")
 		replica.Must("REPLICAOF", host, port)
 		eventually(t, "the replica to follow", func() bool {
 			info, _ := replica.Must("INFO", "replication").(string)
 			return strings.Contains(info, "master_link_status:up")
 		})
 		replica.Freeze()
+		master.Must("CLIENT", "KILL", "TYPE", "replica") // nothing more is on the way to it
 		// B knows server 2 by the address that its replica answers on.
 		promoted := append([]*redistest.Server{servers[0], servers[1], replica}, servers[3:5]...)
 		err := overlap(t, servers[:5], newClient(t, promoted, 3, 4), func(s *redistest.Server) {

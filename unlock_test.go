@@ -1,0 +1,238 @@
+package redlock_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// lesson L23: what was never locked has nothing to release, extend or ask for.
+func TestAMutexThatIsNotLockedSendsNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		check := func() {
+			t.Helper()
+			sent := nodes.Count("")
+			for _, call := range []func() (bool, error){m.Unlock, m.Extend, m.Valid} {
+				ok, err := call()
+				assert.ErrorIs(t, refused(t, ok, err), redlock.ErrNotHeld)
+			}
+			assert.Empty(t, m.Value())
+			assert.Zero(t, m.Until())
+			assert.Zero(t, m.FencingToken())
+			landed()
+			assert.Equal(t, sent, nodes.Count(""))
+		}
+		check()
+		require.NoError(t, m.Lock())
+		mustUnlock(t, m)
+		landed()
+		check()
+		for _, n := range nodes {
+			n.Set("x", "", 0) // an empty value is not ours either
+		}
+		require.ErrorIs(t, m.TryLock(), redlock.ErrTaken)
+		landed()
+		check()
+	}, redlock.WithExpiry(time.Minute), redlock.WithFencing())
+}
+
+func TestAfterUnlockTheLockIsFreeForAnybody(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for i, n := range nodes {
+			n.Always(sim.Slow(time.Duration(i+1) * 10 * time.Millisecond))
+		}
+		other := redlock.New(nodes.Pools("b")...)
+		for i := range 20 {
+			m := []*redlock.Redlock{rl, other}[i%2].NewMutex("x")
+			require.NoError(t, m.TryLock(), i)
+			mustUnlock(t, m)
+		}
+	})
+}
+
+// lesson L14: an Unlock right after the Lock leaves nothing on the node that was slow with the SET.
+func TestUnlockReachesTheSlowMinority(t *testing.T) {
+	for _, d := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond, 2 * time.Second} {
+		for _, deaf := range []bool{false, true} {
+			t.Run(fmt.Sprint(d, " deaf=", deaf), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					nodes[2].Next("set", sim.Fate{Request: d, Deaf: deaf})
+					m := rl.NewMutex("x")
+					start := time.Now()
+					require.NoError(t, m.Lock())
+					synctest.Wait() // sent
+					mustUnlock(t, m)
+					assert.Zero(t, time.Since(start))
+					time.Sleep(d - 1)
+					assert.Equal(t, 2, nodes.Count("set"))
+					landed()
+					assert.Equal(t, 3, nodes.Count("set"))
+					assert.Empty(t, holders(nodes, "x"))
+				}, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(1500*time.Millisecond))
+			})
+		}
+	}
+}
+
+// lesson L21: what could not be released is kept, to be released later.
+func TestUnlockCanBeFinishedLater(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		value := m.Value()
+		for _, n := range nodes[1:] {
+			n.Always(sim.Hang())
+		}
+		for range 2 {
+			start := time.Now()
+			ok, err := m.Unlock()
+			require.ErrorIs(t, refused(t, ok, err), redlock.ErrNoQuorum)
+			assert.Equal(t, 400*time.Millisecond, time.Since(start))
+			assert.Equal(t, value, m.Value())
+			assert.Zero(t, m.Until(), "not to be used any more")
+			ok, err = m.Extend()
+			assert.ErrorIs(t, refused(t, ok, err), redlock.ErrNotHeld)
+		}
+		deletions := nodes[0].Count("release")
+		nodes[1].Always(sim.Fate{})
+		mustUnlock(t, m)
+		assert.Equal(t, deletions, nodes[0].Count("release"), "what is done is not done again")
+		ok, err := m.Unlock()
+		assert.ErrorIs(t, refused(t, ok, err), redlock.ErrNotHeld)
+	}, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(400*time.Millisecond))
+}
+
+// lesson L22
+func TestUnlockOfAnExpiredLockAsksEveryNodeOnce(t *testing.T) {
+	for _, somebodyElse := range []bool{false, true} {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			require.NoError(t, m.Lock())
+			time.Sleep(redlock.DefaultExpiry)
+			other := rl.NewMutex("x")
+			if somebodyElse {
+				require.NoError(t, other.Lock())
+			}
+			ok, err := m.Unlock()
+			require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+			ok, err = m.Unlock()
+			require.ErrorIs(t, refused(t, ok, err), redlock.ErrNotHeld)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for i := range nodes {
+				assert.LessOrEqual(t, nodes[i].Count("release"), 1)
+			}
+			if somebodyElse {
+				assert.Equal(t, map[string]int{other.Value(): 3}, holders(nodes, "x"), "not touched")
+				mustUnlock(t, other)
+			}
+		})
+	}
+}
+
+func TestUnlockSaysWhetherTheLockMayHaveBeenLost(t *testing.T) {
+	for lost := range 6 {
+		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			require.NoError(t, m.Lock())
+			synctest.Wait()
+			for _, n := range nodes[:lost] {
+				n.Flush()
+			}
+			ok, err := m.Unlock()
+			if lost <= 2 {
+				require.NoError(t, err, "a quorum had it all the time")
+				return
+			}
+			assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+		})
+	}
+}
+
+// A node that never got the SET cannot have lost it for anybody else's sake, but has no vote for us either.
+func TestUnlockOfALockThatOnlyAQuorumGot(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[2].Next("set", sim.Fail(errOops))
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		mustUnlock(t, m)
+	})
+}
+
+func TestConcurrentUnlocksReleaseOnce(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes {
+			n.Always(sim.Slow(100 * time.Millisecond))
+		}
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		var all sync.WaitGroup
+		var done, notHeld atomic.Int64
+		for range 10 {
+			all.Go(func() {
+				ok, err := m.Unlock()
+				assert.Equal(t, err == nil, ok)
+				if ok {
+					done.Add(1)
+				} else if assert.ErrorIs(t, err, redlock.ErrNotHeld) {
+					notHeld.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 1, done.Load())
+		assert.EqualValues(t, 9, notHeld.Load())
+		synctest.Wait()
+		assert.Equal(t, 3, nodes.Count("release"))
+	})
+}
+
+// lesson L34
+func TestNothingIsTrustedAfterUnlock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x", redlock.WithFencing())
+		require.NoError(t, m.Lock())
+		assert.NotZero(t, m.Until())
+		assert.NotZero(t, m.FencingToken())
+		for _, n := range nodes {
+			n.Next("release", sim.Slow(100*time.Millisecond))
+		}
+		time.AfterFunc(50*time.Millisecond, func() {
+			assert.Zero(t, m.Until(), "from the beginning of Unlock on")
+			assert.Zero(t, m.FencingToken())
+		})
+		mustUnlock(t, m)
+		assert.Zero(t, m.Until())
+		assert.Empty(t, m.Value())
+		assert.Zero(t, m.FencingToken())
+	})
+}
+
+// lesson L44: values are compared whole.
+func TestAPrefixOfTheValueIsNotTheValue(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		v := m.Value()
+		for _, wrong := range []string{v[:3], v + "x", v[1:], " " + v, "X" + v[1:]} {
+			thief := rl.NewMutex("x", redlock.WithValue(wrong))
+			for _, call := range []func() (bool, error){thief.Valid, thief.Extend, thief.Unlock} {
+				ok, err := call()
+				assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+			}
+			assert.Equal(t, map[string]int{v: 3}, holders(nodes, "x"))
+		}
+		mustUnlock(t, m)
+	})
+}

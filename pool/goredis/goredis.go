@@ -2,6 +2,37 @@
 //
 //	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379"})
 //	node := goredis.New(client)
+//
+// TLS, authentication, hooks and tracing are the client's. Its default options are
+// fine. The adapter sends each command at most once, whatever MaxRetries says: a SET NX
+// that go-redis sends again after a lost reply is refused because of itself.
+//
+// Concurrent callers share round trips. Commands that arrive while another is under way
+// go together as the next pipeline; a lone command is sent at once, from its caller's
+// goroutine. Hooks see pipelines then.
+//
+// # Contexts
+//
+// By default go-redis does not look at a context once it has sent a command, but waits
+// for ReadTimeout (3 s). The callers of a pipeline return when their contexts
+// end all the same, except for the one that sends it; not more than 16 callers of one Pool can be
+// held up in that way, and redlock does not wait for them. With
+// ContextTimeoutEnabled there are none.
+//
+// # Which clients
+//
+// A node should be one master that shares its fate with no other node. That is a
+// redis.Client. The others work as one node each, and count as one:
+//
+//   - A client for Sentinel, or one for a replicated server behind a name, follows
+//     failovers. Replication is asynchronous, so the new master may not know a lock
+//     that the old one granted: a failover is like a restart without data.
+//   - A redis.ClusterClient keeps each lock on the one master that its name hashes to; the
+//     cluster's size makes it no safer. Five nodes that are the same cluster are one
+//     node, asked five times.
+//   - A redis.Ring is like that, except that the clients decide where a lock is. Those
+//     that see different shards alive look in different places: two of
+//     them can be granted the same lock on that node. It cannot [Pool.Subscribe].
 package goredis
 
 import (
@@ -17,7 +48,8 @@ import (
 	"github.com/redlock-go/redlock/pool/internal/hub"
 )
 
-// Pool is one node. It is safe for concurrent use.
+// Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
+// [pool.Subscriber] and [pool.Doer].
 type Pool struct {
 	client redis.UniversalClient
 	line   line
@@ -31,7 +63,9 @@ var (
 	errNoArgs    = errors.New("goredis: Do was given no command")
 )
 
-// New returns the node behind client.
+// New returns the node behind client, which stays the caller's to close, after the last
+// use of the node. It does not connect. Make one Pool of a client, not several: callers
+// share round trips within a Pool. With a nil client, every method returns an error.
 func New(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client}
 	p.hub.Dial = p.dial

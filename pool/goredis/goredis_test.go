@@ -38,4 +38,16 @@ func TestConformance(t *testing.T) {
 			suite(t, redistest.Start(t, 1)[0].Addr())
 		})
 	}
+	t.Run("real with ContextTimeoutEnabled", func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: redistest.Start(t, 1)[0].Addr(), ContextTimeoutEnabled: true})
+		defer client.Close()
+		p := goredis.New(client)
+		pooltest.Run(t, func(*testing.T) pool.Pool { return p })
+	})
 }
+
+var (
+	_ pool.Pool       = (*goredis.Pool)(nil)
+	_ pool.Subscriber = (*goredis.Pool)(nil)
+	_ pool.Doer       = (*goredis.Pool)(nil)
+)

@@ -28,6 +28,12 @@ const (
 // along and hands out their replies. So a pipeline grows exactly as long as it takes the
 // one before to return, and nobody waits for a pipeline to fill.
 //
+// go-redis has AutoPipeline for this purpose, marked experimental. Measured on two cores and one
+// Redis 7.0 on loopback, SET NX and release, medians of six interleaved runs: a lone caller
+// 34 µs a pair here (as without sharing) and 68 µs there; 8 callers 22 and 25; 64 callers 9.5 and 20.
+// A command whose context ends cannot leave its queue, it runs goroutines of its own, and it
+// does not know Ring.
+//
 // A flight that does not return, or not soon, must not hold up the others, so after
 // some patience the next one takes off on another connection.
 type line struct {

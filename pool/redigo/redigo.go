@@ -2,10 +2,20 @@
 //
 //	node := redigo.New(&redis.Pool{
 //		MaxIdle:     8,
+//		IdleTimeout: time.Minute,
 //		DialContext: func(ctx context.Context) (redis.Conn, error) {
 //			return redis.DialContext(ctx, "tcp", "10.0.0.1:6379")
 //		},
 //	})
+//
+// TLS and authentication are the pool's. Each command takes a connection of the pool for
+// itself and is sent at most once. A caller whose context ends returns at once, and the
+// connection, which may still bring the reply, is closed.
+//
+// Set DialContext rather than Dial, and TestOnBorrowContext rather than
+// TestOnBorrow: the older ones know no context and can make a call return late, with the context's
+// error and nothing sent. Without TestOnBorrowContext, each connection that a restarted node
+// has closed fails one command.
 package redigo
 
 import (
@@ -20,7 +30,8 @@ import (
 	"github.com/redlock-go/redlock/pool/internal/hub"
 )
 
-// Pool is one node. It is safe for concurrent use.
+// Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
+// [pool.Subscriber] and [pool.Doer].
 type Pool struct {
 	pool *redis.Pool
 	hub  hub.Hub
@@ -31,7 +42,8 @@ var (
 	errNoArgs  = errors.New("redigo: Do was given no command")
 )
 
-// New returns the node behind p.
+// New returns the node behind p, which stays the caller's to close, after the last use of
+// the node. It does not connect. With a nil pool, every method returns an error.
 func New(p *redis.Pool) *Pool {
 	node := &Pool{pool: p}
 	node.hub.Dial = node.dial

@@ -33,3 +33,9 @@ func TestConformance(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { suite(t, redistest.Embedded(t, 1)[0].Addr()) })
 	t.Run("real", func(t *testing.T) { suite(t, redistest.Start(t, 1)[0].Addr()) })
 }
+
+var (
+	_ pool.Pool       = (*redigo.Pool)(nil)
+	_ pool.Subscriber = (*redigo.Pool)(nil)
+	_ pool.Doer       = (*redigo.Pool)(nil)
+)

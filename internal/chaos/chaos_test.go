@@ -57,7 +57,7 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// A worker that is paused past its validity goes on when it wakes up. Then only the fence protects:
+// H4: a worker that is paused past its validity goes on when it wakes up. Then only the fence protects:
 // the number without one loses updates, and this test wants to see that.
 func TestPausesLoseUpdatesWithoutAFence(t *testing.T) {
 	redistest.Require(t)

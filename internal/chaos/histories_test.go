@@ -547,3 +547,50 @@ func TestH17OwnKeyInTheWay(t *testing.T) {
 		t.Errorf("it took %v to get past its own key", took)
 	}
 }
+
+// H14: a server that hangs delays nobody beyond the node timeout, and mostly not at all.
+func TestH14OneServerHangs(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 5)
+	c := newClient(t, servers)
+	warm(t, c, servers)
+	servers[4].Freeze()
+	m := c.NewMutex("k", redlock.WithNodeTimeout(2*time.Second))
+	start := time.Now()
+	must(t, "lock", m.Lock())
+	_, err := m.Extend()
+	must(t, "extend", err)
+	_, err = m.Unlock()
+	must(t, "unlock", err)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("lock, extend and unlock took %v beside a hung server", took)
+	}
+}
+
+// H18: the release falls between finding the lock taken and waiting for it, or anywhere near. The waiter
+// must not sleep through it: its delay and the holder's expiry are far longer than the test may take.
+func TestH18MissedWakeUp(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 5)
+	a, b := newClient(t, servers), newClient(t, servers)
+	warm(t, a, servers)
+	warm(t, b, servers)
+	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(time.Second), redlock.WithRetryDelay(time.Minute)}
+	for i := range 40 {
+		holder, waiter := a.NewMutex("k", opts...), b.NewMutex("k", opts...)
+		must(t, "A locks", holder.Lock())
+		granted := make(chan error, 1)
+		go func() { granted <- waiter.Lock() }()
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		_, err := holder.Unlock()
+		must(t, "A unlocks", err)
+		select {
+		case err := <-granted:
+			must(t, "B locks", err)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("B sleeps on a free lock, released %v after B had come", time.Duration(i)*100*time.Microsecond)
+		}
+		_, err = waiter.Unlock()
+		must(t, "B unlocks", err)
+	}
+}

@@ -95,20 +95,31 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 	d := &defeat{final: ended != nil, split: granted > 0 && refused > 0, met: outcomes}
 	blocking := n - m.core.quorum + 1 // refusals that rule a quorum out
 
-	// A client that sends SET NX again after a lost reply is refused by its own key. The release then
-	// deletes what was thought to be somebody else's, and that tells: the lock was free.
-	was := func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply <= 0 }
+	// The release tells more than the attempt. A client that sends SET NX again after a lost reply is refused
+	// by its own key: then the release deletes what was thought to be somebody else's, and the lock was
+	// free. And where the attempt was outvoted before a node had answered, perhaps by the errors of others,
+	// it tells that the lock is taken there, too.
+	was := make([]bool, n)
+	for i, o := range outcomes {
+		was[i] = o.Err == nil && o.Reply <= 0
+	}
 	d.back = m.release(ctx, l, quorum.Spec{
-		Need: max(min(refused, blocking), 1),
-		Vote: func(node int, reply int64) bool { return was(node) && reply <= 0 },
+		Need: blocking,
+		Vote: func(node int, reply int64) bool { return reply < 0 || was[node] && reply == 0 },
 	})
 	if ended != nil {
 		return d
 	}
 	if refused > 0 && final {
-		if foreign, _ := d.back.Wait(ctx); !foreign {
-			for i, o := range d.back.Outcomes() {
-				d.own = d.own || was(i) && o.Err == nil && o.Reply > 0
+		foreign, _ := d.back.Wait(ctx)
+		for i, o := range d.back.Outcomes() {
+			switch {
+			case o.Err != nil:
+			case was[i] && o.Reply > 0:
+				d.own = !foreign
+			case outcomes[i].Err == quorum.ErrUnanswered && o.Reply < 0:
+				outcomes[i] = quorum.Outcome{}
+				refused++
 			}
 		}
 	}

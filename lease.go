@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -67,7 +68,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	lost, until := l.lost, l.until
 	m.mu.Unlock()
 	if lost != nil {
-		return nil, refuse(ErrExpired, "lost", lost)
+		return nil, refuse(ErrExpired, lostBefore(lost), lost)
 	}
 	if left := clock.Remaining(m.core.now(), until); !until.IsZero() && left <= 0 {
 		return nil, refuse(ErrExpired, fmt.Sprintf("expired %v ago", -left))
@@ -272,7 +273,7 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	}()
 	if l.lost != nil {
 		m.drop(l)
-		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "lost before", causes: []error{l.lost}}
+		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: lostBefore(l.lost), causes: []error{l.lost}}
 	}
 	if won {
 		m.drop(l)
@@ -303,6 +304,15 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	e.kinds = []error{ErrNoQuorum}
 	e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed", deleted, len(m.lanes), m.core.quorum)
 	return e
+}
+
+// lostBefore says why a lock was lost.
+func lostBefore(lost error) string {
+	var e *Error
+	if !errors.As(lost, &e) {
+		return "lost before"
+	}
+	return "lost before: " + strings.TrimPrefix(e.reason, "lost: ")
 }
 
 // drop forgets the lease if it is still the current one. The caller holds mu.

@@ -3,6 +3,7 @@ package interop
 import (
 	"context"
 	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
 )
 
@@ -68,7 +70,7 @@ func TestProgramsOfTheGuideRun(t *testing.T) {
 var backticked = regexp.MustCompile("`([^`]+)`")
 
 func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {
-	redsync, redlock := exported(t, redsyncDir(t)), exported(t, root)
+	theirs, ours := exported(t, redsyncDir(t)), exported(t, root)
 	mapped := map[string]bool{}
 	_, tables, ok := strings.Cut(read(t, guide), "## Every identifier")
 	require.True(t, ok)
@@ -78,17 +80,17 @@ func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {
 			continue
 		}
 		for _, m := range backticked.FindAllStringSubmatch(cells[1], -1) {
-			require.Contains(t, redsync, m[1], "no such identifier in Redsync")
+			require.Contains(t, theirs, m[1], "no such identifier in Redsync")
 			mapped[m[1]] = true
 		}
 		for _, m := range backticked.FindAllStringSubmatch(cells[2], -1) {
 			name := strings.NewReplacer("goredis.", "pool/goredis.", "redigo.", "pool/redigo.").Replace(m[1])
 			if !strings.HasPrefix(name, "*multierror.") {
-				require.Contains(t, redlock, name, "no such identifier in redlock")
+				require.Contains(t, ours, name, "no such identifier in redlock")
 			}
 		}
 	}
-	for name := range redsync {
+	for name := range theirs {
 		require.Contains(t, mapped, name, "the guide does not map it")
 	}
 }
@@ -103,6 +105,28 @@ func TestPagesNameWhatExists(t *testing.T) {
 		for _, m := range found {
 			require.Contains(t, have, m[1]+m[2], page)
 		}
+	}
+}
+
+// The README's tables list every option and every error, and the defaults as they are.
+func TestReadmeTablesAreComplete(t *testing.T) {
+	readme := read(t, root+"/README.md")
+	row := func(pattern string, args ...any) bool {
+		return regexp.MustCompile("(?m)^\\|[^|]*" + fmt.Sprintf(pattern, args...)).MatchString(readme)
+	}
+	wanted := regexp.MustCompile(`^(With\w+|Err[A-Z]\w*)$`)
+	for name := range exported(t, root) {
+		require.True(t, !wanted.MatchString(name) || row("`%s`[^|]*\\|", name), "no row for %s", name)
+	}
+	for option, value := range map[string]string{
+		"WithExpiry":         fmt.Sprintf("%g s", redlock.DefaultExpiry.Seconds()),
+		"WithTries":          fmt.Sprint(redlock.DefaultTries),
+		"WithRetryDelayFunc": fmt.Sprintf("random, %d–%d ms", redlock.DefaultMinRetryDelay.Milliseconds(), redlock.DefaultMaxRetryDelay.Milliseconds()),
+		"WithDriftFactor":    fmt.Sprint(redlock.DefaultDriftFactor),
+		"WithTimeoutFactor":  fmt.Sprint(redlock.DefaultTimeoutFactor),
+		"WithFenceTTL":       fmt.Sprintf("%g h", redlock.DefaultFenceTTL.Hours()),
+	} {
+		require.True(t, row("`%s` \\| %s \\|", option, regexp.QuoteMeta(value)), "the default of %s is %s", option, value)
 	}
 }
 

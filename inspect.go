@@ -79,12 +79,8 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 		return nil, &OptionError{"Inspect", `""`, "needs a name that is not empty"}
 	}
 	in := &Inspection{Name: name, Key: r.cfg.prefix + name, Quorum: r.core.quorum}
-	answers := survey(ctx, r.core, r.cfg.nodeTimeout, func(ctx context.Context, p pool.Pool) (NodeKey, error) {
-		reply, err := p.Eval(ctx, inspectScript, []string{in.Key})
-		if err != nil {
-			return NodeKey{}, err
-		}
-		return parseInspect(reply)
+	answers := survey(ctx, r.core, r.cfg.nodeTimeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
+		return inspect(ctx, n.Pool, in.Key)
 	})
 	if ctx.Err() != nil {
 		return nil, ended(ctx, name, "not inspected", nil)
@@ -97,8 +93,12 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 	return in, nil
 }
 
-// parseInspect reads the reply of the inspect script.
-func parseInspect(reply any) (NodeKey, error) {
+// inspect asks a node for a key.
+func inspect(ctx context.Context, p pool.Pool, key string) (NodeKey, error) {
+	reply, err := p.Eval(ctx, inspectScript, []string{key})
+	if err != nil {
+		return NodeKey{}, err
+	}
 	fields, ok := reply.([]any)
 	if ok && len(fields) == 0 {
 		return NodeKey{}, nil
@@ -208,47 +208,4 @@ func ttlText(ttl time.Duration) string {
 		return "never expires"
 	}
 	return fmt.Sprintf("expires in %v", ttl)
-}
-
-// answer is what one node said to a survey.
-type answer[T any] struct {
-	value T
-	err   error
-}
-
-// survey asks every node and waits for all of them, each at most for the budget, or until ctx is done. Unlike a
-// round of the quorum it wants every answer. A client that does not come back is left behind with its goroutine, which
-// the tracker counts.
-func survey[T any](ctx context.Context, c *core, budget time.Duration, ask func(context.Context, pool.Pool) (T, error)) []answer[T] {
-	type arrival struct {
-		node int
-		answer[T]
-	}
-	limited, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-	arrivals := make(chan arrival, len(c.nodes))
-	for i, n := range c.nodes {
-		c.tracker.Enter()
-		go func() {
-			defer c.tracker.Leave()
-			v, err := ask(limited, n.Pool)
-			if err != nil && limited.Err() != nil {
-				err = &quorum.TimeoutError{Budget: budget, Err: err}
-			}
-			arrivals <- arrival{i, answer[T]{v, err}}
-		}()
-	}
-	answers := make([]answer[T], len(c.nodes))
-	for i := range answers {
-		answers[i].err = &quorum.TimeoutError{Budget: budget}
-	}
-	for range c.nodes {
-		select {
-		case a := <-arrivals:
-			answers[a.node] = a.answer
-		case <-limited.Done():
-			return answers
-		}
-	}
-	return answers
 }

@@ -27,7 +27,7 @@ func Open(addrs string, n int) ([]pool.Pool, func() error, error) {
 	var pools []pool.Pool
 	var clients []*redis.Client
 	for _, addr := range list {
-		c := redis.NewClient(&redis.Options{Addr: addr})
+		c := redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1})
 		clients = append(clients, c)
 		pools = append(pools, goredis.New(c))
 	}

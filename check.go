@@ -1,0 +1,445 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Severity says how bad a [Finding] is.
+type Severity int
+
+const (
+	// Note is something to know: nothing is wrong.
+	Note Severity = iota + 1
+	// Warning is something that makes locks less safe or less available than they could be.
+	Warning
+	// Critical is something that breaks mutual exclusion, or makes locking impossible.
+	Critical
+)
+
+// String returns "note", "warning" or "critical".
+func (s Severity) String() string {
+	switch s {
+	case Note:
+		return "note"
+	case Warning:
+		return "warning"
+	case Critical:
+		return "critical"
+	}
+	return strconv.Itoa(int(s))
+}
+
+// Finding is something about a deployment that an operator should know.
+type Finding struct {
+	Severity Severity
+	// Code names the kind of finding, for programs: one of the words that [Redlock.Check] lists.
+	Code string
+	// Nodes are those it is about, or none if it is about the deployment as a whole.
+	Nodes []int
+	// Problem says what is wrong, Advice what to do. Both are sentences for people and may change.
+	Problem, Advice string
+}
+
+// Report is what [Redlock.Check] found out.
+type Report struct {
+	// Quorum is the number of nodes that make a holder.
+	Quorum int
+	// Nodes is what each node told, in node order.
+	Nodes []NodeReport
+	// Findings are the conclusions, the worst first.
+	Findings []Finding
+}
+
+// Worst returns the severity of the worst finding, 0 if there is none.
+func (r *Report) Worst() Severity {
+	if len(r.Findings) == 0 {
+		return 0
+	}
+	return r.Findings[0].Severity
+}
+
+// Check asks every node about itself, by INFO, TIME and CONFIG GET, and tells what in the deployment makes
+// locks unsafe or unavailable. It changes nothing. It is meant for a start-up log, a health page or a
+// command such as examples/doctor, not for every lock.
+//
+// Check blocks until all nodes have answered, at most for five node timeouts, or until ctx is done. What a node denies, or a
+// pool that is no [pool.Doer] cannot ask, is reported as unknown. The error is an [*OptionError], or the
+// context's; then the result is nil.
+//
+// The codes of its findings:
+//   - same-server: several pools reach the same server, so its vote counts several times
+//   - unreachable: a node does not answer, or refuses what a lock needs
+//   - sentinel, replica: a node is no master
+//   - replicas: a node has replicas, and a failover to one of them forgets locks
+//   - cluster: a node is part of a cluster, which does the same
+//   - eviction: a node may drop locks when its memory is full
+//   - restart: a node forgets locks when it restarts, and there is no [WithRestartGuard]
+//   - guard: a node is still kept out by the restart guard
+//   - clock: the clocks differ by more than a second
+//   - version: a server is too old
+//   - even, single: the number of nodes
+//   - unknown: something could not be found out
+func (r *Redlock) Check(ctx context.Context) (*Report, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	timeout := r.cfg.nodeTimeout
+	key := r.cfg.prefix + "redlock:check"
+	// What a lock asks of a node comes first: it tells who is there at all.
+	alive := survey(ctx, r.core, timeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
+		return inspect(ctx, n.Pool, key)
+	})
+	answers := survey(ctx, r.core, probeCommands*timeout, func(ctx context.Context, n *quorum.Node) (NodeReport, error) {
+		report := NodeReport{Err: alive[n.Index].err}
+		if errors.Is(report.Err, ErrNodeTimeout) {
+			return report, report.Err
+		}
+		report.probe(ctx, n.Pool, timeout)
+		return report, nil
+	})
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("redlock: not checked: %w", errors.Join(ctx.Err(), context.Cause(ctx)))
+	}
+	report := &Report{Quorum: r.core.quorum}
+	for i, a := range answers {
+		n := a.value
+		if a.err != nil {
+			n = NodeReport{Err: a.err}
+			n.silent(a.err)
+		}
+		n.Node = i
+		report.Nodes = append(report.Nodes, n)
+	}
+	report.judge(r.cfg)
+	return report, nil
+}
+
+// judge fills in the findings.
+func (r *Report) judge(c *config) {
+	r.judgeNumber()
+	r.judgeReach()
+	r.judgeIdentity()
+	r.judgeRole()
+	r.judgeMemory()
+	r.judgeRestart(c)
+	r.judgeClocks()
+	r.judgeVersion(c)
+	r.judgeUnknown()
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+}
+
+func (r *Report) find(s Severity, code string, nodes []int, problem, advice string) {
+	r.Findings = append(r.Findings, Finding{s, code, nodes, problem, advice})
+}
+
+// group is the nodes of which the same is to be said.
+type group struct {
+	text  string
+	nodes []int
+}
+
+// groups collects the nodes by what text says of them, in node order; "" leaves a node out.
+func (r *Report) groups(text func(n *NodeReport) string) []group {
+	var groups []group
+next:
+	for i := range r.Nodes {
+		t := text(&r.Nodes[i])
+		if t == "" {
+			continue
+		}
+		for g := range groups {
+			if groups[g].text == t {
+				groups[g].nodes = append(groups[g].nodes, i)
+				continue next
+			}
+		}
+		groups = append(groups, group{t, []int{i}})
+	}
+	return groups
+}
+
+// findEach adds a finding for each group; problem is a format for the group's text.
+func (r *Report) findEach(s Severity, code, problem, advice string, text func(n *NodeReport) string) {
+	for _, g := range r.groups(text) {
+		r.find(s, code, g.nodes, fmt.Sprintf(problem, g.text), advice)
+	}
+}
+
+func (r *Report) judgeNumber() {
+	n := len(r.Nodes)
+	switch {
+	case n == 1:
+		r.find(Warning, "single", nil, "There is only one node: when it is down, nothing can be locked.",
+			"Use three or five independent nodes, or a simpler lock on one Redis.")
+	case n%2 == 0:
+		r.find(Warning, "even", nil,
+			fmt.Sprintf("%d nodes survive the loss of %d, as %d would, and votes are split more easily.", n, n-r.Quorum, n-1),
+			fmt.Sprintf("Use %d nodes or %d.", n-1, n+1))
+	}
+}
+
+func (r *Report) judgeReach() {
+	severity, out := Warning, 0
+	for _, n := range r.Nodes {
+		if n.Err != nil {
+			out++
+		}
+	}
+	if out > len(r.Nodes)-r.Quorum {
+		severity = Critical // nothing can be locked
+	}
+	r.findEach(severity, "unreachable", "Cannot take part in a lock: %s.",
+		"Start the server, or mend the network, the address or the permissions (EVALSHA, EVAL and what the scripts call).",
+		func(n *NodeReport) string {
+			if n.Err == nil {
+				return ""
+			}
+			return n.Err.Error()
+		})
+}
+
+func (r *Report) judgeIdentity() {
+	for _, g := range r.groups(func(n *NodeReport) string { return n.RunID }) {
+		if len(g.nodes) > 1 {
+			r.find(Critical, "same-server", g.nodes,
+				fmt.Sprintf("These pools reach one and the same server (run id %.8s…), whose vote counts %d times.", g.text, len(g.nodes)),
+				"Give every pool a server of its own, on a machine of its own.")
+		}
+	}
+}
+
+func (r *Report) judgeRole() {
+	r.findEach(Critical, "sentinel", "A %s keeps no keys.", "Give the pool the address of a master.",
+		func(n *NodeReport) string { return when(n.Mode == "sentinel", "Sentinel") })
+	r.findEach(Critical, "replica", "A %s refuses writes, or its master overwrites them.",
+		"Redlock needs independent masters: make it one (REPLICAOF NO ONE), or use another server.",
+		func(n *NodeReport) string { return when(n.Role == "slave", "replica") })
+	r.findEach(Warning, "replicas", "A failover to a replica (%s) forgets the locks that it had not received.",
+		"Take the replicas away, or make sure that none is promoted sooner than the longest expiry after the end of its master.",
+		func(n *NodeReport) string { return when(n.Replicas > 0, fmt.Sprintf("%d connected", n.Replicas)) })
+	r.findEach(Warning, "cluster", "A server in %s mode refuses names in slots that it does not serve, and its failover forgets locks.",
+		"Use independent servers, with cluster-enabled no.",
+		func(n *NodeReport) string { return when(n.Mode == "cluster", n.Mode) })
+}
+
+// when returns text if the condition holds, and otherwise leaves the node out.
+func when(condition bool, text string) string {
+	if condition {
+		return text
+	}
+	return ""
+}
+
+func (r *Report) judgeMemory() {
+	evicts := func(n *NodeReport) bool { return n.knows("memory") && n.Eviction != "noeviction" }
+	r.findEach(Critical, "eviction", "When its memory is full, a node drops keys (maxmemory-policy %s), held locks among them.",
+		"Set maxmemory-policy noeviction, or use a server that is for locks alone.",
+		func(n *NodeReport) string { return when(evicts(n) && n.MaxMemory > 0, n.Eviction) })
+	r.findEach(Note, "eviction", "If maxmemory were set, held locks could be dropped (maxmemory-policy %s).",
+		"Set maxmemory-policy noeviction before somebody sets maxmemory.",
+		func(n *NodeReport) string { return when(evicts(n) && n.MaxMemory == 0, n.Eviction) })
+}
+
+func (r *Report) judgeRestart(c *config) {
+	if c.guarded {
+		r.findEach(Note, "guard", "Up for %s only, and still kept out by the restart guard.", "Wait.", func(n *NodeReport) string {
+			return when(n.knows("uptime") && n.Uptime <= c.guard, n.Uptime.String())
+		})
+		return
+	}
+	r.findEach(Warning, "restart", "A restart forgets locks (persistence: %s), and one of them could be granted again.",
+		"Use WithRestartGuard with the longest expiry in use; or keep a restarted node away for that long; or set appendonly yes and appendfsync always.",
+		func(n *NodeReport) string { return when(n.Persistence != "AOF always", n.Persistence) })
+}
+
+// clockLimit is a difference between clocks that cannot be overlooked: machines that are kept in time by anything
+// are far below it.
+const clockLimit = time.Second
+
+func (r *Report) judgeClocks() {
+	var known []*NodeReport
+	for i := range r.Nodes {
+		if r.Nodes[i].knows("clock") {
+			known = append(known, &r.Nodes[i])
+		}
+	}
+	if len(known) == 0 {
+		return
+	}
+	slices.SortStableFunc(known, func(a, b *NodeReport) int { return cmp.Compare(a.ClockOffset, b.ClockOffset) })
+	// The clock in the middle is right, if any is.
+	middle := known[len(known)/2]
+	var wrong []int
+	var most time.Duration
+	for _, n := range known {
+		d := (n.ClockOffset - middle.ClockOffset).Abs() - n.ClockError - middle.ClockError
+		if d > clockLimit {
+			wrong = append(wrong, n.Node)
+			most = max(most, d)
+		}
+	}
+	slices.Sort(wrong)
+	if len(wrong) > 0 {
+		r.find(Warning, "clock", wrong,
+			fmt.Sprintf("The clock differs from the others' by %v or more. Locks do not need clocks that agree, but when it is put right by a jump they expire early or late.", most.Round(time.Millisecond)),
+			"Let chrony or ntpd keep the time, by slewing.")
+	}
+	if d := middle.ClockOffset.Abs() - middle.ClockError; d > clockLimit {
+		r.find(Warning, "clock", nil,
+			fmt.Sprintf("This machine's clock differs from the nodes' by %v or more. If nodes lose their data, fencing tokens rest on the clients' clocks.", d.Round(time.Millisecond)),
+			"Let chrony or ntpd keep the time, by slewing.")
+	}
+}
+
+func (r *Report) judgeVersion(c *config) {
+	old := func(major, minor int) func(n *NodeReport) string {
+		return func(n *NodeReport) string {
+			var a, b int
+			if _, err := fmt.Sscanf(n.Server, "Redis %d.%d", &a, &b); err != nil || a > major || a == major && b >= minor {
+				return ""
+			}
+			return n.Server
+		}
+	}
+	if c.guarded {
+		// Older servers replicate a script's text, and then refuse writes after INFO.
+		r.findEach(Critical, "version", "%s is too old for WithRestartGuard, which needs Redis 5.0.", "Upgrade the server.", old(5, 0))
+	}
+	r.findEach(Warning, "version", "%s is no longer maintained.", "Upgrade to Redis 7 or Valkey.", old(6, 2))
+}
+
+func (r *Report) judgeUnknown() {
+	r.findEach(Note, "unknown", "Unknown: %s.",
+		"Allow INFO, TIME and CONFIG GET (ACL: +info +time +config|get), or look for yourself.", func(n *NodeReport) string {
+			if n.Err != nil {
+				return "" // there is a finding of its own
+			}
+			var what []string
+			reasons := map[error]bool{}
+			for _, u := range n.Unknown {
+				what = append(what, u.What)
+				reasons[u.Why] = true
+			}
+			text := strings.Join(what, ", ")
+			if len(reasons) == 1 {
+				text += fmt.Sprintf(" (%v)", n.Unknown[0].Why)
+			}
+			return text
+		})
+}
+
+// String lays the report out for people: a table of the nodes, then the findings and what to do about them.
+func (r *Report) String() string {
+	var b strings.Builder
+	count := map[Severity]int{}
+	for _, f := range r.Findings {
+		count[f.Severity]++
+	}
+	fmt.Fprintf(&b, "%s, quorum %d: %d critical, %s, %s\n\n", plural(len(r.Nodes), "node"), r.Quorum,
+		count[Critical], plural(count[Warning], "warning"), plural(count[Note], "note"))
+
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "node\tserver\tup\trole\tmemory\tpersistence\tclock")
+	for i := range r.Nodes {
+		r.Nodes[i].row(w)
+	}
+	_ = w.Flush() // a strings.Builder does not fail
+	for _, f := range r.Findings {
+		where := "deployment"
+		if len(f.Nodes) > 0 {
+			where = "node"
+			if len(f.Nodes) > 1 {
+				where = "nodes"
+			}
+			sep := " "
+			for _, n := range f.Nodes {
+				where += sep + strconv.Itoa(n)
+				sep = ", "
+			}
+		}
+		fmt.Fprintf(&b, "\n%s (%s), %s\n", strings.ToUpper(f.Severity.String()), f.Code, where)
+		wrap(&b, "  ", f.Problem)
+		wrap(&b, "  -> ", f.Advice)
+	}
+	return b.String()
+}
+
+// row writes the node's line of the table.
+func (n *NodeReport) row(w *tabwriter.Writer) {
+	cell := func(what, text string) string {
+		if !n.knows(what) {
+			return "?"
+		}
+		return text
+	}
+	if n.Err != nil && len(n.Unknown) > len(infoTells) {
+		fmt.Fprintf(w, "%d\tunreachable\t?\t?\t?\t?\t?\n", n.Node)
+		return
+	}
+	role := n.Role
+	if n.Mode != "standalone" {
+		role += ", " + n.Mode
+	}
+	if n.Replicas > 0 {
+		role += ", " + plural(n.Replicas, "replica")
+	}
+	memory := "no limit"
+	if n.MaxMemory > 0 {
+		memory = fmt.Sprintf("%.1f MiB, %s", float64(n.MaxMemory)/(1<<20), n.Eviction)
+	}
+	fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, cell("server", n.Server), cell("uptime", n.Uptime.String()),
+		cell("role", role), cell("memory", memory), cell("persistence", n.Persistence),
+		cell("clock", fmt.Sprintf("%s ± %.1fms", offset(n.ClockOffset), ms(n.ClockError))))
+}
+
+// wrap writes text in lines of up to 100 columns, the first after prefix and the others below its end.
+func wrap(b *strings.Builder, prefix, text string) {
+	column := 0
+	for _, word := range strings.Fields(text) {
+		width := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+			b.WriteString(prefix)
+			column = len(prefix)
+		case column+1+width > 100:
+			b.WriteString("\n" + strings.Repeat(" ", len(prefix)))
+			column = len(prefix)
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += width
+	}
+	b.WriteByte('\n')
+}
+
+func offset(d time.Duration) string {
+	if d.Abs() < clockLimit {
+		return fmt.Sprintf("%+.1fms", ms(d))
+	}
+	if d > 0 {
+		return "+" + d.Round(100*time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

@@ -1,0 +1,436 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	redigoclient "github.com/gomodule/redigo/redis"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+// healthy are the options of servers about which nothing is to be said.
+var healthy = redistest.Args("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
+
+// goredisPool returns a pool that lives as long as the test.
+func goredisPool(t *testing.T, o redis.Options) pool.Pool {
+	o.DialerRetries = 1
+	c := redis.NewClient(&o)
+	t.Cleanup(func() { _ = c.Close() })
+	return goredis.New(c)
+}
+
+func serverPools(t *testing.T, servers []*redistest.Server) []pool.Pool {
+	var pools []pool.Pool
+	for _, s := range servers {
+		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr()}))
+	}
+	return pools
+}
+
+// check runs Check, and returns the report and its findings as "severity code nodes".
+func check(t *testing.T, rl *redlock.Redlock) (*redlock.Report, []string) {
+	t.Helper()
+	r, err := rl.Check(t.Context())
+	require.NoError(t, err)
+	var found []string
+	for i, f := range r.Findings {
+		found = append(found, fmt.Sprint(f.Severity, " ", f.Code, " ", f.Nodes))
+		assert.NotEmpty(t, f.Advice)
+		if i > 0 {
+			assert.LessOrEqual(t, f.Severity, r.Findings[i-1].Severity, "the worst come first")
+		}
+	}
+	t.Log(r)
+	return r, found
+}
+
+func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
+	servers := redistest.Start(t, 3, healthy)
+	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	assert.Empty(t, found)
+	assert.Equal(t, redlock.Severity(0), r.Worst())
+	for i, n := range r.Nodes {
+		assert.Equal(t, i, n.Node)
+		assert.NoError(t, n.Err)
+		assert.Empty(t, n.Unknown)
+		assert.Regexp(t, `^(Redis|Valkey) \d+\.\d+\.\d+$`, n.Server)
+		assert.Len(t, n.RunID, 40)
+		assert.Equal(t, "standalone", n.Mode)
+		assert.Equal(t, "master", n.Role)
+		assert.Zero(t, n.Replicas)
+		assert.Less(t, n.Uptime, time.Minute)
+		assert.Zero(t, n.MaxMemory)
+		assert.Equal(t, "noeviction", n.Eviction)
+		assert.Equal(t, "AOF always", n.Persistence)
+		assert.Less(t, n.ClockOffset.Abs(), 100*time.Millisecond+n.ClockError)
+		assert.Equal(t, int64(0), servers[i].Must("DBSIZE"), "it changes nothing")
+	}
+}
+
+func TestCheckFindsTwoPoolsOfOneServer(t *testing.T) {
+	servers := redistest.Start(t, 2, healthy)
+	pools := append(serverPools(t, servers), serverPools(t, servers[:1])...)
+	r, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"critical same-server [0 2]"}, found)
+	assert.Equal(t, redlock.Critical, r.Worst())
+}
+
+func TestCheckFindsReplicas(t *testing.T) {
+	servers := redistest.Start(t, 3, healthy)
+	host, port, _ := strings.Cut(servers[0].Addr(), ":")
+	servers[1].Must("REPLICAOF", host, port)
+	require.Eventually(t, func() bool {
+		info, _ := servers[0].Must("INFO", "replication").(string)
+		return strings.Contains(info, "connected_slaves:1")
+	}, 10*time.Second, 5*time.Millisecond)
+	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	assert.Equal(t, []string{"critical replica [1]", "warning replicas [0]"}, found)
+	assert.Equal(t, 1, r.Nodes[0].Replicas)
+	assert.Equal(t, "slave", r.Nodes[1].Role)
+}
+
+func TestCheckFindsEviction(t *testing.T) {
+	servers := redistest.Start(t, 3, healthy)
+	servers[0].Must("CONFIG", "SET", "maxmemory", "50mb")
+	servers[0].Must("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+	servers[1].Must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	servers[2].Must("CONFIG", "SET", "maxmemory", "50mb")
+	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	assert.Equal(t, []string{"critical eviction [0]", "note eviction [1]"}, found)
+	assert.Equal(t, int64(50<<20), r.Nodes[0].MaxMemory)
+	assert.Contains(t, r.Findings[0].Problem, "volatile-ttl")
+}
+
+func TestCheckFindsNodesThatForget(t *testing.T) {
+	servers := redistest.Start(t, 3, healthy)
+	servers[0].Must("CONFIG", "SET", "appendfsync", "everysec")
+	servers[1].Must("CONFIG", "SET", "appendonly", "no")
+	servers[2].Must("CONFIG", "SET", "appendonly", "no")
+	servers[2].Must("CONFIG", "SET", "save", "60 1")
+	rl := redlock.New(serverPools(t, servers)...)
+	r, found := check(t, rl)
+	assert.Equal(t, []string{"warning restart [0]", "warning restart [1]", "warning restart [2]"}, found)
+	assert.Equal(t, "AOF everysec", r.Nodes[0].Persistence)
+	assert.Equal(t, "none", r.Nodes[1].Persistence)
+	assert.Equal(t, "RDB", r.Nodes[2].Persistence)
+
+	// The guard makes up for it; but these servers have just been started.
+	r, found = check(t, rl.With(redlock.WithRestartGuard(time.Hour)))
+	for _, f := range r.Findings {
+		assert.Equal(t, "guard", f.Code)
+	}
+	assert.NotEmpty(t, found)
+}
+
+func TestCheckFindsClocks(t *testing.T) {
+	servers := redistest.Start(t, 3, healthy, redistest.Clock())
+	rl := redlock.New(serverPools(t, servers)...)
+	_, found := check(t, rl)
+	assert.Empty(t, found)
+	servers[1].Jump(-3 * time.Second)
+	r, found := check(t, rl)
+	assert.Equal(t, []string{"warning clock [1]"}, found)
+	assert.InDelta(t, -3, r.Nodes[1].ClockOffset.Seconds(), 0.5)
+	servers[0].Jump(-3 * time.Second)
+	servers[2].Jump(-3 * time.Second)
+	_, found = check(t, rl)
+	assert.Equal(t, []string{"warning clock []"}, found, "this machine's")
+}
+
+func TestCheckFindsClusterMode(t *testing.T) {
+	servers := redistest.Start(t, 2, healthy)
+	servers = append(servers, redistest.Start(t, 1, healthy, redistest.Args("--cluster-enabled", "yes"))...)
+	servers[2].Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	require.Eventually(t, func() bool { _, err := servers[2].Do("GET", "x"); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	assert.Equal(t, []string{"warning cluster [2]"}, found)
+	assert.Equal(t, "cluster", r.Nodes[2].Mode)
+}
+
+func TestCheckFindsNodesOutOfReach(t *testing.T) {
+	servers := redistest.Start(t, 5, healthy)
+	rl := redlock.New(serverPools(t, servers)...)
+	servers[1].Kill()
+	servers[3].Freeze()
+	r, found := check(t, rl)
+	assert.Equal(t, []string{"warning unreachable [1]", "warning unreachable [3]"}, found)
+	assert.ErrorContains(t, r.Nodes[1].Err, "connection refused")
+	assert.ErrorIs(t, r.Nodes[3].Err, redlock.ErrNodeTimeout)
+	assert.Contains(t, r.String(), "1     unreachable ")
+
+	servers[4].Kill()
+	_, found = check(t, rl)
+	assert.Contains(t, found, "critical unreachable [4]", "nothing can be locked")
+}
+
+// What a user may not do is unknown, and no error.
+func TestCheckDegrades(t *testing.T) {
+	servers := redistest.Start(t, 3, healthy)
+	grants := []string{"+info", "+info +config|get", "+time"}
+	var pools []pool.Pool
+	for i, s := range servers {
+		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+eval", "+evalsha", "+hello", "+client"}, strings.Fields(grants[i])...)...)
+		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
+	}
+	r, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
+	unknown := func(i int) (what []string) {
+		for _, u := range r.Nodes[i].Unknown {
+			what = append(what, u.What)
+			assert.ErrorContains(t, u.Why, "NOPERM")
+		}
+		return what
+	}
+	assert.Equal(t, []string{"persistence", "clock"}, unknown(0))
+	assert.Equal(t, []string{"clock"}, unknown(1))
+	assert.Equal(t, []string{"server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence"}, unknown(2))
+}
+
+// A user who may not lock is as good as no node.
+func TestCheckFindsWhatALockNeeds(t *testing.T) {
+	s := redistest.Start(t, 1, healthy)[0]
+	s.Must("ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
+	p := goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"})
+	_, found := check(t, redlock.New(p))
+	assert.Equal(t, []string{"critical unreachable [0]", "warning single []"}, found)
+	_, found = check(t, redlock.New(p).With(redlock.WithKeyPrefix("app:")))
+	assert.Equal(t, []string{"warning single []"}, found)
+}
+
+// RESP2, RESP3 and redigo give maps and lists in different forms.
+func TestCheckReadsAllClients(t *testing.T) {
+	s := redistest.Start(t, 1, healthy)[0]
+	pools := map[string]pool.Pool{
+		"RESP2": goredisPool(t, redis.Options{Addr: s.Addr(), Protocol: 2}),
+		"RESP3": goredisPool(t, redis.Options{Addr: s.Addr(), Protocol: 3}),
+	}
+	p := &redigoclient.Pool{DialContext: func(ctx context.Context) (redigoclient.Conn, error) {
+		return redigoclient.DialContext(ctx, "tcp", s.Addr())
+	}}
+	t.Cleanup(func() { _ = p.Close() })
+	pools["redigo"] = redigo.New(p)
+	for name, p := range pools {
+		r, found := check(t, redlock.New(p))
+		assert.Equal(t, []string{"warning single []"}, found, name)
+		assert.Empty(t, r.Nodes[0].Unknown, name)
+		assert.Equal(t, "AOF always", r.Nodes[0].Persistence, name)
+	}
+}
+
+// An embedded node tells little, and a pool that is no Doer nothing.
+func TestCheckOfEmbeddedNodes(t *testing.T) {
+	pools := sim.NewNodes(2).Pools("a")
+	pools = append(pools, goredisPool(t, redis.Options{Addr: redistest.Embedded(t, 1)[0].Addr()}))
+	r, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"note unknown [0 1]", "note unknown [2]"}, found)
+	assert.Len(t, r.Nodes[0].Unknown, 9)
+	assert.ErrorContains(t, r.Nodes[0].Unknown[0].Why, "no pool.Doer")
+	for _, u := range r.Nodes[2].Unknown {
+		assert.NotEqual(t, "clock", u.What)
+	}
+}
+
+// doer is a node that tells what it is told to.
+type doer struct {
+	pool.Pool
+	info   map[string]string
+	config string
+	clock  func() time.Time
+	hang   chan struct{} // not nil: do not answer before it is closed
+}
+
+func (d *doer) Do(_ context.Context, args ...any) (any, error) {
+	if d.hang != nil {
+		<-d.hang
+	}
+	switch args[0] {
+	case "INFO":
+		text := "# Server\r\n"
+		for k, v := range d.info {
+			text += k + ":" + v + "\r\n"
+		}
+		return text, nil
+	case "TIME":
+		now := d.clock()
+		return []any{strconv.FormatInt(now.Unix(), 10), strconv.Itoa(now.Nanosecond() / 1000)}, nil
+	case "CONFIG":
+		return []any{args[2], d.config}, nil
+	}
+	return nil, errors.New("ERR unknown command")
+}
+
+// doers returns nodes about which nothing is to be said.
+func doers(n int) ([]*doer, []pool.Pool) {
+	var ds []*doer
+	pools := sim.NewNodes(n).Pools("a")
+	for i := range pools {
+		d := &doer{Pool: pools[i], config: "always", clock: time.Now, info: map[string]string{
+			"redis_version": "7.2.4", "run_id": strings.Repeat(strconv.Itoa(i), 40), "redis_mode": "standalone", "role": "master",
+			"connected_slaves": "0", "uptime_in_seconds": "3600", "maxmemory": "0", "maxmemory_policy": "noeviction", "aof_enabled": "1",
+		}}
+		ds = append(ds, d)
+		pools[i] = d
+	}
+	return ds, pools
+}
+
+func TestCheckFindsVersions(t *testing.T) {
+	for version, want := range map[string][]string{
+		"7.2.4":  nil,
+		"6.2.0":  nil,
+		"6.0.16": {"warning version [1]"},
+		"4.0.9":  {"critical version [1]", "warning version [1]"},
+		"10.1.0": nil,
+	} {
+		ds, pools := doers(3)
+		ds[1].info["redis_version"] = version
+		_, found := check(t, redlock.New(pools...).With(redlock.WithRestartGuard(10*time.Second)))
+		assert.Equal(t, want, found, version)
+	}
+	ds, pools := doers(3)
+	ds[0].info["valkey_version"] = "8.0.1"
+	ds[0].info["redis_version"] = "4.0.0"
+	r, found := check(t, redlock.New(pools...))
+	assert.Empty(t, found)
+	assert.Equal(t, "Valkey 8.0.1", r.Nodes[0].Server)
+}
+
+func TestCheckFindsTheNumberOfNodes(t *testing.T) {
+	for n, want := range map[int][]string{
+		1: {"warning single []"}, 2: {"warning even []"}, 3: nil, 4: {"warning even []"}, 5: nil,
+	} {
+		_, pools := doers(n)
+		_, found := check(t, redlock.New(pools...))
+		assert.Equal(t, want, found, n)
+	}
+}
+
+func TestCheckFindsSentinels(t *testing.T) {
+	ds, pools := doers(3)
+	ds[2].info["redis_mode"] = "sentinel"
+	_, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"critical sentinel [2]"}, found)
+}
+
+func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
+	ds, pools := doers(3)
+	ds[0].info["uptime_in_seconds"] = "60"
+	ds[1].info["uptime_in_seconds"] = "61"
+	_, found := check(t, redlock.New(pools...).With(redlock.WithRestartGuard(time.Minute)))
+	assert.Equal(t, []string{"note guard [0]"}, found)
+}
+
+func TestCheckNotesWhatIsGarbled(t *testing.T) {
+	ds, pools := doers(3)
+	ds[0].info["uptime_in_seconds"] = "long"
+	delete(ds[1].info, "maxmemory_policy")
+	delete(ds[2].info, "aof_enabled")
+	r, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
+	for i, what := range []string{"uptime", "memory", "persistence"} {
+		require.Len(t, r.Nodes[i].Unknown, 1)
+		assert.Equal(t, what, r.Nodes[i].Unknown[0].What)
+	}
+}
+
+func TestCheckEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		nodes[1].Always(sim.Deaf(sim.Hang()))
+		rl := redlock.New(nodes.Pools("a")...)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { cancel(errNode) })
+		start := time.Now()
+		r, err := rl.Check(ctx)
+		assert.Nil(t, r)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, errNode)
+		assert.Equal(t, time.Millisecond, time.Since(start))
+
+		// A client that does not come back costs a node timeout.
+		start = time.Now()
+		r, err = rl.Check(t.Context())
+		require.NoError(t, err)
+		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+
+		// Nor does one that hangs only later cost more than a node timeout for each command.
+		ds, pools := doers(3)
+		ds[1].hang = make(chan struct{})
+		late := redlock.New(pools...)
+		start = time.Now()
+		r, err = late.Check(t.Context())
+		require.NoError(t, err)
+		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
+		assert.Equal(t, 1600*time.Millisecond, time.Since(start))
+		close(ds[1].hang)
+		require.NoError(t, late.Close())
+		nodes.Close()
+		require.NoError(t, rl.Close())
+	})
+	_, err := redlock.New().Check(t.Context())
+	assert.ErrorAs(t, err, new(*redlock.OptionError))
+}
+
+func TestReportString(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ds, pools := doers(4)
+		ds[0].info["maxmemory"], ds[0].info["maxmemory_policy"] = "104857600", "allkeys-lru"
+		ds[1].info["run_id"] = ds[0].info["run_id"]
+		ds[1].info["connected_slaves"] = "1"
+		ds[2].clock = func() time.Time { return time.Now().Add(90 * time.Second) }
+		ds[3].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Hang() })
+		r, err := redlock.New(pools...).Check(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, `4 nodes, quorum 3: 2 critical, 4 warnings, 0 notes
+
+node  server       up      role               memory                  persistence  clock
+0     Redis 7.2.4  1h0m0s  master             100.0 MiB, allkeys-lru  AOF always   +0.0ms ± 0.0ms
+1     Redis 7.2.4  1h0m0s  master, 1 replica  no limit                AOF always   +0.0ms ± 0.0ms
+2     Redis 7.2.4  1h0m0s  master             no limit                AOF always   +1m30s ± 0.0ms
+3     unreachable  ?       ?                  ?                       ?            ?
+
+CRITICAL (same-server), nodes 0, 1
+  These pools reach one and the same server (run id 00000000…), whose vote counts 2 times.
+  -> Give every pool a server of its own, on a machine of its own.
+
+CRITICAL (eviction), node 0
+  When its memory is full, a node drops keys (maxmemory-policy allkeys-lru), held locks among them.
+  -> Set maxmemory-policy noeviction, or use a server that is for locks alone.
+
+WARNING (even), deployment
+  4 nodes survive the loss of 1, as 3 would, and votes are split more easily.
+  -> Use 3 nodes or 5.
+
+WARNING (unreachable), node 3
+  Cannot take part in a lock: no answer within 400ms.
+  -> Start the server, or mend the network, the address or the permissions (EVALSHA, EVAL and what
+     the scripts call).
+
+WARNING (replicas), node 1
+  A failover to a replica (1 connected) forgets the locks that it had not received.
+  -> Take the replicas away, or make sure that none is promoted sooner than the longest expiry after
+     the end of its master.
+
+WARNING (clock), node 2
+  The clock differs from the others' by 1m30s or more. Locks do not need clocks that agree, but when
+  it is put right by a jump they expire early or late.
+  -> Let chrony or ntpd keep the time, by slewing.
+`, r.String())
+	})
+}

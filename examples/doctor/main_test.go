@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+func TestEmbeddedNodesAreNotCritical(t *testing.T) {
+	var out bytes.Buffer
+	status, err := run(t.Context(), &out, "", 0, "")
+	require.NoError(t, err)
+	assert.Equal(t, 0, status)
+	assert.Contains(t, out.String(), "3 nodes, quorum 2: 0 critical")
+}
+
+func TestOneServerTwiceIsCritical(t *testing.T) {
+	servers := redistest.Start(t, 2)
+	addrs := servers[0].Addr() + "," + servers[1].Addr() + "," + servers[0].Addr()
+	var out bytes.Buffer
+	status, err := run(t.Context(), &out, addrs, time.Minute, "invoice:42")
+	require.NoError(t, err)
+	t.Log(out.String())
+	assert.Equal(t, 1, status)
+	assert.Contains(t, out.String(), "CRITICAL (same-server), nodes 0, 2")
+	assert.Contains(t, out.String(), `lock "invoice:42": free`)
+}
+
+func TestNoAnswerIsCritical(t *testing.T) {
+	var out bytes.Buffer
+	status, err := run(t.Context(), &out, "127.0.0.1:1", 0, "")
+	require.NoError(t, err)
+	assert.Equal(t, 1, status)
+}

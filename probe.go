@@ -1,0 +1,227 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// NodeReport is what [Redlock.Check] learned about one node. What a node did not tell is listed in Unknown.
+type NodeReport struct {
+	// Node is the index of the node's pool in the call of New.
+	Node int
+	// Err says why the node cannot take part in a lock: it does not answer, or refuses what a lock needs.
+	Err error
+	// Server is the kind of server and its version, "Redis 7.0.15".
+	Server string
+	// RunID is the random name that a server gives itself at each start.
+	RunID string
+	// Mode is "standalone", "cluster" or "sentinel".
+	Mode string
+	// Role is "master" or "slave".
+	Role string
+	// Replicas is how many replicas are connected.
+	Replicas int
+	// Uptime is in whole seconds, cut off.
+	Uptime time.Duration
+	// MaxMemory is in bytes, 0 for no limit, and Eviction the policy when it is reached.
+	MaxMemory int64
+	Eviction  string
+	// Persistence is "none", "RDB", or "AOF" with the fsync policy: "AOF always".
+	Persistence string
+	// ClockOffset is by how much the node's clock is ahead of this machine's, give or take ClockError, half
+	// the round trip.
+	ClockOffset, ClockError time.Duration
+	// Unknown lists what could not be found out.
+	Unknown []Unknown
+}
+
+// Unknown is something about a node that could not be found out.
+type Unknown struct {
+	// What is "server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence" or "clock".
+	What string
+	// Why is the client's error, or says that the node did not tell.
+	Why error
+}
+
+// knows reports whether the node told about something.
+func (n *NodeReport) knows(what string) bool {
+	for _, u := range n.Unknown {
+		if u.What == what {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *NodeReport) unknown(why error, what ...string) {
+	for _, w := range what {
+		n.Unknown = append(n.Unknown, Unknown{w, why})
+	}
+}
+
+// probeCommands is how many commands a probe sends at most, one after the other.
+const probeCommands = 4
+
+var (
+	errNoDoer  = errors.New("the pool is no pool.Doer and cannot ask")
+	errNotTold = errors.New("the node does not tell")
+)
+
+// probe asks a node about itself. Each command has the given time. The node's Err says whether it has been
+// found out of order before.
+func (n *NodeReport) probe(ctx context.Context, p pool.Pool, timeout time.Duration) {
+	doer, ok := p.(pool.Doer)
+	if !ok {
+		n.silent(errNoDoer)
+		return
+	}
+	do := func(args ...any) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		reply, err := doer.Do(ctx, args...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", args[0], err)
+		}
+		return reply, nil
+	}
+	if err := n.readInfo(do); n.Err != nil && err != nil {
+		n.unknown(err, "clock")
+		return // it does not answer anything
+	}
+	n.readClock(do)
+}
+
+// silent notes that nothing is known of a node.
+func (n *NodeReport) silent(why error) {
+	n.unknown(why, infoTells...)
+	n.unknown(why, "clock")
+}
+
+// infoTells is what is unknown of a node that denies INFO.
+var infoTells = []string{"server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence"}
+
+type doFunc func(args ...any) (any, error)
+
+// readInfo returns the error of INFO itself; what is missing in its reply is noted as unknown.
+func (n *NodeReport) readInfo(do doFunc) error {
+	reply, err := do("INFO")
+	if err != nil {
+		n.unknown(err, infoTells...)
+		return err
+	}
+	info := parseInfo(reply)
+	text := func(what, field string) string {
+		v := info[field]
+		if v == "" {
+			n.unknown(errNotTold, what)
+		}
+		return v
+	}
+	number := func(what, field string) int64 {
+		v, err := strconv.ParseInt(text(what, field), 10, 64)
+		if err != nil && n.knows(what) {
+			n.unknown(fmt.Errorf("INFO: %s: %w", field, err), what)
+		}
+		return v
+	}
+	if v := info["valkey_version"]; v != "" {
+		n.Server = "Valkey " + v
+	} else if v := text("server", "redis_version"); v != "" {
+		n.Server = "Redis " + v
+	}
+	n.RunID = text("run id", "run_id")
+	n.Mode = text("mode", "redis_mode")
+	n.Role = text("role", "role")
+	n.Replicas = int(number("replicas", "connected_slaves"))
+	n.Uptime = time.Duration(number("uptime", "uptime_in_seconds")) * time.Second
+	n.MaxMemory = number("memory", "maxmemory")
+	if n.knows("memory") {
+		n.Eviction = text("memory", "maxmemory_policy")
+	}
+	n.readPersistence(do, info["aof_enabled"])
+	return nil
+}
+
+func (n *NodeReport) readPersistence(do doFunc, aof string) {
+	parameter := "save"
+	switch aof {
+	case "0":
+	case "1":
+		parameter = "appendfsync"
+	default:
+		n.unknown(errNotTold, "persistence")
+		return
+	}
+	reply, err := do("CONFIG", "GET", parameter)
+	value, ok := parseConfig(reply, parameter)
+	switch {
+	case err != nil:
+		n.unknown(err, "persistence")
+	case !ok:
+		n.unknown(errNotTold, "persistence")
+	case aof == "1":
+		n.Persistence = "AOF " + value
+	case value == "":
+		n.Persistence = "none"
+	default:
+		n.Persistence = "RDB"
+	}
+}
+
+func (n *NodeReport) readClock(do doFunc) {
+	sent := time.Now()
+	reply, err := do("TIME")
+	trip := time.Since(sent)
+	if err != nil {
+		n.unknown(err, "clock")
+		return
+	}
+	var parts [2]int64
+	fields, _ := reply.([]any)
+	ok := len(fields) == len(parts)
+	for i := range parts {
+		if ok {
+			parts[i], err = strconv.ParseInt(fmt.Sprint(fields[i]), 10, 64)
+			ok = err == nil
+		}
+	}
+	if !ok {
+		n.unknown(fmt.Errorf("TIME: reply %#v", reply), "clock")
+		return
+	}
+	n.ClockOffset = time.UnixMicro(parts[0]*1e6 + parts[1]).Sub(sent.Add(trip / 2).Round(0))
+	n.ClockError = trip / 2
+}
+
+// parseInfo reads the lines "field:value" of an INFO reply.
+func parseInfo(reply any) map[string]string {
+	text, _ := reply.(string)
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if field, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[field] = value
+		}
+	}
+	return info
+}
+
+// parseConfig finds a parameter in a CONFIG GET reply, which RESP3 makes a map.
+func parseConfig(reply any, parameter string) (string, bool) {
+	switch r := reply.(type) {
+	case map[any]any:
+		value, ok := r[parameter].(string)
+		return value, ok
+	case []any:
+		if len(r) == 2 && r[0] == parameter {
+			value, ok := r[1].(string)
+			return value, ok
+		}
+	}
+	return "", false
+}

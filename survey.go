@@ -1,0 +1,55 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// answer is what one node said to a survey.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// survey asks every node and waits for all of them, each at most for the budget, or until ctx is done. Unlike a
+// round of the quorum it wants every answer. A client that does not come back is left behind with its goroutine, which
+// the tracker counts.
+func survey[T any](ctx context.Context, c *core, budget time.Duration, ask func(context.Context, *quorum.Node) (T, error)) []answer[T] {
+	type arrival struct {
+		node int
+		answer[T]
+	}
+	limited, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	arrivals := make(chan arrival, len(c.nodes))
+	for i, n := range c.nodes {
+		c.tracker.Enter()
+		go func() {
+			defer c.tracker.Leave()
+			v, err := ask(limited, n)
+			if err != nil && limited.Err() != nil {
+				if errors.Is(err, context.DeadlineExceeded) {
+					err = nil // says nothing more
+				}
+				err = &quorum.TimeoutError{Budget: budget, Err: err}
+			}
+			arrivals <- arrival{i, answer[T]{v, err}}
+		}()
+	}
+	answers := make([]answer[T], len(c.nodes))
+	for i := range answers {
+		answers[i].err = &quorum.TimeoutError{Budget: budget}
+	}
+	for range c.nodes {
+		select {
+		case a := <-arrivals:
+			answers[a.node] = a.answer
+		case <-limited.Done():
+			return answers
+		}
+	}
+	return answers
+}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -245,6 +246,37 @@ func TestSubscriptionsLeaveNothing(t *testing.T) {
 					server.Must("CLIENT", "LIST", "TYPE", "pubsub"))
 			}
 			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// A lost connection is opened again by the hub alone, which tells its subscribers, and not
+// by go-redis as well.
+func TestALostSubscriptionDialsOnce(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	var dials atomic.Int32
+	client := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", server.Addr()) // as go-redis's own
+		if err == nil {
+			dials.Add(1)
+		}
+		return conn, err
+	}})
+	defer client.Close()
+	sub, err := goredis.New(client).Subscribe(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for i := range int32(5) {
+		server.Must("CLIENT", "KILL", "TYPE", "pubsub")
+		select {
+		case <-sub.Messages():
+		case <-time.After(10 * time.Second):
+			t.Fatal("the connection was not opened again")
+		}
+		if n := dials.Load(); n != i+2 {
+			t.Fatalf("%d connections were opened after %d losses, want %d", n, i+1, i+2)
 		}
 	}
 }

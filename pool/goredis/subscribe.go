@@ -51,7 +51,8 @@ func (c *pubSub) Send(command, channel string) error {
 }
 
 // ended is a context for ReceiveTimeout: that reads all the same, but does not
-// open a lost connection again by itself, behind the hub's back.
+// open a lost connection again by itself, behind the hub's back. (A Dialer of the
+// user's that ignores contexts opens one all the same; it is closed at once.)
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

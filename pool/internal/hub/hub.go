@@ -70,7 +70,7 @@ type session struct {
 	hub    *Hub
 	ctx    context.Context
 	cancel context.CancelFunc
-	unused *time.Timer   // cancels the session; stopped while there are subscriptions
+	unused *time.Timer   // ends the session if it has no subscription when it fires
 	kick   chan struct{} // tells write to look into outbox; has room for one
 
 	channels map[string][]*subscription
@@ -124,7 +124,6 @@ func (h *Hub) add(name string) *subscription {
 		h.session = s
 		go s.run()
 	}
-	s.unused.Stop()
 	sub := &subscription{
 		session: s, channel: name,
 		messages: make(chan string, buffer), ready: make(chan struct{}),
@@ -298,7 +297,6 @@ func (s *session) lost(err error) bool {
 	if s.hub.session == s {
 		s.hub.session = nil
 	}
-	s.unused.Stop()
 	s.cancel()
 	return false
 }

@@ -247,6 +247,9 @@ func TestANodeThatIsDownIsTriedLessAndLess(t *testing.T) {
 		n.set(func() { n.down = nil })
 		sleep(maxDelay)
 		want(t, "a", unread(a), []string{""})
+		_ = n.last().Close()
+		sleep(minDelay)
+		want(t, "a, after another loss", unread(a), []string{""})
 		_ = a.Close()
 	})
 }

@@ -37,7 +37,7 @@ func ExponentialDelay(base, limit time.Duration) DelayFunc {
 	limit = min(max(limit, base), maxDelay)
 	return func(tries int) time.Duration {
 		longest := base
-		for range tries - 1 {
+		for try := 1; try < tries; try++ {
 			if longest > limit/2 {
 				longest = limit
 				break

@@ -204,8 +204,9 @@ func (c *config) finish() error {
 	}
 	if c.expiry < time.Millisecond {
 		bad("WithExpiry", c.expiry, "must be at least 1ms")
+	} else {
+		c.expiry = c.expiry.Truncate(time.Millisecond)
 	}
-	c.expiry = c.expiry.Truncate(time.Millisecond)
 	if c.tries < 1 && c.tries != Unlimited {
 		bad("WithTries", c.tries, "must be at least 1, or Unlimited")
 	}
@@ -228,6 +229,9 @@ func (c *config) finish() error {
 		bad("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	case !c.nodeTimeoutBy:
 		c.nodeTimeout = time.Duration(float64(c.expiry) * c.timeoutFactor)
+		if c.nodeTimeout == 0 && c.expiry > 0 {
+			bad("WithTimeoutFactor", c.timeoutFactor, "must leave something of the expiry of %v", c.expiry)
+		}
 	}
 	if c.value != nil && *c.value == "" {
 		bad("WithValue", `""`, "must not be empty")

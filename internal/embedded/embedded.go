@@ -2,52 +2,24 @@
 // nothing but Go.
 package embedded
 
-import (
-	"sync"
-	"time"
+import "github.com/alicebob/miniredis/v2"
 
-	"github.com/alicebob/miniredis/v2"
-)
-
-// Nodes are miniredis nodes on free loopback ports, whose keys expire by themselves. They are
-// safe for concurrent use.
-type Nodes struct {
-	minis []*miniredis.Miniredis
-	end   chan struct{}
-	clock sync.WaitGroup
-}
+// Nodes are miniredis nodes on free loopback ports. They are safe for concurrent use.
+type Nodes struct{ minis []*miniredis.Miniredis }
 
 // Start starts n empty nodes. Close ends them.
 func Start(n int) (*Nodes, error) {
-	ns := &Nodes{end: make(chan struct{})}
+	ns := &Nodes{}
 	for range n {
 		m, err := miniredis.Run()
 		if err != nil {
 			ns.Close()
 			return nil, err
 		}
+		m.ClockTTL(true) // otherwise keys expire only when told to
 		ns.minis = append(ns.minis, m)
 	}
-	ns.clock.Go(ns.tick)
 	return ns, nil
-}
-
-// tick lets time pass on the nodes. It goes by small steps: a key that was set just now would lose
-// all of a long one, and no lock may expire early.
-func (ns *Nodes) tick() {
-	const step = time.Millisecond
-	t := time.NewTicker(step)
-	defer t.Stop()
-	for {
-		select {
-		case <-ns.end:
-			return
-		case <-t.C:
-			for _, m := range ns.minis {
-				m.FastForward(step)
-			}
-		}
-	}
 }
 
 // Addrs returns the nodes' addresses, in order.
@@ -68,10 +40,8 @@ func (ns *Nodes) Stop(i int) {
 // Restart brings node i up again, empty, on the same address.
 func (ns *Nodes) Restart(i int) error { return ns.minis[i].Restart() }
 
-// Close takes all nodes down and waits until they are.
+// Close takes all nodes down.
 func (ns *Nodes) Close() {
-	close(ns.end)
-	ns.clock.Wait()
 	for _, m := range ns.minis {
 		m.Close()
 	}

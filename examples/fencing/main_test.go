@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+func TestWithFencingNoUpdateIsLost(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), &out, "", true))
+	t.Log(out.String())
+	assert.Contains(t, out.String(), "Ada    is refused by the store: stale fencing token")
+	assert.Contains(t, out.String(), "8 are in stock")
+}
+
+func TestWithoutFencingAnUpdateIsLost(t *testing.T) {
+	var out bytes.Buffer
+	err := run(t.Context(), &out, "", false)
+	t.Log(out.String())
+	require.EqualError(t, err, "an update is lost: Ada's write has undone Grace's")
+	assert.NotContains(t, out.String(), "refused")
+	assert.Contains(t, out.String(), "9 are in stock")
+}
+
+func TestOnRealNodes(t *testing.T) {
+	addrs := ""
+	for i, s := range redistest.Start(t, 3) {
+		if i > 0 {
+			addrs += ","
+		}
+		addrs += s.Addr()
+	}
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), &out, addrs, true))
+}
+
+func TestStoreRefusesStaleTokens(t *testing.T) {
+	s, err := OpenStore(filepath.Join(t.TempDir(), "db"), true)
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Write(5, "a", 1))
+	require.NoError(t, s.Write(5, "a", 2), "the holder may write often")
+	assert.ErrorIs(t, s.Write(4, "a", 3), ErrStale)
+	require.NoError(t, s.Write(1, "b", 1), "other items are other locks")
+
+	// Who has only read must not be overtaken either.
+	stock, err := s.Read(7, "a")
+	require.NoError(t, err)
+	assert.Equal(t, 2, stock)
+	assert.ErrorIs(t, s.Write(6, "a", 3), ErrStale)
+	_, err = s.Read(6, "a")
+	assert.ErrorIs(t, err, ErrStale)
+}

@@ -42,13 +42,16 @@ func (s Severity) String() string {
 
 // Finding is something about a deployment that an operator should know.
 type Finding struct {
+	// Severity says how bad it is.
 	Severity Severity
 	// Code names the kind of finding, for programs: one of the words that [Redlock.Check] lists.
 	Code string
 	// Nodes are those it is about, or none if it is about the deployment as a whole.
 	Nodes []int
-	// Problem says what is wrong, Advice what to do. Both are sentences for people and may change.
-	Problem, Advice string
+	// Problem says what is wrong, in a sentence for people that may change.
+	Problem string
+	// Advice says what to do, in the same way.
+	Advice string
 }
 
 // Report is what [Redlock.Check] found out.
@@ -182,6 +185,8 @@ func (r *Report) judgeNumber() {
 	case n == 1:
 		r.find(Warning, "single", nil, "There is only one node: when it is down, nothing can be locked.",
 			"Use three or five independent nodes, or a simpler lock on one Redis.")
+	case n == 2:
+		r.find(Warning, "even", nil, "Of two nodes both are needed: when either is down, nothing can be locked.", "Use three nodes.")
 	case n%2 == 0:
 		r.find(Warning, "even", nil,
 			fmt.Sprintf("%d nodes survive the loss of %d, as %d would, and votes are split more easily.", n, n-r.Quorum, n-1),
@@ -253,9 +258,21 @@ func (r *Report) judgeMemory() {
 
 func (r *Report) judgeRestart(c *config) {
 	if c.guarded {
-		r.findEach(Note, "guard", "Up for %s only, and still kept out by the restart guard.", "Wait.", func(n *NodeReport) string {
-			return when(n.knows("uptime") && n.Uptime <= c.guard, n.Uptime.String())
-		})
+		guard := (c.guard + time.Second - 1).Truncate(time.Second) // the figure is in whole seconds
+		out := 0
+		kept := func(n *NodeReport) bool { return n.Err == nil && n.knows("uptime") && n.Uptime <= guard }
+		for i := range r.Nodes {
+			if n := &r.Nodes[i]; n.Err != nil || kept(n) {
+				out++
+			}
+		}
+		severity := Note
+		if out > len(r.Nodes)-r.Quorum {
+			severity = Critical // nothing can be locked
+		}
+		r.findEach(severity, "guard", "Up for only %s, and kept out by the restart guard.",
+			fmt.Sprintf("Wait until it has been up for longer than %v.", c.guard),
+			func(n *NodeReport) string { return when(kept(n), n.Uptime.String()) })
 		return
 	}
 	r.findEach(Warning, "restart", "A restart forgets locks (persistence: %s), and one of them could be granted again.",

@@ -333,6 +333,9 @@ func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
 	ds[1].info["uptime_in_seconds"] = "61"
 	_, found := check(t, redlock.New(pools...).With(redlock.WithRestartGuard(time.Minute)))
 	assert.Equal(t, []string{"note guard [0]"}, found)
+	ds[2].info["uptime_in_seconds"] = "60"
+	_, found = check(t, redlock.New(pools...).With(redlock.WithRestartGuard(time.Minute)))
+	assert.Equal(t, []string{"critical guard [0 2]"}, found, "nothing can be locked")
 }
 
 func TestCheckNotesWhatIsGarbled(t *testing.T) {

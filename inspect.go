@@ -34,15 +34,18 @@ const NoExpiry time.Duration = -1
 // Inspection is what [Redlock.Inspect] found out. The nodes are asked at the same time but answer each for itself: a
 // lock that changes hands meanwhile can be seen in between.
 type Inspection struct {
-	// Name is the lock's name, Key the Redis key: the name after the key prefix.
-	Name, Key string
+	// Name is the lock's name.
+	Name string
+	// Key is the Redis key: the name after the key prefix.
+	Key string
 	// Verdict is what follows from the nodes' answers.
 	Verdict Verdict
 	// Quorum is the number of nodes that make a holder.
 	Quorum int
-	// Value is the value that most nodes have, and Votes how many have it. It is what releases the lock: keep it out
-	// of logs. With [WithGenValueFunc] it begins with what that function returned.
+	// Value is the value that most nodes have. It is what releases the lock: keep it out of logs. With
+	// [WithGenValueFunc] it begins with what that function returned.
 	Value string
+	// Votes is how many nodes have Value.
 	Votes int
 	// TTL is for how long a quorum will go on having the value, unless it is extended or deleted, if
 	// the verdict is held: 0 otherwise, and [NoExpiry] for ever. The owner itself trusts the lock for less, see [Mutex.Until].

@@ -29,14 +29,16 @@ type NodeReport struct {
 	Replicas int
 	// Uptime is in whole seconds, cut off.
 	Uptime time.Duration
-	// MaxMemory is in bytes, 0 for no limit, and Eviction the policy when it is reached.
+	// MaxMemory is in bytes, 0 for no limit.
 	MaxMemory int64
-	Eviction  string
+	// Eviction is the policy when MaxMemory is reached: "noeviction".
+	Eviction string
 	// Persistence is "none", "RDB", or "AOF" with the fsync policy: "AOF always".
 	Persistence string
-	// ClockOffset is by how much the node's clock is ahead of this machine's, give or take ClockError, half
-	// the round trip.
-	ClockOffset, ClockError time.Duration
+	// ClockOffset is by how much the node's clock is ahead of this machine's, give or take ClockError.
+	ClockOffset time.Duration
+	// ClockError is half the round trip.
+	ClockError time.Duration
 	// Unknown lists what could not be found out.
 	Unknown []Unknown
 }

@@ -1,0 +1,440 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+)
+
+// The examples run on simulated nodes; ExampleNew shows how to reach real ones. What a program does with errors that
+// do not matter to an example is left out.
+
+func nodes() []pool.Pool { return sim.NewNodes(3).Pools("example") }
+
+func ExampleNew() {
+	servers, _ := embedded.Start(3)
+	defer servers.Close()
+
+	var nodes []pool.Pool
+	for _, addr := range servers.Addrs() { // "10.0.0.1:6379" and so on
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close()
+		nodes = append(nodes, goredis.New(client))
+	}
+	rl := redlock.New(nodes...)
+	defer rl.Close()
+
+	m := rl.NewMutex("invoice:42")
+	if err := m.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("locked", m.Name())
+	m.Unlock()
+	// Output: locked invoice:42
+}
+
+// A derived Redlock has other defaults. Both share their nodes.
+func ExampleRedlock_With() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	short := rl.With(redlock.WithKeyPrefix("billing:"), redlock.WithExpiry(2*time.Second))
+
+	m := short.NewMutex("invoice:42") // the key is billing:invoice:42
+	fmt.Println(m.Lock())
+	fmt.Println(time.Until(m.Until()) < 2*time.Second)
+	m.Unlock()
+	// Output:
+	// <nil>
+	// true
+}
+
+// A mutex is the handle of one owner. Two owners of the same name exclude each other, also in one process.
+func ExampleRedlock_NewMutex() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	ada := rl.NewMutex("printer", redlock.WithExpiry(time.Minute))
+	grace := rl.NewMutex("printer")
+
+	fmt.Println(ada.TryLock())
+	fmt.Println(errors.Is(grace.TryLock(), redlock.ErrTaken))
+	ada.Unlock()
+	fmt.Println(grace.TryLock())
+	grace.Unlock()
+	// Output:
+	// <nil>
+	// true
+	// <nil>
+}
+
+func ExampleMutex_Lock() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	m := rl.NewMutex("invoice:42")
+	if err := m.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer m.Unlock()
+	fmt.Println("to be trusted for a little less than 8s:", time.Until(m.Until()) < redlock.DefaultExpiry)
+	// Output: to be trusted for a little less than 8s: true
+}
+
+// With Unlimited tries, the context alone says how long to wait.
+func ExampleMutex_LockContext() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	other := rl.NewMutex("invoice:42")
+	other.Lock()
+	defer other.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	err := rl.NewMutex("invoice:42", redlock.WithTries(redlock.Unlimited)).LockContext(ctx)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+	fmt.Println(errors.Is(err, redlock.ErrFailed)) // any failed acquisition
+	// Output:
+	// true
+	// true
+}
+
+func ExampleMutex_TryLock() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	other := rl.NewMutex("report")
+	other.Lock()
+	defer other.Unlock()
+
+	switch err := rl.NewMutex("report").TryLock(); {
+	case err == nil:
+		fmt.Println("writing the report")
+	case errors.Is(err, redlock.ErrTaken):
+		fmt.Println("somebody else writes the report")
+	default:
+		fmt.Println(err)
+	}
+	// Output: somebody else writes the report
+}
+
+// Unlock tells whether the lock was held to the end.
+func ExampleMutex_Unlock() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	m := rl.NewMutex("invoice:42", redlock.WithExpiry(100*time.Millisecond))
+
+	m.Lock()
+	ok, err := m.Unlock()
+	fmt.Println(ok, err)
+
+	m.Lock()
+	time.Sleep(110 * time.Millisecond) // too long
+	ok, err = m.Unlock()
+	fmt.Println(ok, errors.Is(err, redlock.ErrExpired))
+
+	ok, err = m.Unlock()
+	fmt.Println(ok, errors.Is(err, redlock.ErrNotHeld))
+	// Output:
+	// true <nil>
+	// false true
+	// false true
+}
+
+func ExampleMutex_Extend() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	m := rl.NewMutex("import", redlock.WithExpiry(time.Second))
+	m.Lock()
+	defer m.Unlock()
+
+	for part := range 3 {
+		fmt.Println("importing part", part)
+		before := m.Until()
+		if ok, err := m.Extend(); !ok {
+			fmt.Println("stopped:", err)
+			return
+		}
+		fmt.Println("longer:", m.Until().After(before))
+	}
+	// Output:
+	// importing part 0
+	// longer: true
+	// importing part 1
+	// longer: true
+	// importing part 2
+	// longer: true
+}
+
+// Until asks the clock, Valid asks the nodes as well.
+func ExampleMutex_Valid() {
+	nodes := sim.NewNodes(3)
+	rl := redlock.New(nodes.Pools("example")...)
+	defer rl.Close()
+	m := rl.NewMutex("invoice:42")
+	m.Lock()
+	fmt.Println(m.Valid())
+
+	nodes[0].Flush() // an operator's mistake
+	nodes[1].Flush()
+	ok, err := m.Valid()
+	fmt.Println(ok, errors.Is(err, redlock.ErrExpired))
+	// Output:
+	// true <nil>
+	// false true
+}
+
+// A held lock is extended until it is unlocked. When it cannot be trusted any more, its context ends.
+func ExampleMutex_Hold() {
+	nodes := sim.NewNodes(3)
+	rl := redlock.New(nodes.Pools("example")...)
+	defer rl.Close()
+	m := rl.NewMutex("import", redlock.WithExpiry(200*time.Millisecond))
+
+	held, err := m.Hold(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer m.Unlock()
+	select {
+	case <-held.Done():
+	case <-time.After(400 * time.Millisecond):
+		fmt.Println("still held after twice the expiry")
+	}
+
+	nodes[0].Crash()
+	nodes[1].Crash()
+	<-held.Done()
+	fmt.Println("lost:", errors.Is(context.Cause(held), redlock.ErrLost))
+	// Output:
+	// still held after twice the expiry
+	// lost: true
+}
+
+// Do is the safest way: it extends the lock while the function runs, tells it of a loss, and always unlocks.
+func ExampleRedlock_Do() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	err := rl.Do(context.Background(), "invoice:42", func(ctx context.Context) error {
+		for _, step := range []string{"charge", "print", "send"} {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			fmt.Println(step)
+		}
+		return nil
+	}, redlock.WithExpiry(10*time.Second))
+	fmt.Println(err)
+	// Output:
+	// charge
+	// print
+	// send
+	// <nil>
+}
+
+// A store that keeps the greatest token it has seen refuses a holder that was paused for too long.
+func ExampleWithFencing() {
+	rl := redlock.New(nodes()...).With(redlock.WithFencing())
+	defer rl.Close()
+	var seen uint64
+	write := func(token uint64, text string) {
+		if token < seen {
+			fmt.Println("refused:", text)
+			return
+		}
+		seen = token
+		fmt.Println("written:", text)
+	}
+
+	ada := rl.NewMutex("page", redlock.WithExpiry(100*time.Millisecond))
+	ada.Lock()
+	old := ada.FencingToken()
+	time.Sleep(110 * time.Millisecond) // paused for longer than the lock lives
+
+	grace := rl.NewMutex("page")
+	grace.Lock()
+	write(grace.FencingToken(), "Grace's text")
+	write(old, "Ada's text")
+	grace.Unlock()
+	// Output:
+	// written: Grace's text
+	// refused: Ada's text
+}
+
+// One process hands a lock over to another by its value.
+func ExampleWithValue() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	m := rl.NewMutex("upload:7")
+	m.Lock()
+	value := m.Value() // passed on, in a message for instance
+
+	taken := rl.NewMutex("upload:7", redlock.WithValue(value))
+	fmt.Println("until known:", !taken.Until().IsZero())
+	if ok, err := taken.Extend(); !ok {
+		fmt.Println(err)
+	}
+	fmt.Println("until known:", !taken.Until().IsZero())
+	fmt.Println(taken.Unlock())
+	// Output:
+	// until known: false
+	// until known: true
+	// true <nil>
+}
+
+// The value can tell people who holds a lock.
+func ExampleWithGenValueFunc() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	host, _ := os.Hostname()
+
+	m := rl.NewMutex("report", redlock.WithGenValueFunc(func() (string, error) { return host, nil }))
+	m.Lock()
+	fmt.Println(strings.HasPrefix(m.Value(), host+":"))
+	m.Unlock()
+	// Output: true
+}
+
+func ExampleWithRetryDelayFunc() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	patient := rl.NewMutex("report",
+		redlock.WithTries(100),
+		redlock.WithRetryDelayFunc(redlock.ExponentialDelay(20*time.Millisecond, time.Second)),
+	)
+	fmt.Println(patient.Lock())
+	patient.Unlock()
+	// Output: <nil>
+}
+
+func ExampleConstantDelay() {
+	delay := redlock.ConstantDelay(100 * time.Millisecond)
+	fmt.Println(delay(1), delay(2), delay(3))
+	// Output: 100ms 100ms 100ms
+}
+
+func ExampleUniformDelay() {
+	delay := redlock.UniformDelay(50*time.Millisecond, 250*time.Millisecond)
+	for tries := 1; tries <= 3; tries++ {
+		d := delay(tries)
+		fmt.Println(d >= 50*time.Millisecond && d <= 250*time.Millisecond)
+	}
+	// Output:
+	// true
+	// true
+	// true
+}
+
+func ExampleExponentialDelay() {
+	delay := redlock.ExponentialDelay(10*time.Millisecond, 50*time.Millisecond)
+	for i, limit := range []time.Duration{10, 20, 40, 50, 50} {
+		fmt.Println(delay(i+1) <= limit*time.Millisecond)
+	}
+	// Output:
+	// true
+	// true
+	// true
+	// true
+	// true
+}
+
+// errors.Is decides; the text and errors.As tell what each node did.
+func ExampleError() {
+	nodes := sim.NewNodes(5)
+	rl := redlock.New(nodes.Pools("example")...)
+	defer rl.Close()
+	for _, n := range nodes[1:4] {
+		n.Crash()
+	}
+
+	err := rl.NewMutex("invoice:42").TryLock()
+	switch {
+	case errors.Is(err, redlock.ErrTaken):
+		fmt.Println("try later")
+	case errors.Is(err, redlock.ErrNoQuorum):
+		fmt.Println("look after Redis")
+	}
+	var node *redlock.NodeError
+	if errors.As(err, &node) {
+		fmt.Printf("node %d: %v\n", node.Node, node.Err)
+	}
+	// Output:
+	// look after Redis
+	// node 1: sim: connection refused
+}
+
+// A mistake in the options is an error on first use, before anything is sent.
+func ExampleOptionError() {
+	rl := redlock.New(nodes()...).With(redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(2*time.Second))
+	defer rl.Close()
+
+	err := rl.NewMutex("invoice:42").Lock()
+	var mistake *redlock.OptionError
+	fmt.Println(errors.As(err, &mistake))
+	fmt.Println(mistake)
+	// Output:
+	// true
+	// redlock: WithNodeTimeout(2s): must be at most the expiry of 1s
+}
+
+func ExampleRedlock_Inspect() {
+	nodes := sim.NewNodes(5)
+	rl := redlock.New(nodes.Pools("example")...)
+	defer rl.Close()
+	for _, n := range nodes[:3] {
+		n.Set("invoice:42", "web-3", 0)
+	}
+	nodes[4].Crash()
+
+	in, err := rl.Inspect(context.Background(), "invoice:42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(in.Verdict == redlock.VerdictHeld, in.Votes)
+	fmt.Print(in)
+	// Output:
+	// true 3
+	// lock "invoice:42": held by "web-3" on 3 of 5 nodes, never expires
+	//   node 0  "web-3", never expires
+	//   node 1  "web-3", never expires
+	//   node 2  "web-3", never expires
+	//   node 3  no key
+	//   node 4  sim: connection refused
+}
+
+func ExampleRedlock_Check() {
+	servers, _ := embedded.Start(2)
+	defer servers.Close()
+	pools, closePools, _ := embedded.Open(strings.Join(servers.Addrs(), ","), 0)
+	defer closePools()
+	rl := redlock.New(pools...)
+	defer rl.Close()
+
+	report, err := rl.Check(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, f := range report.Findings {
+		if f.Severity >= redlock.Warning {
+			fmt.Printf("%s: %s\n%s\n", f.Severity, f.Problem, f.Advice)
+		}
+	}
+	// Output:
+	// warning: Of two nodes both are needed: when either is down, nothing can be locked.
+	// Use three nodes.
+}

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -37,50 +38,55 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 		pools[i] = newPool(t, s.Addr())
 	}
 	rl := redlock.New(pools...)
-	cycle := func() time.Duration {
+	names := 0
+	cycle := func() (time.Duration, error) {
 		start := time.Now()
-		m := rl.NewMutex("k")
-		require.NoError(t, m.Lock())
-		_, err := m.Extend()
-		require.NoError(t, err)
-		_, err = m.Unlock()
-		require.NoError(t, err)
-		return time.Since(start)
+		names++
+		m := rl.NewMutex(fmt.Sprint("k", names))
+		lockErr := m.Lock()
+		_, extendErr := m.Extend()
+		_, unlockErr := m.Unlock()
+		return time.Since(start), errors.Join(lockErr, extendErr, unlockErr)
 	}
-	measure := func() (median, p99 time.Duration) {
+	measure := func() (median, p99 time.Duration, err error) {
 		took := make([]time.Duration, rounds)
 		for i := range took {
-			took[i] = cycle()
+			var failed error
+			took[i], failed = cycle()
+			err = errors.Join(err, failed)
 		}
 		slices.Sort(took)
-		return took[rounds/2], took[rounds*99/100]
+		return took[rounds/2], took[rounds*99/100], err
 	}
-	cycle() // connections, scripts
+	_, err := cycle() // connections, scripts
+	require.NoError(t, err)
 	// Other work on the machine can only make it look worse: one good comparison of several is enough.
 	last := servers[n-1]
 	for try := 1; ; try++ {
-		healthy, _ := measure()
+		healthy, _, _ := measure()
 		before := runtime.NumGoroutine()
 		last.Freeze()
-		median, p99 := measure()
-		// Commands wait on the frozen server, each with a goroutine, until it has been silent for so long
-		// that it is not asked any more. From then on their number does not grow.
-		goroutines := runtime.NumGoroutine()
-		measure()
-		more := runtime.NumGoroutine() - goroutines
-		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d goroutines more, then another %d",
-			healthy, median, p99, goroutines-before, more)
-		assert.Less(t, more, rounds/4, "goroutines that come with another %d locks", rounds)
+		median, p99, err := measure()
+		// A command that waits on the frozen server has a goroutine. There are 64 of them at most, unless more are
+		// sent in the quarter of a node timeout that it takes to see that the server is silent.
+		goroutines := 0
+		for range 4 {
+			goroutines = max(goroutines, runtime.NumGoroutine()-before)
+			_, _, again := measure()
+			err = errors.Join(err, again)
+		}
+		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d goroutines more; %v", healthy, median, p99, goroutines, err)
+		assert.LessOrEqual(t, goroutines, 64+2*3*int(nodeTimeout/4/median), "goroutines")
 		for i, s := range servers[:n-1] {
 			eventually(t, fmt.Sprintf("no key on healthy server %d", i), func() bool { return s.Must("DBSIZE") == int64(0) })
 		}
 		last.Thaw()
 		require.NoError(t, rl.Close(), "everything returns once the server goes on")
 		rl = redlock.New(pools...)
-		if median <= 2*healthy && p99 < nodeTimeout+20*time.Millisecond {
+		if err == nil && median <= 2*healthy && p99 < nodeTimeout+20*time.Millisecond {
 			break
 		}
-		require.Less(t, try, 10, "at most twice the healthy median, and no call beyond the node timeout")
+		require.Less(t, try, 10, "no failure, at most twice the healthy median, and no call beyond the node timeout")
 	}
 }
 

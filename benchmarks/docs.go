@@ -232,11 +232,12 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	p("## The library alone")
 	p("One goroutine on simulated nodes that answer at once, in the same process: what is left is the library (and the simulated nodes).")
 	var all []string
-	for _, n := range nodes {
+	simulated := distinct(r, "instant", func(k key) int { return k.Nodes })
+	for _, n := range simulated {
 		all = append(all, plural(n, "node"))
 	}
-	for _, metric := range []string{"µs/pair", "allocs/pair", "bytes/pair"} {
-		p("%s", r.grid("instant", metric, all, func(i int) key { return key{Nodes: nodes[i], Workers: 1} }))
+	for _, metric := range []string{"µs/pair", "CPU µs/pair", "allocs/pair", "bytes/pair"} {
+		p("%s", r.grid("instant", metric, all, func(i int) key { return key{Nodes: simulated[i], Workers: 1} }))
 	}
 
 	p("## Waiting")
@@ -269,6 +270,12 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	figure("handover-1", "Hand-over, 1 node")
 	p("%s", r.grid("handover", "ms", []string{"5 nodes", "1 node"}, func(i int) key { return key{Nodes: []int{5, 1}[i], Workers: 2} }))
 
+	p("### Idle waiters")
+	p("%d waiters in %d clients wait for a lock that is held all the time. Processor time is that of the client process; 100 is one core.", r.Config.IdleWaiters, clients-1)
+	for _, metric := range []string{"CPU %", "commands/s"} {
+		p("%s", r.grid("idle", metric, []string{"5 nodes", "1 node"}, func(i int) key { return key{Nodes: []int{5, 1}[i], Workers: r.Config.IdleWaiters} }))
+	}
+
 	p("## A frozen node")
 	p("One server process is stopped (SIGSTOP): it accepts connections and answers nothing. %v is as long as one caller was waited for.", r.Config.FrozenPatience)
 	figure("frozen", "One caller with one of 5 nodes frozen")
@@ -291,7 +298,8 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	}
 
 	p("## Held locks")
-	p("Locks that are kept extended, watched for %v. Memory is heap and stacks of the client process, processor time that of the client process; 100 is one core.", r.Config.HeldWatch)
+	p("Locks that are kept extended, watched for %v. Memory is heap and stacks of the client process, processor time that of the client process; 100 is one core. "+
+		"*redlock simulated* locks on nodes in the same process, whose own memory is counted too.", r.Config.HeldWatch)
 	if held := distinct(r, "held", func(k key) int { return k.Workers }); len(held) > 0 {
 		figure("held", "Memory per held lock")
 		var columns []string

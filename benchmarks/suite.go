@@ -21,6 +21,8 @@ type config struct {
 	Waiters          []int
 	CrowdWaiters     []int // where only commands per acquisition are of interest
 	HandOvers        int
+	IdleWaiters      int
+	IdleWatch        time.Duration // less than two thirds of the expiry
 
 	FrozenPatience time.Duration // how long one Lock and Unlock may take
 	FrozenWatch    time.Duration // of memory
@@ -35,7 +37,7 @@ type config struct {
 
 var full = config{
 	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
-	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100,
+	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000, IdleWatch: 5 * time.Second,
 	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
 	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000}, HeldWatch: 30 * time.Second,
@@ -44,7 +46,7 @@ var full = config{
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
 	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
-	ContentionRounds: 1, Contention: 600 * time.Millisecond, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 2,
+	ContentionRounds: 1, Contention: 600 * time.Millisecond, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 2, IdleWaiters: 100, IdleWatch: 200 * time.Millisecond,
 	FrozenPatience: 500 * time.Millisecond, FrozenWatch: time.Second, SampleEvery: 100 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 2,
 	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 500 * time.Millisecond,
@@ -73,6 +75,7 @@ var sections = []section{
 	{"contention", (*suite).contention},
 	{"crowd", (*suite).crowd},
 	{"handover", (*suite).handOver},
+	{"idle", (*suite).idle},
 	{"frozen", (*suite).frozen},
 	{"latency", (*suite).latency},
 	{"held", (*suite).held},

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// idle measures what waiters cost while nothing happens: somebody holds the lock all the time.
+func (s *suite) idle() {
+	for _, n := range []int{5, 1} {
+		in := s.enter(pick(waiting), addrs(s.servers[:n]), clients)
+		for _, e := range in {
+			s.say("idle: %d waiters on %d nodes: %s", s.IdleWaiters, n, e.name)
+			s.wait(e, n)
+		}
+		leave(in)
+	}
+}
+
+// wait lets waiters wait for a lock that the first client holds, for less than its expiry.
+func (s *suite) wait(e *entrant, nodes int) {
+	unlock, err := e.lockers[0].Lock(context.Background(), "idle")
+	if err != nil {
+		s.warn("%s, idle waiters on %d nodes: %v", e.name, nodes, err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var granted atomic.Int64
+	for w := range s.IdleWaiters {
+		wg.Go(func() {
+			next, err := e.lockers[1+w%(clients-1)].Lock(ctx, "idle")
+			if err == nil {
+				granted.Add(1)
+				_ = next()
+			}
+		})
+	}
+	time.Sleep(s.IdleWatch / 2) // until all of them wait
+	sent, start, cpu := commands(s.servers[:nodes]), time.Now(), usage().cpu
+	time.Sleep(s.IdleWatch)
+	busy, elapsed := usage().cpu-cpu, time.Since(start)
+	perSecond := float64(commands(s.servers[:nodes])-sent) / elapsed.Seconds()
+	if n := granted.Load(); n > 0 {
+		s.warn("%s: %d waiters on %d nodes were granted a lock that was held", e.name, n, nodes)
+	}
+	cancel()
+	wg.Wait()
+	_ = unlock()
+	k := key{Section: "idle", Who: e.name, Nodes: nodes, Workers: s.IdleWaiters, Metric: "CPU %"}
+	s.report.add(k, 100*float64(busy)/float64(elapsed))
+	k.Metric = "commands/s"
+	s.report.add(k, perSecond)
+}

@@ -38,10 +38,14 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 			Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: err.Error(), causes: []error{err},
 		}}
 	}
-	l := &lease{value: value, marks: make([]quorum.Mark, len(m.lanes)), granted: m.core.now()}
+	l := newLease(value, len(m.lanes))
+	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
 	spec := quorum.Spec{
 		Op: m.acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		// While one contender waits for the vote of a frozen node, the votes that it has are lost to the
+		// others, and theirs to it: with a few of them, nobody ever gets a quorum.
+		Hasty: !final,
 	}
 
 	var vanguard quorum.Outcome

@@ -61,14 +61,9 @@ func (m *Mutex) raise(l *lease) quorum.Op {
 
 // deletion is the command that releases the lock on a node.
 func (m *Mutex) deletion(value string) quorum.Op {
-	keys := []string{m.key}
-	channel := ""
-	if m.cfg.announce {
-		channel = announceChannel(m.key)
-	}
-	args := []any{value, channel}
+	args := []any{value, m.channel}
 	return func(ctx context.Context, n *quorum.Node) (int64, error) {
-		return eval(ctx, n, releaseScript, keys, args...)
+		return eval(ctx, n, releaseScript, m.keys, args...)
 	}
 }
 

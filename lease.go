@@ -16,6 +16,7 @@ type lease struct {
 	value string
 	token uint64
 	marks []quorum.Mark // what was written to the nodes; the lanes' business
+	few   [5]quorum.Mark
 
 	// Mutex.mu guards these.
 	until     time.Time     // zero: not known, or not to be trusted
@@ -23,8 +24,20 @@ type lease struct {
 	releasing bool          // Unlock has begun: nothing writes the key any more
 	lost      error         // the nodes proved, or a hold decided, that it is gone
 	deleted   []bool        // nodes on which an Unlock deleted the key; nil before the first Unlock
-	unlocking chan struct{} // closed at the end of the Unlock under way, or nil
+	unlocking bool          // an Unlock is under way
+	unlocked  chan struct{} // closed at its end; nil unless another Unlock waits for that
 	hold      *hold         // keeps it extended, or nil
+}
+
+// newLease returns a lease of which nothing has been written to the n nodes.
+func newLease(value string, n int) *lease {
+	l := &lease{value: value}
+	if n > len(l.few) {
+		l.marks = make([]quorum.Mark, n)
+	} else {
+		l.marks = l.few[:n]
+	}
+	return l
 }
 
 // current returns the lease that Extend and Valid speak of, or nil.
@@ -226,16 +239,19 @@ func (m *Mutex) unlock(ctx context.Context) error {
 			m.mu.Unlock()
 			return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "not held"}
 		}
-		if l.unlocking == nil {
+		if !l.unlocking {
 			break
 		}
-		other := l.unlocking
+		if l.unlocked == nil {
+			l.unlocked = make(chan struct{})
+		}
+		other := l.unlocked
 		m.mu.Unlock()
 		<-other // bounded by its node timeout
 	}
 	l.releasing = true
 	l.until = time.Time{}
-	l.unlocking = make(chan struct{})
+	l.unlocking = true
 	h := l.hold
 	m.mu.Unlock()
 
@@ -251,26 +267,23 @@ func (m *Mutex) unlock(ctx context.Context) error {
 			deleted++
 		}
 	}
-	r := m.release(ctx, l, quorum.Spec{
-		Need: m.core.quorum - deleted,
-		Skip: func(node int) bool { return l.deleted != nil && l.deleted[node] },
-	})
+	spec := quorum.Spec{Need: m.core.quorum - deleted}
+	if deleted > 0 {
+		spec.Skip = func(node int) bool { return l.deleted[node] }
+	}
+	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
-	outcomes := r.Outcomes()
 	if won && m.cfg.announce {
-		heard := int64(0)
-		for _, o := range outcomes {
-			heard = max(heard, o.Reply-1)
-		}
-		m.core.lines.released(m.key, int(heard), time.Now())
+		m.core.lines.released(m.key, int(r.Greatest()-1), time.Now())
 	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	defer func() {
-		close(l.unlocking)
-		l.unlocking = nil
-	}()
+	l.unlocking = false
+	if l.unlocked != nil {
+		close(l.unlocked)
+		l.unlocked = nil
+	}
 	if l.lost != nil {
 		m.drop(l)
 		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: lostBefore(l.lost), causes: []error{l.lost}}
@@ -279,6 +292,7 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		m.drop(l)
 		return nil
 	}
+	outcomes := r.Outcomes()
 	if l.deleted == nil {
 		l.deleted = make([]bool, len(m.lanes))
 	}

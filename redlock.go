@@ -151,6 +151,10 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if name == "" {
 		m.err = errors.Join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
 	}
+	m.keys, m.channel = []string{m.key}, ""
+	if cfg.announce {
+		m.channel = announceChannel(m.key)
+	}
 	m.lanes = quorum.Lanes(r.core.nodes, r.core.tracker)
 	if cfg.value != nil {
 		m.cur = &lease{value: *cfg.value, marks: quorum.Sent(len(m.lanes))}

@@ -97,7 +97,7 @@ func TestUnlockCanBeFinishedLater(t *testing.T) {
 			start := time.Now()
 			ok, err := m.Unlock()
 			require.ErrorIs(t, refused(t, ok, err), redlock.ErrNoQuorum)
-			assert.Equal(t, 400*time.Millisecond, time.Since(start))
+			assert.Equal(t, 399*time.Millisecond, time.Since(start), "the client gives up a moment before the node timeout")
 			assert.Equal(t, value, m.Value())
 			assert.Zero(t, m.Until(), "not to be used any more")
 			ok, err = m.Extend()

@@ -115,7 +115,7 @@ func (l *Lane) submit(c *call) {
 	}
 	l.mu.Unlock()
 	for _, c := range idle {
-		c.settle(0, ErrUnsent)
+		c.round.settle(c, 0, ErrUnsent)
 		l.tracker.Leave()
 	}
 }
@@ -182,9 +182,18 @@ func (l *Lane) advance() {
 // run makes a call, and then those that wait behind it.
 func (l *Lane) run(c *call) {
 	for c != nil {
-		l.execute(c)
+		reply, err := l.execute(c)
+		if c.round.kind == Ask {
+			// What waits behind it may want to know its outcome.
+			c.round.settle(c, reply, err)
+		}
+		next := l.next(c)
+		if c.round.kind != Ask {
+			// Whoever waits for this may submit the next command at once: the lane is free by then.
+			c.round.settle(c, reply, err)
+		}
 		l.tracker.Leave()
-		c = l.next(c)
+		c = next
 	}
 }
 
@@ -203,8 +212,8 @@ func (l *Lane) next(c *call) *call {
 	return l.running
 }
 
-// execute sends the call and waits for the client, however long that takes.
-func (l *Lane) execute(c *call) {
+// execute sends the call and waits for the client, however long that takes. It returns the call's outcome.
+func (l *Lane) execute(c *call) (int64, error) {
 	r := c.round
 	start := time.Now()
 	l.mu.Lock()
@@ -215,11 +224,10 @@ func (l *Lane) execute(c *call) {
 		if r.kind == Undo {
 			l.undid(c, 0, err)
 		}
-		c.settle(0, err)
-		return
+		return 0, err
 	}
 
-	ctx := r.ctx
+	var ctx context.Context = &r.ctx
 	if !deadline.Equal(r.deadline) {
 		late, cancel := context.WithDeadline(r.base, deadline)
 		defer cancel()
@@ -228,7 +236,7 @@ func (l *Lane) execute(c *call) {
 	reply, err := r.op(ctx, l.node)
 	end := time.Now()
 	l.node.leave(ticks(start), ticks(end), r.budget, err)
-	if err != nil && !end.Before(deadline) {
+	if err != nil && ctx.Err() == context.DeadlineExceeded {
 		err = &TimeoutError{Budget: r.budget, Err: err}
 	}
 
@@ -238,7 +246,7 @@ func (l *Lane) execute(c *call) {
 	case Undo:
 		l.undid(c, reply, err)
 	}
-	c.settle(reply, err)
+	return reply, err
 }
 
 // admit decides whether a call is sent, in one step with noting that it is: between the two
@@ -312,6 +320,3 @@ func (l *Lane) repeat(r *Round, c *call) {
 		l.tracker.Leave()
 	})
 }
-
-// settle gives the round the call's outcome.
-func (c *call) settle(reply int64, err error) { c.round.settle(c, reply, err) }

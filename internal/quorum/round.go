@@ -52,9 +52,12 @@ type Round struct {
 	vote     func(node int, reply int64) bool
 	budget   time.Duration
 	base     context.Context // values only
-	ctx      context.Context // base, ended at deadline or when every call has settled
-	cancel   context.CancelFunc
+	ctx      term            // base, ended at deadline or when every call has settled
+	timer    *time.Timer     // ends in term.end and then in expire; nil for an Undo sent again
+	start    time.Time
 	deadline time.Time
+	hasty    bool
+	haste    *time.Timer // ends in giveUp, or nil; mu guards it
 
 	over atomic.Bool   // nobody wants what has not been sent
 	done chan struct{} // closed when decided
@@ -63,7 +66,12 @@ type Round struct {
 	calls   []call
 	tally   Tally
 	decided bool
+
+	few [5]call // calls of the usual number of nodes, allocated with the round
 }
+
+// lastWord is how much earlier than the round the context of its commands ends.
+const lastWord = time.Millisecond
 
 // Tally counts the votes of a round.
 type Tally struct {
@@ -76,7 +84,11 @@ type Spec struct {
 	Kind   Kind
 	Need   int           // yes votes that make the round a success
 	Budget time.Duration // for each node's answer
-	Marks  []Mark        // one a lane, of the acquisition it belongs to; an Ask may do without
+	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a first
+	// no: after eight times the time that one took, and not before minPatience. It is for those who hold
+	// votes that others are waiting for, and will ask again.
+	Hasty bool
+	Marks []Mark // one a lane, of the acquisition it belongs to; an Ask may do without
 	// Vote tells whether a reply is a yes. If nil, it is when it is positive.
 	Vote func(node int, reply int64) bool
 	// Skip leaves a node out: its outcome is ErrUnsent. If nil, none is.
@@ -90,11 +102,19 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 		op: s.Op, kind: s.Kind, need: s.Need, vote: s.Vote, budget: s.Budget,
 		base:  detach(ctx),
 		done:  make(chan struct{}),
-		calls: make([]call, len(lanes)),
 		tally: Tally{Pending: len(lanes)},
 	}
-	r.deadline = time.Now().Add(s.Budget)
-	r.ctx, r.cancel = context.WithDeadline(r.base, r.deadline)
+	r.calls = r.few[:min(len(lanes), len(r.few))]
+	if len(lanes) > len(r.few) {
+		r.calls = make([]call, len(lanes))
+	}
+	r.start, r.hasty = time.Now(), s.Hasty
+	r.deadline = r.start.Add(s.Budget)
+	last := min(s.Budget/16, lastWord)
+	r.ctx.Context, r.ctx.deadline = r.base, r.deadline.Add(-last)
+	r.mu.Lock() // which expire takes, so that it sees the timer
+	r.timer = time.AfterFunc(s.Budget-last, r.expire)
+	r.mu.Unlock()
 	for i := range lanes {
 		c := &r.calls[i]
 		c.round, c.lane = r, &lanes[i]
@@ -104,7 +124,7 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 	}
 	for i := range lanes {
 		if s.Skip != nil && s.Skip(i) {
-			r.calls[i].settle(0, ErrUnsent)
+			r.settle(&r.calls[i], 0, ErrUnsent)
 			continue
 		}
 		lanes[i].submit(&r.calls[i])
@@ -123,7 +143,7 @@ func detach(ctx context.Context) context.Context {
 // again is the Undo r once more, on the lane and with the Mark of c. Nobody asks for its outcome.
 func (r *Round) again(c *call) *call {
 	once := &Round{
-		op: r.op, kind: r.kind, budget: r.budget, base: r.base, ctx: r.base, cancel: func() {},
+		op: r.op, kind: r.kind, budget: r.budget, base: r.base,
 		tally: Tally{Pending: 1}, decided: true,
 	}
 	return &call{round: once, lane: c.lane, mark: c.mark, again: true}
@@ -145,10 +165,14 @@ func (r *Round) settle(c *call, reply int64, err error) {
 		r.tally.Yes++
 	default:
 		r.tally.No++
+		if r.hasty && r.haste == nil && !r.decided {
+			r.haste = time.AfterFunc(max(8*time.Since(r.start), minPatience), r.giveUp)
+		}
 	}
 	r.decide()
-	if r.tally.Pending == 0 {
-		r.cancel()
+	if r.tally.Pending == 0 && r.timer != nil {
+		r.timer.Stop()
+		r.ctx.end(context.Canceled)
 	}
 }
 
@@ -165,15 +189,41 @@ func (r *Round) decide() {
 		return
 	}
 	if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < r.need {
-		r.decided = true
-		close(r.done)
+		r.conclude()
 	}
 }
 
-// expire counts every missing answer as a failure.
+// conclude ends the round. The caller holds mu.
+func (r *Round) conclude() {
+	r.decided = true
+	close(r.done)
+	if r.haste != nil {
+		r.haste.Stop()
+	}
+}
+
+// minPatience is the least time that a hasty round waits after a no.
+const minPatience = 4 * time.Millisecond
+
+// giveUp ends a hasty round.
+func (r *Round) giveUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.decided {
+		r.conclude()
+	}
+}
+
+// expire ends the context of the commands and then, when clients have had a moment to
+// say why they have no answer, counts every missing one as a failure.
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if left := time.Until(r.deadline); left > 0 {
+		r.ctx.end(context.DeadlineExceeded)
+		r.timer.Reset(left)
+		return
+	}
 	for i := range r.calls {
 		c := &r.calls[i]
 		if c.settled {
@@ -184,7 +234,6 @@ func (r *Round) expire() {
 		r.tally.Failed++
 	}
 	r.decide()
-	r.cancel()
 }
 
 // Wait blocks until the round is decided, which takes no longer than the budget,
@@ -193,9 +242,6 @@ func (r *Round) expire() {
 func (r *Round) Wait(ctx context.Context) (bool, error) {
 	select {
 	case <-r.done:
-	case <-r.ctx.Done():
-		// All have settled, or the time is up.
-		r.expire()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -209,6 +255,17 @@ func (r *Round) Done() <-chan struct{} { return r.done }
 
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
+
+// Greatest returns the greatest reply so far, at least 0.
+func (r *Round) Greatest() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	greatest := int64(0)
+	for i := range r.calls {
+		greatest = max(greatest, r.calls[i].reply)
+	}
+	return greatest
+}
 
 // Tally returns the votes so far.
 func (r *Round) Tally() Tally {

@@ -33,6 +33,7 @@ type report struct {
 	broken    map[string]int // invariants that were broken although they may be
 	schedules int
 	grants    int
+	waited    time.Duration
 }
 
 // campaign runs n schedules, or as many as the flag says, beside each other. An invariant that is
@@ -69,6 +70,7 @@ func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {
 	defer r.mu.Unlock()
 	r.schedules++
 	r.grants += h.grants
+	r.waited = max(r.waited, h.waited)
 	for k, v := range h.sometimes {
 		r.states[k] += v
 	}

@@ -31,6 +31,8 @@ type history struct {
 	fenced     map[string]*resource
 	unfenced   map[string]*resource
 	grants     int
+	waited     time.Duration // longest, for a turn after the faults
+	event      func()        // called for each command sent or executed
 }
 
 type violation struct{ invariant, text string }
@@ -136,6 +138,9 @@ func (h *history) of(value string) *record {
 func (h *history) watch(e sim.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.event != nil {
+		h.event()
+	}
 	now := h.now()
 	h.noted(fmt.Sprintf("%v node %d %s %s %s %q: %v %v %v", now, e.Node, e.Client, e.Command, e.Key, plain(e.Value), e.Reply, e.Err, e.Effect))
 	if e.Command == "raise" {
@@ -173,11 +178,14 @@ func (h *history) watch(e sim.Event) {
 
 // sent looks at every command that leaves a client.
 func (h *history) sent(op sim.Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.event != nil {
+		h.event()
+	}
 	if op.Command == "release" || op.Command == "valid" || op.Command == "subscribe" || op.Command == "message" {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if r := h.of(op.Value); r.ended {
 		h.violated("I11 silence", "%s sends %s of %s to node %d, which ended at %v", op.Client, op.Command, plain(op.Value), op.Node, r.at)
 	}

@@ -121,6 +121,7 @@ type setup struct {
 	Faults  faults
 	Edge    bool // hold to the last nanosecond
 	Few     bool // faults happen to a minority of the nodes only
+	Live    bool // after the faults a minority stays out of order, and everybody must get a turn
 	Nodes   int
 	Clients int // processes
 	Workers int // in each
@@ -146,8 +147,8 @@ func newSetup(seed uint64, allowed faults) setup {
 }
 
 func (s setup) String() string {
-	return fmt.Sprintf("seed=%d faults=%s edge=%v few=%v nodes=%d clients=%d workers=%d cycles=%d",
-		s.Seed, s.Faults, s.Edge, s.Few, s.Nodes, s.Clients, s.Workers, s.Cycles)
+	return fmt.Sprintf("seed=%d faults=%s edge=%v few=%v live=%v nodes=%d clients=%d workers=%d cycles=%d",
+		s.Seed, s.Faults, s.Edge, s.Few, s.Live, s.Nodes, s.Clients, s.Workers, s.Cycles)
 }
 
 // parseSetup reads what String wrote.
@@ -167,6 +168,9 @@ func parseSetup(text string) (s setup, err error) {
 			numErr = nil
 		case "few":
 			s.Few, err = strconv.ParseBool(value)
+			numErr = nil
+		case "live":
+			s.Live, err = strconv.ParseBool(value)
 			numErr = nil
 		case "nodes":
 			s.Nodes = n
@@ -205,21 +209,28 @@ func (s setup) calm() bool {
 
 func (s setup) drift() time.Duration { return s.expiry()/100 + 2*time.Millisecond }
 func (s setup) names() int {
-	if s.Edge {
+	if s.Edge || s.Live {
 		return 1
 	}
 	return 1 + s.dice().below(2, "names")
 }
 
-func (s setup) announcing() bool         { return s.dice().chance(0.7, "announcing") }
-func (s setup) faultTime() time.Duration { return 12 * s.expiry() }
+func (s setup) announcing() bool { return s.dice().chance(0.7, "announcing") }
+
+// faultTime is when faults end.
+func (s setup) faultTime() time.Duration {
+	if s.Live {
+		return 4 * s.expiry()
+	}
+	return 12 * s.expiry()
+}
 
 // guarded tells whether lost data is guarded by WithRestartGuard; otherwise nodes stay
 // down for long enough.
 func (s setup) guarded() bool { return s.has(loss) && s.dice().chance(0.5, "guarded") }
 
 func (s setup) expiry() time.Duration {
-	if s.Edge {
+	if s.Edge || s.Live {
 		return 300 * time.Millisecond
 	}
 	return []time.Duration{time.Second, 300 * time.Millisecond, 2 * time.Second}[s.dice().below(3, "expiry")]
@@ -228,5 +239,8 @@ func (s setup) expiry() time.Duration {
 // nodeTimeout is usually small against the expiry; where it is not, replies may come after the
 // lease has ended, and what is left of it has to be looked at.
 func (s setup) nodeTimeout() time.Duration {
+	if s.Live {
+		return s.expiry() / 20
+	}
 	return s.expiry() * time.Duration([]int{5, 5, 20, 50, 100}[s.dice().below(5, "node timeout")]) / 100
 }

@@ -49,8 +49,17 @@ func (w *world) play() {
 		c := w.newClient(i)
 		all = append(all, c)
 		for k := range w.Workers {
-			clients.Go(func() { (&worker{client: c, id: k}).run() })
+			wk := &worker{client: c, id: k}
+			if w.Live {
+				clients.Go(wk.live)
+			} else {
+				clients.Go(wk.run)
+			}
 		}
+	}
+	if w.Live {
+		time.Sleep(w.faultTime() - w.now())
+		w.breakDown()
 	}
 	clients.Wait()
 	for _, c := range all {
@@ -102,10 +111,10 @@ func (w *world) trouble(id int, n *sim.Node, over <-chan struct{}) {
 		return
 	}
 	for i := int64(0); ; i++ {
-		if !sleep(over, d.between(0, 6*w.expiry(), "peace", node, i)) || w.now() > w.faultTime() {
+		if !sleep(over, d.between(0, w.faultTime()/2, "peace", node, i)) || w.now() >= w.faultTime() {
 			return
 		}
-		last := d.between(0, 2*w.expiry(), "trouble", node, i)
+		last := min(d.between(0, 2*w.expiry(), "trouble", node, i), max(0, w.faultTime()-w.now()))
 		switch f := kinds[d.below(len(kinds), "which", node, i)]; f {
 		case freeze:
 			w.note("node %d freezes", id)
@@ -197,7 +206,9 @@ func (w *world) plan(c *client, node int) sim.Plan {
 		}
 		if op.Command == "message" {
 			w.reached("announcement")
-			if hits(mute, "mute") {
+			if w.Live && w.has(mute) {
+				f.ReplyLost = true // for ever
+			} else if hits(mute, "mute") {
 				f.ReplyLost = d.chance(0.8, "message lost", id...)
 				f.Reply += d.between(0, w.expiry(), "message late", id...)
 			}

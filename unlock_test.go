@@ -89,6 +89,7 @@ func TestUnlockCanBeFinishedLater(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
+		synctest.Wait() // all three have granted it, not only the two that decided
 		value := m.Value()
 		for _, n := range nodes[1:] {
 			n.Always(sim.Hang())

@@ -171,8 +171,10 @@ func (l *Lane) advance() {
 	l.running = c
 	c.deadline = c.round.deadline
 	if c.round.kind == Undo {
-		// It may have waited for long, but it has to be sent.
-		c.deadline = time.Now().Add(c.round.budget)
+		// It has to be sent, and to have its time, also if it has waited for long.
+		if now := time.Now(); c.deadline.Sub(now) < c.round.budget*3/4 {
+			c.deadline = now.Add(c.round.budget)
+		}
 	}
 	if len(l.queue) > 0 {
 		l.arm()

@@ -21,6 +21,7 @@ type command struct {
 	redis.Cmd
 	ctx      context.Context
 	withheld bool   // the arguments were last asked for after ctx had ended
+	text     string // an argument that is passed by its address, which need not be boxed
 	room     [8]any // for the arguments, so that most commands are one allocation
 }
 
@@ -42,14 +43,14 @@ func (c *command) with(args []any) *command {
 
 // setNX returns the command SET key value NX PX expiry.
 func setNX(ctx context.Context, key, value string, expiry any) *command {
-	c := &command{ctx: ctx}
-	return c.with(append(c.room[:0], "SET", key, value, "NX", "PX", expiry))
+	c := &command{ctx: ctx, text: value}
+	return c.with(append(c.room[:0], "SET", key, &c.text, "NX", "PX", expiry))
 }
 
 // eval returns the command "EVALSHA" or "EVAL", with the ID or source.
 func eval(ctx context.Context, name any, script string, keys []string, args []any) *command {
-	c := &command{ctx: ctx}
-	all := append(c.room[:0], name, script, boxed(len(keys)))
+	c := &command{ctx: ctx, text: script}
+	all := append(c.room[:0], name, &c.text, boxed(len(keys)))
 	for _, key := range keys {
 		all = append(all, key)
 	}

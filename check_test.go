@@ -252,14 +252,28 @@ type doer struct {
 	config string
 	clock  func() time.Time
 	hang   chan struct{} // not nil: do not answer before it is closed
+	slow   map[string]time.Duration
+	asked  []string
 }
 
-func (d *doer) Do(_ context.Context, args ...any) (any, error) {
+func (d *doer) Do(ctx context.Context, args ...any) (any, error) {
+	name := args[0].(string)
+	d.asked = append(d.asked, name)
 	if d.hang != nil {
 		<-d.hang
 	}
-	switch args[0] {
+	if d.slow[name] > 0 {
+		defer time.Sleep(d.slow[name])
+	}
+	if d.slow[name] < 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	switch name {
 	case "INFO":
+		if d.info == nil {
+			return nil, errNode
+		}
 		text := "# Server\r\n"
 		for k, v := range d.info {
 			text += k + ":" + v + "\r\n"
@@ -349,6 +363,42 @@ func TestCheckNotesWhatIsGarbled(t *testing.T) {
 		require.Len(t, r.Nodes[i].Unknown, 1)
 		assert.Equal(t, what, r.Nodes[i].Unknown[0].What)
 	}
+}
+
+// Half a round trip is how well a clock is known. What could be that alone is no finding.
+func TestCheckAllowsForTheRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ds, pools := doers(3)
+		ds[1].slow = map[string]time.Duration{"TIME": 3 * time.Second} // all of it after the clock was read
+		r, found := check(t, redlock.New(pools...).With(redlock.WithNodeTimeout(4*time.Second)))
+		assert.Empty(t, found)
+		assert.Equal(t, -1500*time.Millisecond, r.Nodes[1].ClockOffset)
+		assert.Equal(t, 1500*time.Millisecond, r.Nodes[1].ClockError)
+	})
+}
+
+// Each command has a node timeout of its own: the answers that come are not lost for one that does not.
+func TestCheckGivesUpOneCommandAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ds, pools := doers(3)
+		ds[1].slow = map[string]time.Duration{"CONFIG": -1}
+		start := time.Now()
+		r, found := check(t, redlock.New(pools...))
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.Equal(t, []string{"note unknown [1]"}, found)
+		require.Len(t, r.Nodes[1].Unknown, 1)
+		assert.Equal(t, "persistence", r.Nodes[1].Unknown[0].What)
+	})
+}
+
+// A node that answers neither a script nor INFO is left alone.
+func TestCheckDoesNotInsist(t *testing.T) {
+	ds, pools := doers(3)
+	ds[1].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fail(errNode) })
+	ds[1].info = nil
+	_, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"warning unreachable [1]"}, found)
+	assert.Equal(t, []string{"INFO"}, ds[1].asked)
 }
 
 func TestCheckEndsWithItsContext(t *testing.T) {

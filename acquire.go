@@ -82,6 +82,9 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 	return nil, m.giveBack(ctx, outcomes, l, err, won, final)
 }
 
+// minAfterword is the least time that a final attempt waits to learn more about why it failed.
+const minAfterword = 5 * time.Millisecond
+
 // giveBack releases what an attempt was granted in vain, and says why it did not win: ended by the context's error, or
 // granted too late, or outvoted.
 func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *lease, ended error, late, final bool) *defeat {
@@ -115,7 +118,10 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 		return d
 	}
 	if refused > 0 && final {
-		foreign, _ := d.back.Wait(ctx)
+		// A node that is silent for so much longer than the others does not tell any more.
+		soon, cancel := context.WithTimeout(ctx, max(8*m.core.now().Sub(l.granted), minAfterword))
+		defer cancel()
+		foreign, _ := d.back.Wait(soon)
 		for i, o := range d.back.Outcomes() {
 			switch {
 			case o.Err != nil:

@@ -94,14 +94,15 @@ func TestLockNeedsAQuorumOfTheConfiguredNodes(t *testing.T) {
 func TestFailureIsDecidedAsSoonAsItIsCertain(t *testing.T) {
 	refuse, hang, fail := sim.Refuse(), sim.Hang(), sim.Fail(errOops)
 	for _, tt := range []struct {
-		fates []sim.Fate
-		want  error
+		fates  []sim.Fate
+		want   error
+		within time.Duration // more than 0 where it may yet turn out to be taken
 	}{
-		{[]sim.Fate{refuse, refuse, hang, hang}, redlock.ErrTaken},
-		{[]sim.Fate{fail, fail, hang}, redlock.ErrNoQuorum},
-		{[]sim.Fate{refuse, fail, hang}, redlock.ErrNoQuorum},
-		{[]sim.Fate{refuse, hang}, redlock.ErrTaken},
-		{[]sim.Fate{hang, {}, fail, {}, fail, refuse, fail}, redlock.ErrNoQuorum},
+		{[]sim.Fate{refuse, refuse, hang, hang}, redlock.ErrTaken, 0},
+		{[]sim.Fate{fail, fail, hang}, redlock.ErrNoQuorum, 0},
+		{[]sim.Fate{refuse, fail, hang}, redlock.ErrNoQuorum, 5 * time.Millisecond},
+		{[]sim.Fate{refuse, hang}, redlock.ErrTaken, 0},
+		{[]sim.Fate{hang, {}, fail, {}, fail, refuse, fail}, redlock.ErrNoQuorum, 5 * time.Millisecond},
 	} {
 		bubble(t, len(tt.fates), func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			for i, f := range tt.fates {
@@ -111,7 +112,7 @@ func TestFailureIsDecidedAsSoonAsItIsCertain(t *testing.T) {
 			start := time.Now()
 			err := rl.NewMutex("x").TryLock()
 			assert.ErrorIs(t, err, tt.want)
-			assert.Zero(t, time.Since(start))
+			assert.LessOrEqual(t, time.Since(start), tt.within)
 		})
 	}
 }
@@ -544,6 +545,7 @@ func TestTheEndOfTheContextIsRecognisedWithItsCause(t *testing.T) {
 					if op == "Extend" || op == "Valid" {
 						require.NoError(t, m.Lock())
 					}
+					synctest.Wait()
 					sent := nodes.Count("")
 					for _, n := range nodes {
 						n.Always(sim.Slow(time.Second / 4))

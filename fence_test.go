@@ -128,10 +128,11 @@ func TestALockWhoseTokenIsNotOnAQuorumIsNotGranted(t *testing.T) {
 func TestATooSlowRaiseRoundIsTooLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		nodes[0].Set("{x}:fence", "9000000000000000", 0)
-		for _, n := range nodes {
+		for _, n := range nodes[:2] {
 			n.Next("raise", sim.Slow(900*time.Millisecond))
 			n.Next("acquire", sim.Slow(100*time.Millisecond))
 		}
+		nodes[2].Always(sim.Hang())
 		m := rl.NewMutex("x")
 		require.ErrorIs(t, m.TryLock(), redlock.ErrExpired)
 		landed()
@@ -160,10 +161,12 @@ func TestAFenceCounterOutlivesItsLastUse(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
+		synctest.Wait()
 		assert.Equal(t, time.Hour, nodes[0].TTL("{x}:fence"))
 		time.Sleep(time.Second)
 		_, err := m.Extend()
 		require.NoError(t, err)
+		synctest.Wait()
 		assert.Equal(t, time.Hour, nodes[0].TTL("{x}:fence"))
 		mustUnlock(t, m)
 		time.Sleep(time.Hour)

@@ -101,6 +101,12 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	if has {
 		return r, nil
 	}
+	m.mu.Lock()
+	err = m.changed(failed, l) // by an Unlock, for instance, which leaves out what has not been sent
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	outcomes := r.Outcomes()
 	yes, gone := 0, 0
 	for _, o := range outcomes {

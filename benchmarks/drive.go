@@ -30,13 +30,15 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 		failed atomic.Pointer[error]
 		wg     sync.WaitGroup
 	)
+	// Names are new in each turn: what one contender leaves behind must not stand in the way of the next.
+	prefix := "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	runtime.GC()
 	before, start := usage(), time.Now()
 	for g := range goroutines {
 		wg.Go(func() {
-			name := "pair:" + strconv.Itoa(g)
+			name := prefix + strconv.Itoa(g)
 			for !over.Load() {
 				unlock, err := l.Lock(ctx, name)
 				if err == nil {
@@ -69,6 +71,8 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 	}
 	return r
 }
+
+var drives atomic.Int64
 
 // grace is how long a lock that is free may take. A waiter of rueidislock may sleep for ever beside a free lock.
 const grace = 10 * time.Second

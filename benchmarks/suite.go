@@ -46,10 +46,10 @@ var full = config{
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
 	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
-	ContentionRounds: 1, Contention: 600 * time.Millisecond, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 2, IdleWaiters: 100, IdleWatch: 200 * time.Millisecond,
-	FrozenPatience: 500 * time.Millisecond, FrozenWatch: time.Second, SampleEvery: 100 * time.Millisecond,
-	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 2,
-	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 500 * time.Millisecond,
+	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
+	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,
+	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
+	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond,
 }
 
 const mostNodes = 7

@@ -153,7 +153,7 @@ func (e *OptionError) Error() string {
 // integer. It is never taken for a yes.
 type ReplyError struct {
 	Script string // the script's name
-	Reply  any
+	Reply  any    // what came instead
 }
 
 func (e *ReplyError) Error() string {

@@ -41,7 +41,8 @@
 #define GOT(k, i) IN(got, k, i)
 #define HIGH(k, i) IN(high, k, i)
 #define ADD(set, k) set[k] = set[k] | ME
-#define CUT(set, k) set[k] = set[k] & ~ME
+#define OUT(set, k, c) set[k] = set[k] & ~(1 << c)
+#define CUT(set, k) OUT(set, k, id)
 
 /* A node. What is kept per client is a set of clients: bit i stands for client i. */
 byte own[N];                            /* whose key: client 0, client 1, FREE */
@@ -62,7 +63,8 @@ byte born[2];                           /* age at which its token came to be */
 bit  recent[2];                         /* its proposal exceeds the last granted token */
 byte old;                               /* ticks since the last granted token came to be, at most SKEW */
 #define PROPOSE recent[id] = (old >= SKEW); born[id] = 0
-#define GRANTED old = age[id] - born[id]; if :: old > SKEW -> old = SKEW :: else fi; born[id] = 0; recent[0] = 0; recent[1] = 0
+#define GRANTED old = age[id] - born[id]; born[id] = 0; recent[id] = 0; \
+	recent[OTHER] = (old >= age[OTHER] + SKEW); if :: old > SKEW -> old = SKEW :: else fi
 #define OLDER if :: old < SKEW -> old++ :: else fi
 #define PROPOSED_ABOVE recent[id]
 #else
@@ -89,7 +91,8 @@ byte i, t;                              /* scratch, 0 between steps */
 #ifdef SORT
 #define KEY(k) (own[k] + 4*left[k] + 32*has[k] + 64*guard[k] + 512*flying[k] + 2048*got[k] + 8192*high[k])
 #define SWAP(a) t = a[i]; a[i] = a[i+1]; a[i+1] = t;
-#define UP(k) i = k; if :: KEY(i) > KEY(i+1) -> SWAP(own) SWAP(left) SWAP(has) SWAP(guard) SWAP(flying) SWAP(got) SWAP(high) :: else fi;
+#define UP(k) i = k; if :: KEY(i) > KEY(i+1) -> \
+	SWAP(own) SWAP(left) SWAP(has) SWAP(guard) SWAP(flying) SWAP(got) SWAP(high) :: else fi;
 #if N == 3
 #define SORTED d_step { UP(0) UP(1) UP(0) i = 0; t = 0 }
 #elif N == 5
@@ -133,57 +136,74 @@ inline vote(k) {
 #define SET(k) \
 	:: atomic { age[id] < TTL && (flying[k] & ME) && own[k] == FREE && guard[k] == 0 -> \
 		printf("  client %d: SET at node %d\n", id, k); own[k] = id; lease(k); if :: vote(k) :: skip fi; SORTED } \
-	:: atomic { age[id] < TTL && (flying[k] & ME) && own[k] == id -> printf("  client %d: SET again at node %d\n", id, k); vote(k); SORTED }
+	:: atomic { age[id] < TTL && (flying[k] & ME) && own[k] == id -> \
+		printf("  client %d: SET again at node %d\n", id, k); vote(k); SORTED }
 
+/* A SET arrives so late that nobody counts it: a straggler or healing of a lock that is held, a
+   zombie of one that is not. */
 #ifdef HEAL_UNGUARDED
 #define OPEN(k) true
 #else
 #define OPEN(k) (guard[k] == 0)
 #endif
-/* A SET arrives so late that nobody counts it, or as healing: straggler, zombie. */
+#define LANDS(k) printf("  client %d: late SET at node %d\n", id, k); own[k] = id; CUT(flying, k); lease(k); SORTED
 #ifdef PUNCTUAL
 #define LATE(k)
 #else
-#define LATE(k) :: atomic { (flying[k] & ME) && own[k] == FREE && OPEN(k) -> printf("  client %d: late SET at node %d\n", id, k); own[k] = id; CUT(flying, k); lease(k); SORTED }
+#define LATE(k)   :: atomic { (flying[k] & ME) && own[k] == FREE && OPEN(k) -> LANDS(k) }
 #endif
-
-#define ZOMBIE(k) :: atomic { age[id] == TTL && (flying[k] & ME) && own[k] == FREE && guard[k] == 0 -> printf("  client %d: late SET at node %d\n", id, k); own[k] = id; CUT(flying, k); lease(k); SORTED }
+#define ZOMBIE(k) :: atomic { age[id] == TTL && (flying[k] & ME) && own[k] == FREE && guard[k] == 0 -> LANDS(k) }
 
 /* The second round lifts the counter where the key is ours. */
-#define RAISE(k) :: atomic { VOTES(GOT, id) >= QUORUM && own[k] == id && !(high[k] & ME) -> printf("  client %d: raise at node %d\n", id, k); ADD(high, k); SORTED }
+#define RAISE(k) :: atomic { VOTES(GOT, id) >= QUORUM && own[k] == id && !(high[k] & ME) -> \
+		printf("  client %d: raise at node %d\n", id, k); ADD(high, k); SORTED }
 
 /* PEXPIRE where the key is ours; the reply arrives or not. */
-#define EXTEND(k) :: atomic { own[k] == id && !(got[k] & ME) -> printf("  client %d: PEXPIRE at node %d\n", id, k); lease(k); if :: ADD(got, k) :: skip fi; SORTED }
+#define EXTEND(k) :: atomic { own[k] == id && !(got[k] & ME) -> \
+		printf("  client %d: PEXPIRE at node %d\n", id, k); lease(k); if :: ADD(got, k) :: skip fi; SORTED }
 
-/* Mutants: healing that is counted, or not kept for after the quorum. */
+/* Healing that is counted, or that does not wait for the quorum: mutants. In the algorithm, LATE heals. */
+#define HEALS(k) own[k] == FREE && OPEN(k) -> \
+		printf("  client %d: heal at node %d\n", id, k); own[k] = id; lease(k)
 #ifdef HEAL_COUNTS
-#define HEAL(k) :: atomic { own[k] == FREE && OPEN(k) -> printf("  client %d: heal at node %d\n", id, k); own[k] = id; lease(k); ADD(got, k); SORTED }
+#define HEAL(k) :: atomic { HEALS(k); ADD(got, k); SORTED }
 #elif defined(HEAL_EARLY)
-#define HEAL(k) :: atomic { own[k] == FREE && OPEN(k) -> printf("  client %d: heal at node %d\n", id, k); own[k] = id; lease(k); SORTED }
+#define HEAL(k) :: atomic { HEALS(k); SORTED }
 #else
 #define HEAL(k)
 #endif
 
+/* The release of an attempt that failed, or of a lock; now or later. */
 #ifdef BLIND_DELETE
-#define RELEASE(k) :: atomic { age[id] == TTL && own[k] != FREE -> printf("  client %d: delete at node %d\n", id, k); own[k] = FREE; left[k] = 0; SORTED }
+#define MINE(k) own[k] != FREE
 #else
-#define RELEASE(k) :: atomic { age[id] == TTL && own[k] == id -> printf("  client %d: delete at node %d\n", id, k); own[k] = FREE; left[k] = 0; SORTED }
+#define MINE(k) own[k] == id
 #endif
+#define RELEASE(k) :: atomic { age[id] == TTL && MINE(k) -> \
+		printf("  client %d: delete at node %d\n", id, k); own[k] = FREE; left[k] = 0; SORTED }
 
 /* A new attempt has a new value. A key of the old one is nobody's: its node refuses until it
-   expires. Any node may refuse at any time, so such a key need not be kept. */
+   expires. Any node may refuse at any time, so such a key need not be kept: it is dropped when the next
+   attempt begins or, with FORGET, as soon as nothing can make the client believe in it. */
+#define DROP(k, c) if :: own[k] == c -> own[k] = FREE; left[k] = 0 :: else fi;
 #ifdef SAME_VALUE
 #define RENEW(k) ADD(flying, k);
 #else
-#define RENEW(k) ADD(flying, k); if :: own[k] == id -> own[k] = FREE; left[k] = 0 :: else fi;
+#define RENEW(k) ADD(flying, k); DROP(k, id)
 #endif
+#define BURY(k) OUT(flying, k, i); OUT(got, k, i); OUT(high, k, i); DROP(k, i)
 #ifdef FORGET
-#define DROP(k) CUT(flying, k); CLEAR(k) if :: own[k] == id -> own[k] = FREE; left[k] = 0 :: else fi;
+#define DEAD(c) if :: valid[c] == 0 && age[c] >= TTL - ALLOWED -> \
+	i = c; EACH(BURY) i = 0; age[c] = TTL; above[c] = 0 :: else fi;
 #else
-#define DROP(k) CLEAR(k)
+#define DEAD(c)
 #endif
 #define CLEAR(k) CUT(got, k); CUT(high, k);
+#ifdef LOSS
+#define KEEP(k)  has[k] = HIGH(k, id) && own[k] == id;   /* not where it was lost again */
+#else
 #define KEEP(k)  has[k] = HIGH(k, id);
+#endif
 #define AGAIN(k) ADD(flying, k);
 
 #ifdef NO_RAISE
@@ -214,7 +234,8 @@ attempt:
 	EACH(RELEASE)
 	EACH(ZOMBIE)
 #endif
-	:: atomic { printf("  client %d begins an attempt\n", id); d_step { EACH(RENEW) EACH(CLEAR) age[id] = 0; above[id] = 0; PROPOSE } SORTED } /* start */
+	:: atomic { printf("  client %d begins an attempt\n", id);
+		d_step { EACH(RENEW) EACH(CLEAR) age[id] = 0; above[id] = 0; PROPOSE } SORTED }
 	:: atomic { VOTES(STORED, id) >= QUORUM && IN_TIME ->       /* granted */
 		printf("  client %d is granted the lock\n", id);
 		assert(valid[OTHER] == 0);                          /* one holder */
@@ -228,7 +249,8 @@ attempt:
 held:
 	do
 	EACH(LATE)
-	:: atomic { printf("  client %d stops holding\n", id); d_step { EACH(DROP) valid[id] = 0; age[id] = TTL } SORTED; goto attempt } /* unlocked, lost, or dead */
+	:: atomic { printf("  client %d stops holding\n", id);      /* unlocked, lost, or crashed */
+		d_step { EACH(CLEAR) valid[id] = 0; age[id] = TTL; DEAD(id) } SORTED; goto attempt }
 #ifdef EXTENDS
 	:: atomic { STILL -> printf("  client %d begins an extension\n", id); age[id] = 0; break }
 #endif
@@ -245,29 +267,25 @@ held:
 		valid[id] = REMAINING; age[id] = TTL;
 		d_step { EACH(CLEAR) EACH(AGAIN) }                  /* heals what has lost the key */
 		SORTED; goto held }
-	:: atomic { printf("  client %d gives the extension up\n", id); d_step { EACH(CLEAR) age[id] = TTL } SORTED; goto held }
+	:: atomic { printf("  client %d gives the extension up\n", id);
+		d_step { EACH(CLEAR) age[id] = TTL } SORTED; goto held }
 	od;
 }
 
 #define AGE_NODE(k) \
 	if :: left[k] > 1 -> left[k]-- :: left[k] == 1 -> left[k] = 0; own[k] = FREE :: else fi; \
 	if :: guard[k] > 0 -> guard[k]-- :: else fi;
-#ifdef FORGET
-#define BURY(k) CUTC(flying, k); CUTC(got, k); CUTC(high, k); if :: own[k] == i -> own[k] = FREE; left[k] = 0 :: else fi;
-#define CUTC(set, k) set[k] = set[k] & ~(1 << i)
-#define DEAD(c) if :: valid[c] == 0 && age[c] >= TTL - ALLOWED -> i = c; EACH(BURY) i = 0; age[c] = TTL; above[c] = 0 :: else fi;
-#else
-#define DEAD(c)
-#endif
 #define AGE_CLIENT(c) \
 	if :: valid[c] > 0 -> valid[c]-- :: else fi; \
 	if :: age[c] < TTL -> age[c]++ :: else fi; DEAD(c)
 active proctype clock() {
-	do :: atomic { printf("--- tick\n"); d_step { EACH(AGE_NODE) AGE_CLIENT(0) AGE_CLIENT(1) OLDER } SORTED } od
+	do :: atomic { printf("--- tick\n");
+		d_step { EACH(AGE_NODE) AGE_CLIENT(0) AGE_CLIENT(1) OLDER } SORTED } od
 }
 
 #ifdef LOSS
-/* A node loses all it knew, at any time, and is back at once, behind its guard. */
+/* A node loses all it knew, at any time, and is back at once, behind its guard. With ONE, no
+   node does so while another is behind its guard. */
 #ifdef ONE
 #if N == 3
 #define CALM (guard[0] + guard[1] + guard[2] == 0)

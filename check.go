@@ -372,6 +372,9 @@ func (r *Report) String() string {
 		r.Nodes[i].row(w)
 	}
 	_ = w.Flush() // a strings.Builder does not fail
+	if len(r.Findings) == 0 {
+		b.WriteString("\nNothing is wrong with that.\n")
+	}
 	for _, f := range r.Findings {
 		where := "deployment"
 		if len(f.Nodes) > 0 {

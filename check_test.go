@@ -64,6 +64,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 	r, found := check(t, redlock.New(serverPools(t, servers)...))
 	assert.Empty(t, found)
 	assert.Equal(t, redlock.Severity(0), r.Worst())
+	assert.Contains(t, r.String(), "\nNothing is wrong with that.\n")
 	for i, n := range r.Nodes {
 		assert.Equal(t, i, n.Node)
 		assert.NoError(t, n.Err)

@@ -27,6 +27,7 @@ import (
 
 type options struct {
 	addrs    string
+	name     string
 	replicas int
 	every    time.Duration
 	ticks    int
@@ -35,6 +36,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.addrs, "addrs", "", "comma-separated `host:port` of real nodes; if empty, three embedded ones")
+	flag.StringVar(&o.name, "name", "replica", "what the replicas of this process are called")
 	flag.IntVar(&o.replicas, "replicas", 3, "how many replicas to play in this process")
 	flag.DurationVar(&o.every, "every", 500*time.Millisecond, "time between two ticks")
 	flag.IntVar(&o.ticks, "ticks", 6, "how many ticks to run, 0 for no end")
@@ -65,7 +67,7 @@ func run(ctx context.Context, w io.Writer, o options) error {
 		locks := redlock.New(pools...)
 		defer locks.Close()
 		group.Go(func() {
-			r := replica{name: fmt.Sprintf("replica-%d", i+1), locks: locks, runs: runs}
+			r := replica{name: fmt.Sprintf("%s-%d", o.name, i+1), locks: locks, runs: runs}
 			r.work(ctx, first, o.every, o.ticks)
 		})
 	}

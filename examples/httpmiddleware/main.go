@@ -43,6 +43,9 @@ const (
 )
 
 func run(ctx context.Context, w io.Writer, addrs string, clients int) error {
+	if clients < 1 {
+		return fmt.Errorf("-clients %d: must be at least 1", clients)
+	}
 	pools, closePools, err := embedded.Open(addrs, 3)
 	if err != nil {
 		return err

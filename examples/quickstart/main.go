@@ -45,6 +45,9 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, addrs string, turns int) error {
+	if turns < 1 {
+		return fmt.Errorf("-turns %d: must be at least 1", turns)
+	}
 	nodes, err := open(addrs)
 	if err != nil {
 		return err

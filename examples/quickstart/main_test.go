@@ -12,6 +12,7 @@ import (
 )
 
 func TestEmbedded(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), &out, "", 4))
 	t.Log(out.String())
@@ -22,6 +23,7 @@ func TestEmbedded(t *testing.T) {
 }
 
 func TestRealNodes(t *testing.T) {
+	t.Parallel()
 	addrs := ""
 	for i, s := range redistest.Start(t, 3) {
 		if i > 0 {
@@ -37,6 +39,7 @@ func TestRealNodes(t *testing.T) {
 }
 
 func TestNoQuorum(t *testing.T) {
+	t.Parallel()
 	node := redistest.Embedded(t, 1)[0]
 	var out bytes.Buffer
 	err := run(t.Context(), &out, node.Addr()+",127.0.0.1:1,127.0.0.1:2", 1)

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -26,16 +27,15 @@ func TestMain(m *testing.M) {
 
 func TestChaos(t *testing.T) {
 	redistest.Require(t)
-	for left, seed := *duration, *seed; left > 0; left, seed = left-roundLength, seed+1 {
-		r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond, Workers: 4, Faults: Survivable}
-		rep := r.Run(t)
-		t.Logf("seed %d: %v", seed, rep)
-		if err := Check(rep.Events); err != nil {
-			t.Errorf("seed %d: %v", seed, err)
-		}
-		if t.Failed() {
-			return
-		}
+	for left, seed := *duration, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength, seed+1 {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond, Workers: 4, Faults: Survivable}
+			rep := r.Run(t)
+			t.Log(rep)
+			if err := Check(rep.Events); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -40,11 +40,11 @@ type NodeReport struct {
 	// ClockError is half the round trip.
 	ClockError time.Duration
 	// Unknown lists what could not be found out.
-	Unknown []Unknown
+	Unknown []Gap
 }
 
-// Unknown is something about a node that could not be found out.
-type Unknown struct {
+// Gap is something about a node that could not be found out.
+type Gap struct {
 	// What is "server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence" or "clock".
 	What string
 	// Why is the client's error, or says that the node did not tell.
@@ -63,7 +63,7 @@ func (n *NodeReport) knows(what string) bool {
 
 func (n *NodeReport) unknown(why error, what ...string) {
 	for _, w := range what {
-		n.Unknown = append(n.Unknown, Unknown{w, why})
+		n.Unknown = append(n.Unknown, Gap{w, why})
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 var (
 	first    = flag.Uint64("first", 1, "first seed of each campaign")
 	count    = flag.Int("schedules", 0, "schedules of each campaign; 0 for as many as every change should pass")
+	shrink   = flag.Bool("shrink", true, "look for a smaller schedule that fails like the first one that did")
 	schedule = flag.String("schedule", "", "for TestReplay: a schedule as a failure has printed it")
 )
 
@@ -45,11 +46,13 @@ func campaign(t *testing.T, n int, draw func(seed uint64) setup, mayBreak func(i
 	r := &report{states: make(map[string]int), broken: make(map[string]int)}
 	begun := time.Now()
 	var next atomic.Uint64
+	var failed atomic.Bool // in any shard
 	t.Run("shards", func(t *testing.T) {
 		for shard := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(shard), func(t *testing.T) {
 				t.Parallel()
-				for i := next.Add(1) - 1; i < uint64(n) && !t.Failed(); i = next.Add(1) - 1 {
+				defer func() { failed.CompareAndSwap(false, t.Failed()) }()
+				for i := next.Add(1) - 1; i < uint64(n) && !failed.Load(); i = next.Add(1) - 1 {
 					r.add(t, run(t, draw(*first+i), false), mayBreak)
 				}
 			})
@@ -86,7 +89,10 @@ func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {
 		}
 	}
 	if len(bad) > 0 {
-		small := minimise(t, h.setup, bad[0].invariant)
+		small := h.setup
+		if *shrink {
+			small = minimise(t, h.setup, bad[0].invariant)
+		}
 		t.Fatalf("%d violations in\n\t%s\n%ssmaller: go test ./internal/sim -run TestReplay -v -schedule '%s'",
 			len(bad), h.setup, some(bad), small)
 	}

@@ -482,6 +482,9 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	}
 	if err == nil {
 		w.reached("extended")
+		if held == nil && called >= l.until() {
+			w.violate("I6 continuity", "%s extended %s at %v, after its end at %v", w, plain(l.value), called, l.until())
+		}
 		if n := w.count(l.value, func(n nodeRecord) bool { return n.extended >= called }); n < w.quorum() && held == nil {
 			w.violate("I6 continuity", "%s extended %s on %d of %d nodes", w, plain(l.value), n, w.Nodes)
 		}

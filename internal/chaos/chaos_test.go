@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	duration = flag.Duration("duration", 20*time.Second, "how long TestChaos goes on, in rounds of at most 30 s")
+	duration = flag.Duration("duration", 30*time.Second, "how long TestChaos goes on, in rounds of at most 30 s")
 	seed     = flag.Uint64("seed", 1, "of the first round; the next ones have the numbers after it")
 )
 

@@ -17,7 +17,8 @@ type partitions struct {
 }
 
 // newPartitions returns an error that says why there can be none: no nftables, no root. The table goes
-// with the test.
+// with the test. A test process that is killed leaves it behind, where it does no harm: its pairs have
+// addresses that no other run takes. "nft delete table" removes it.
 func newPartitions(t testing.TB) (*partitions, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("not root")

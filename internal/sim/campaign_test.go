@@ -154,7 +154,7 @@ const inModel = (lastFault - 1) &^ outOfModel
 
 // Faults that Redlock is made for break nothing.
 func TestSchedules(t *testing.T) {
-	r := campaign(t, 500, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
+	r := campaign(t, 250, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
 	r.saw(t, "Lock", "TryLock", "Hold", "taken", "no quorum", "cancelled", "attempt expired", "split vote",
 		"zombie SET", "heal", "raise round", "restart guard refused", "node lost its data", "abandoned", "paused",
 		"extended", "extend after the end", "extend without a quorum", "unlock after the end", "unlock without a quorum",
@@ -164,7 +164,7 @@ func TestSchedules(t *testing.T) {
 // Owners that use a lease to its last nanosecond, while others try every millisecond and the clocks
 // run apart as far as the drift allows.
 func TestSchedulesAtTheEdge(t *testing.T) {
-	r := campaign(t, 25, func(seed uint64) setup {
+	r := campaign(t, 12, func(seed uint64) setup {
 		s := newSetup(seed, rates|skew|slow|lostReply)
 		s.Edge, s.Few, s.Cycles, s.Workers = true, false, 2, 1
 		s.Clients, s.Nodes = min(s.Clients, 3), min(s.Nodes, 5)
@@ -186,7 +186,7 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 		{fast, []string{"I1 mutual exclusion", "I2 validity"}},
 	} {
 		t.Run(tt.fault.String(), func(t *testing.T) {
-			r := campaign(t, 100, func(seed uint64) setup {
+			r := campaign(t, 60, func(seed uint64) setup {
 				s := newSetup(seed, inModel)
 				s.Faults |= tt.fault
 				s.Few = false
@@ -218,7 +218,7 @@ func TestRegressions(t *testing.T) {
 // that do not look at the context, so that its timers for several nodes end together; and two
 // workers in a process that wake each other.
 func TestReplaysAreIdentical(t *testing.T) {
-	n := 60
+	n := 40
 	if *count > 0 {
 		n = *count
 	}

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -235,5 +236,62 @@ func TestAPrefixOfTheValueIsNotTheValue(t *testing.T) {
 			assert.Equal(t, map[string]int{v: 3}, holders(nodes, "x"))
 		}
 		mustUnlock(t, m)
+	})
+}
+
+// A deletion that came too late for an Unlock, or that the lane made later, counts for the next one.
+func TestUnlockCountsWhatWasDeletedInTheMeantime(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		nodes[0].Next("release", sim.Fail(errors.New("NOREPLICAS Not enough good replicas to write.")))
+		nodes[1].Next("release", sim.Fail(errors.New("NOREPLICAS Not enough good replicas to write.")))
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		time.Sleep(time.Second)
+		require.Empty(t, holders(nodes, "x"), "the release was sent again")
+		mustUnlock(t, m)
+	})
+}
+
+// A node that was never sent the lock's SET has no vote for us, and is no reason to try again either.
+func TestANodeThatWasNeverAskedCountsAsOneWithoutTheLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		nodes[2].Always(sim.Deaf(sim.Hang()))
+		mustUnlock(t, m)
+		synctest.Wait() // until it hangs
+		require.NoError(t, m.Lock())
+		nodes[0].Flush()
+		ok, err := m.Unlock()
+		require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+		assert.ErrorContains(t, err, "gone on 2 of 3 nodes")
+	})
+}
+
+func TestWhatUnlockWithdrawsIsNotHeldAnyMore(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		for _, n := range nodes {
+			n.Next("valid", sim.Slow(100*time.Millisecond))
+		}
+		var both sync.WaitGroup
+		for _, call := range []func() (bool, error){m.Valid, m.Extend} {
+			both.Go(func() {
+				ok, err := call()
+				assert.False(t, ok)
+				assert.ErrorIs(t, err, redlock.ErrNotHeld)
+				assert.NotErrorIs(t, err, redlock.ErrNoQuorum)
+			})
+			synctest.Wait() // the second one waits behind the first
+		}
+		mustUnlock(t, m)
+		both.Wait()
+		assert.Zero(t, nodes.Count("extend"))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -215,7 +216,9 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 				send(t, lanes, Undo, m, j.replies("release", tt.undo...))
 				done(t, lanes)
 				assert.Equal(t, tt.want, j.read())
-				assert.Equal(t, Mark{sent: 1, over: true, unsure: m[0].unsure}, m[0])
+				took := slices.Contains(tt.undo, 1)
+				assert.Equal(t, Mark{sent: 1, over: true, unsure: m[0].unsure, undone: took}, m[0])
+				assert.Equal(t, took, lanes[0].Undone(&m[0]))
 			})
 		})
 	}
@@ -258,7 +261,8 @@ func TestALateUndoHasABudgetOfItsOwn(t *testing.T) {
 		send(t, lanes, Undo, m, func(ctx context.Context, _ *Node) (int64, error) {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
-			return 1, ctx.Err()
+			assert.NoError(t, ctx.Err())
+			return 1, nil
 		})
 		done(t, lanes)
 		assert.Equal(t, budget, left)

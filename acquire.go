@@ -42,7 +42,7 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
 	spec := quorum.Spec{
-		Op: m.acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		Command: m.acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
 		// While one contender waits for the vote of a frozen node, the votes that it has are lost to the
 		// others, and theirs to it: with a few of them, nobody ever gets a quorum.
 		Hasty: !final,
@@ -208,7 +208,7 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 		return true, nil
 	}
 	raise := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Op: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		Command: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout, Marks: l.marks,
 		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply == token },
 	})
 	raised, err := raise.Wait(ctx)

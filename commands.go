@@ -8,102 +8,118 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// acquire is the command that asks a node for the lock: a plain SET NX where that is enough.
-func (m *Mutex) acquire(value string) quorum.Op {
-	if !m.cfg.fencing && !m.cfg.guarded {
-		return func(ctx context.Context, n *quorum.Node) (int64, error) {
-			return setNX(ctx, n, m.key, value, m.cfg.expiry)
-		}
-	}
-	guard := int64(0)
-	if m.cfg.guarded {
-		// uptime_in_seconds is truncated: one second more.
-		guard = int64((m.cfg.guard+time.Second-1)/time.Second) + 1
-	}
-	return m.acquireScripted(value, guard, m.core.proposal())
+// setCommand is SET NX PX.
+type setCommand struct {
+	key, value string
+	expiry     time.Duration
 }
 
-// acquireAgain is the command that heals a node: it takes no notice of the restart guard, and
-// lifts the node's counter to the token.
-func (m *Mutex) acquireAgain(l *lease) quorum.Op {
-	if l.token == 0 {
-		return func(ctx context.Context, n *quorum.Node) (int64, error) {
-			return setNX(ctx, n, m.key, l.value, m.cfg.expiry)
-		}
-	}
-	return m.acquireScripted(l.value, 0, l.token)
+func (c *setCommand) Run(ctx context.Context, n *quorum.Node) (int64, error) {
+	ok, err := n.Pool.SetNX(ctx, c.key, c.value, c.expiry)
+	return c.Reply(ok, err)
 }
 
-func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Op {
-	keys := []string{m.key}
-	args := []any{value, m.cfg.expiry.Milliseconds(), guard}
-	if m.cfg.fencing {
-		keys = append(keys, fenceKey(m.key))
-		args = append(args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
-	}
-	return func(ctx context.Context, n *quorum.Node) (int64, error) {
-		reply, err := eval(ctx, n, acquireScript, keys, args...)
-		if reply < 0 {
-			return 0, &GuardError{Wait: time.Duration(-reply) * time.Second}
-		}
-		return reply, err
-	}
+func (c *setCommand) Start(ctx context.Context, n *quorum.Node, to pool.Receiver) {
+	n.Starter.StartSetNX(ctx, c.key, c.value, c.expiry, to)
 }
 
-// raise is the command that lifts a node's fence counter to the lease's token.
-func (m *Mutex) raise(l *lease) quorum.Op {
-	keys := []string{m.key, fenceKey(m.key)}
-	args := []any{l.value, int64(l.token), m.cfg.fenceTTL.Milliseconds()}
-	return func(ctx context.Context, n *quorum.Node) (int64, error) {
-		return eval(ctx, n, raiseScript, keys, args...)
-	}
-}
-
-// deletion is the command that releases the lock on a node.
-func (m *Mutex) deletion(value string) quorum.Op {
-	args := []any{value, m.channel}
-	return func(ctx context.Context, n *quorum.Node) (int64, error) {
-		return eval(ctx, n, releaseScript, m.keys, args...)
-	}
-}
-
-// askExtend is the command that extends the lock on a node.
-func (m *Mutex) askExtend(l *lease) quorum.Op {
-	keys := []string{m.key}
-	args := []any{l.value, m.cfg.expiry.Milliseconds()}
-	if m.cfg.fencing {
-		keys = append(keys, fenceKey(m.key))
-		args = append(args, m.cfg.fenceTTL.Milliseconds())
-	}
-	return func(ctx context.Context, n *quorum.Node) (int64, error) {
-		return eval(ctx, n, extendScript, keys, args...)
-	}
-}
-
-// askValid is the command that asks a node whether it has the lock.
-func (m *Mutex) askValid(l *lease) quorum.Op {
-	return func(ctx context.Context, n *quorum.Node) (int64, error) {
-		return eval(ctx, n, validScript, []string{m.key}, l.value)
-	}
-}
-
-func setNX(ctx context.Context, n *quorum.Node, key, value string, expiry time.Duration) (int64, error) {
-	ok, err := n.Pool.SetNX(ctx, key, value, expiry)
-	if ok {
+// Reply returns 1 if the key was set.
+func (c *setCommand) Reply(reply any, err error) (int64, error) {
+	if reply == true {
 		return 1, err
 	}
 	return 0, err
 }
 
-// eval runs a script whose reply is an integer.
-func eval(ctx context.Context, n *quorum.Node, s *pool.Script, keys []string, args ...any) (int64, error) {
-	reply, err := n.Pool.Eval(ctx, s, keys, args...)
+// scriptCommand is a script whose reply is an integer.
+type scriptCommand struct {
+	script *pool.Script
+	keys   []string
+	args   []any
+}
+
+func (c *scriptCommand) Run(ctx context.Context, n *quorum.Node) (int64, error) {
+	return c.Reply(n.Pool.Eval(ctx, c.script, c.keys, c.args...))
+}
+
+func (c *scriptCommand) Start(ctx context.Context, n *quorum.Node, to pool.Receiver) {
+	n.Starter.StartEval(ctx, c.script, c.keys, c.args, to)
+}
+
+func (c *scriptCommand) Reply(reply any, err error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
 	i, ok := reply.(int64)
-	if !ok {
-		return 0, &ReplyError{Script: s.Name, Reply: reply}
+	switch {
+	case !ok:
+		return 0, &ReplyError{Script: c.script.Name, Reply: reply}
+	case c.script == acquireScript && i < 0:
+		return 0, &GuardError{Wait: time.Duration(-i) * time.Second}
 	}
 	return i, nil
+}
+
+// acquire asks a node for the lock: by a plain SET NX where that is enough.
+func (m *Mutex) acquire(value string) quorum.Command {
+	if !m.cfg.fencing && !m.cfg.guarded {
+		return &setCommand{m.key, value, m.cfg.expiry}
+	}
+	guard := int64(0)
+	if m.cfg.guarded {
+		guard = uptime(m.cfg.guard)
+	}
+	return m.acquireScripted(value, guard, m.core.proposal())
+}
+
+// uptime is what a node's uptime_in_seconds must show after d. Redis cuts it off: one second more.
+func uptime(d time.Duration) int64 { return int64((d+time.Second-1)/time.Second) + 1 }
+
+// acquireAgain heals a node, and lifts its counter to the token. It need not wait for as long as the restart guard makes others
+// wait: the node is to refuse them, not the holder. But a contender may have counted the node's
+// vote just before the restart, and must have come to its end before the node's vote is the holder's: it asks
+// one node first, then the others, and then may raise the token.
+func (m *Mutex) acquireAgain(l *lease) quorum.Command {
+	guard := int64(0)
+	if m.cfg.guarded {
+		guard = uptime(min(3*m.cfg.nodeTimeout, m.cfg.guard))
+	}
+	if guard == 0 && l.token == 0 {
+		return &setCommand{m.key, l.value, m.cfg.expiry}
+	}
+	return m.acquireScripted(l.value, guard, l.token)
+}
+
+func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Command {
+	c := &scriptCommand{acquireScript, m.keys, []any{value, m.cfg.expiry.Milliseconds(), guard}}
+	if m.cfg.fencing {
+		c.keys = m.fenceKeys
+		c.args = append(c.args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
+	}
+	return c
+}
+
+// raise lifts a node's fence counter to the lease's token.
+func (m *Mutex) raise(l *lease) quorum.Command {
+	return &scriptCommand{raiseScript, m.fenceKeys, []any{l.value, int64(l.token), m.cfg.fenceTTL.Milliseconds()}}
+}
+
+// deletion releases the lock on a node.
+func (m *Mutex) deletion(value string) quorum.Command {
+	return &scriptCommand{releaseScript, m.keys, []any{value, m.channel}}
+}
+
+// askExtend extends the lock on a node.
+func (m *Mutex) askExtend(l *lease) quorum.Command {
+	c := &scriptCommand{extendScript, m.keys, []any{l.value, m.cfg.expiry.Milliseconds()}}
+	if m.cfg.fencing {
+		c.keys = m.fenceKeys
+		c.args = append(c.args, m.cfg.fenceTTL.Milliseconds())
+	}
+	return c
+}
+
+// askValid asks a node whether it has the lock.
+func (m *Mutex) askValid(l *lease) quorum.Command {
+	return &scriptCommand{validScript, m.keys, []any{l.value}}
 }

@@ -351,7 +351,7 @@ var failures = []failure{
 			}
 			return end(m.Extend())
 		},
-		text: `redlock: "x" not extended: confirmed by a quorum, but too late: nothing is left of the expiry of 1s`,
+		text: `redlock: "x" not extended: expired during the call`,
 		is:   "Expired",
 	},
 	{

@@ -23,7 +23,6 @@ type lease struct {
 	granted   time.Time     // start of the attempt that won
 	releasing bool          // Unlock has begun: nothing writes the key any more
 	lost      error         // the nodes proved, or a hold decided, that it is gone
-	deleted   []bool        // nodes on which an Unlock deleted the key; nil before the first Unlock
 	unlocking bool          // an Unlock is under way
 	unlocked  chan struct{} // closed at its end; nil unless another Unlock waits for that
 	hold      *hold         // keeps it extended, or nil
@@ -63,7 +62,7 @@ func (m *Mutex) misuse(failed string, kinds ...error) *Error {
 
 // ask puts a question about the lease to the nodes. It returns the round if a quorum said that it still has
 // the lock. The nodes' proof that it is gone ends the lease.
-func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Op) (*quorum.Round, error) {
+func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command) (*quorum.Round, error) {
 	refuse := func(kind error, reason string, causes ...error) error {
 		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
 	}
@@ -91,7 +90,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	}
 
 	r := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Op: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		Command: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
 	})
 	has, err := r.Wait(ctx)
 	if err != nil {
@@ -173,9 +172,16 @@ func (m *Mutex) extend(ctx context.Context, l *lease) error {
 	until := start.Add(m.cfg.expiry - m.cfg.drift())
 	m.mu.Lock()
 	err = m.changed(failed, l)
+	now := m.core.now()
 	switch {
 	case err != nil:
-	case clock.Remaining(m.core.now(), until) <= 0:
+	case !l.until.IsZero() && clock.Remaining(now, l.until) <= 0:
+		// Votes of nodes that were asked before and after that moment do not show that nobody had the
+		// lock in between: one's key may have expired, been somebody else's, and be written anew by
+		// a late SET of ours. See docs/safety.md and the model.
+		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "expired during the call"}
+		l.lose(err)
+	case clock.Remaining(now, until) <= 0:
 		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired},
 			reason: fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)}
 		l.lose(err)
@@ -213,7 +219,7 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
 				// If it is over only from here on, the release waits on the lane for this write.
 				return 0, quorum.ErrUnsent
 			}
-			return acquire(ctx, n)
+			return acquire.Run(ctx, n)
 		},
 	})
 }
@@ -224,7 +230,7 @@ var releaseAll = quorum.Spec{}
 // release sends the deletion of l's key to every node that may have it, and returns the
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
 func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
-	s.Op, s.Kind, s.Budget, s.Marks = m.deletion(l.value), quorum.Undo, m.cfg.nodeTimeout, l.marks
+	s.Command, s.Kind, s.Budget, s.Marks = m.deletion(l.value), quorum.Undo, m.cfg.nodeTimeout, l.marks
 	if s.Need == 0 {
 		s.Need = m.core.quorum
 	}
@@ -267,15 +273,11 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	if m.cfg.announce {
 		m.core.lines.releasing(m.key, l.value)
 	}
-	deleted := 0
-	for _, d := range l.deleted {
-		if d {
-			deleted++
-		}
-	}
-	spec := quorum.Spec{Need: m.core.quorum - deleted}
-	if deleted > 0 {
-		spec.Skip = func(node int) bool { return l.deleted[node] }
+	before := m.deleted(l)
+	spec := quorum.Spec{Need: m.core.quorum - before}
+	if before > 0 {
+		// By an earlier Unlock, or what it left to be done in the background.
+		spec.Skip = func(node int) bool { return m.lanes[node].Undone(&l.marks[node]) }
 	}
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
@@ -299,20 +301,19 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		return nil
 	}
 	outcomes := r.Outcomes()
-	if l.deleted == nil {
-		l.deleted = make([]bool, len(m.lanes))
-	}
-	gone := 0
+	deleted, gone := 0, 0
 	for i, o := range outcomes {
 		switch {
-		case l.deleted[i]:
+		case m.lanes[i].Undone(&l.marks[i]):
 			outcomes[i] = quorum.Outcome{Reply: 1}
-		case o.Err == nil && o.Reply > 0:
-			l.deleted[i] = true
 			deleted++
 		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
 			gone++
 		}
+	}
+	if deleted >= m.core.quorum {
+		m.drop(l)
+		return nil
 	}
 	e := &Error{Name: m.name, failed: failed, nodes: nodeErrors(outcomes, heldBy)}
 	if gone > len(m.lanes)-m.core.quorum {
@@ -333,6 +334,17 @@ func lostBefore(lost error) string {
 		return "lost before"
 	}
 	return "lost before: " + strings.TrimPrefix(e.reason, "lost: ")
+}
+
+// deleted returns on how many nodes the lease's key has been deleted.
+func (m *Mutex) deleted(l *lease) int {
+	n := 0
+	for i := range m.lanes {
+		if m.lanes[i].Undone(&l.marks[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // drop forgets the lease if it is still the current one. The caller holds mu.

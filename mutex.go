@@ -21,9 +21,10 @@ type Mutex struct {
 	err   error // a mistake in the options
 	lanes []quorum.Lane
 
-	// What the release script is given, made once.
-	keys    []string
-	channel any
+	// What scripts are given, made once.
+	keys      []string
+	fenceKeys []string
+	channel   any
 
 	mu  sync.Mutex // guards cur and the marked fields of lease
 	cur *lease     // nil: never locked, or unlocked

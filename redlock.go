@@ -79,7 +79,7 @@ func New(pools ...pool.Pool) *Redlock {
 			jitter:  rand.N[time.Duration],
 			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
-			lines:   lines{lines: map[string]*line{}, rivalry: map[string]*rivalry{}},
+			lines:   lines{lines: map[string]*line{}, asking: map[string]bool{}, rivalry: map[string]*rivalry{}},
 		},
 		cfg: &cfg,
 		err: errors.Join(checkPools(pools), cfg.finish()),
@@ -152,6 +152,9 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 		m.err = errors.Join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
 	}
 	m.keys, m.channel = []string{m.key}, ""
+	if cfg.fencing {
+		m.fenceKeys = []string{m.key, fenceKey(m.key)}
+	}
 	if cfg.announce {
 		m.channel = announceChannel(m.key)
 	}

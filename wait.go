@@ -17,8 +17,8 @@ const (
 	fresh = 10 * time.Millisecond
 	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
 	splitDelay = 2 * time.Millisecond
-	// maxSplits is how many attempts in a row may follow a split vote before one waits for the
-	// retry delay.
+	// maxSplits is how many attempts may follow a split vote, from one release to the next, without waiting for
+	// the retry delay. What looks like a split vote may be a holder who lacks a node.
 	maxSplits = 5
 )
 
@@ -55,6 +55,7 @@ func (ln *line) setLast(err error) {
 type lines struct {
 	mu      sync.Mutex // guards what follows
 	lines   map[string]*line
+	asking  map[string]bool // somebody of this process asks without having waited
 	rivalry map[string]*rivalry
 }
 
@@ -81,15 +82,33 @@ func (r *rivalry) patience() time.Duration {
 	}
 }
 
-// join takes the last place in the line for a key; with onlyIfWaiting, only where somebody waits already.
-func (ls *lines) join(key string, onlyIfWaiting bool) (*line, *fifo.Place) {
+// arrive takes the last place in the line for a key, if there is one or somebody of this process is asking
+// for the key without having waited; else the caller is the one who asks, and calls asked when it has.
+func (ls *lines) arrive(key string) (*line, *fifo.Place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if ls.lines[key] == nil && !ls.asking[key] {
+		ls.asking[key] = true
+		return nil, nil
+	}
+	return ls.join(key)
+}
+
+// asked ends what arrive began. A caller who was refused takes the last place in the line.
+func (ls *lines) asked(key string, refused bool) (*line, *fifo.Place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.asking, key)
+	if !refused {
+		return nil, nil
+	}
+	return ls.join(key)
+}
+
+// join takes the last place in the line for a key. The caller holds mu.
+func (ls *lines) join(key string) (*line, *fifo.Place) {
 	ln := ls.lines[key]
 	if ln == nil {
-		if onlyIfWaiting {
-			return nil, nil
-		}
 		ln = &line{taken: true}
 		ls.lines[key] = ln
 	}
@@ -199,17 +218,17 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 		}
 		return l, nil
 	}
-	ln, place := m.core.lines.join(m.key, true)
+	ln, place := m.core.lines.arrive(m.key)
 	if ln == nil {
 		w.pause(m.core.lines.unwoken(m.key, time.Now()))
 		l, d := w.attempt(everywhere, true)
-		if d == nil {
+		ln, place = m.core.lines.asked(m.key, d != nil && !d.final)
+		switch {
+		case d == nil:
 			return l, nil
-		}
-		if d.final {
+		case d.final:
 			return nil, d.err
 		}
-		ln, place = m.core.lines.join(m.key, false)
 	}
 	defer m.core.lines.leave(m.key, ln, place)
 	select {
@@ -335,7 +354,7 @@ func (w *waiter) lead(ln *line) (*lease, error) {
 			delay, counts = w.m.core.jitter(splitDelay<<splits), false
 			splits++
 		} else {
-			counts, splits = true, 0
+			counts = true
 		}
 		release, err := w.sleep(ln, d, delay)
 		if err != nil {
@@ -343,7 +362,7 @@ func (w *waiter) lead(ln *line) (*lease, error) {
 		}
 		ask, first = true, everywhere
 		if release != nil {
-			first, counts = release.First, false
+			first, counts, splits = release.First, false, 0
 			ln.taken = false
 			w.pause(w.m.core.lines.woken(w.m.key, release.Value))
 		}

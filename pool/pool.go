@@ -81,6 +81,24 @@ type Doer interface {
 	Do(ctx context.Context, args ...any) (any, error)
 }
 
+// Starter is implemented by pools that can have many commands under way without a goroutine
+// for each. Redlock then starts none of its own.
+type Starter interface {
+	// StartSetNX begins what Pool.SetNX does and returns without waiting. The reply is a bool.
+	StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to Receiver)
+
+	// StartEval begins what Pool.Eval does and returns without waiting. The script's keys and
+	// arguments are not changed by the caller before the outcome is there.
+	StartEval(ctx context.Context, script *Script, keys []string, args []any, to Receiver)
+}
+
+// Receiver is told the outcome of one command.
+type Receiver interface {
+	// Receive is called exactly once for each command, from any goroutine, also before the
+	// method that began it has returned; for a command that was never sent as well. It does not block.
+	Receive(reply any, err error)
+}
+
 // Script is a Lua script and its identity. It is not changed after it was
 // made, so one Script may be used by many goroutines.
 type Script struct {

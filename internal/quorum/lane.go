@@ -30,6 +30,7 @@ type Mark struct {
 	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
 	out    int    // Writes that were given up and have not returned from the client
 	undo   *Round // the Undo to send once more whenever one of those returns
+	undone bool   // an Undo found something and took it back
 }
 
 // Sent makes marks for n lanes of an acquisition whose Writes were sent by somebody else.
@@ -39,6 +40,13 @@ func Sent(n int) []Mark {
 		marks[i].sent = 1
 	}
 	return marks
+}
+
+// Undone reports whether an Undo has taken back a Write with the mark, which is one of this lane's.
+func (l *Lane) Undone(m *Mark) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return m.undone
 }
 
 // Lane keeps the commands of one owner on one node in order: each is sent only when the
@@ -76,6 +84,12 @@ type call struct {
 	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
 	again bool  // an Undo sent for the second time
 
+	// Who runs the call has these to itself.
+	start  time.Time
+	sent   bool
+	ctx    context.Context
+	cancel context.CancelFunc // of a ctx of its own, or nil
+
 	// The lane's mutex guards these.
 	deadline time.Time // for the node's answer, since the call runs
 	inHand   bool      // the client has it
@@ -91,6 +105,7 @@ func (l *Lane) submit(c *call) {
 	l.tracker.Enter()
 	l.mu.Lock()
 	var idle []*call // that have nothing to do any more
+	var first *call  // that may run at once
 	if c.round.kind == Undo {
 		c.mark.over = true
 		idle = l.withdraw(c.mark)
@@ -106,7 +121,7 @@ func (l *Lane) submit(c *call) {
 		if c.again {
 			c.deadline = time.Now().Add(c.round.budget)
 		}
-		go l.run(c)
+		first = c
 	default:
 		l.queue = append(l.queue, c)
 		if len(l.queue) == 1 {
@@ -118,6 +133,7 @@ func (l *Lane) submit(c *call) {
 		c.round.settle(c, 0, ErrUnsent)
 		l.tracker.Leave()
 	}
+	l.launch(first)
 }
 
 // withdraw takes from the end of the queue what has the mark of an Undo. None of it would be
@@ -143,12 +159,12 @@ func (l *Lane) arm() {
 	l.timer = time.AfterFunc(time.Until(l.running.deadline), l.giveUp)
 }
 
-// giveUp lets the queue go on past a call that has used up its time. The goroutine of that call
-// stays with it until the client returns.
+// giveUp lets the queue go on past a call that has used up its time. Who waits for the client's answer to
+// that call stays with it.
 func (l *Lane) giveUp() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.running == nil || len(l.queue) == 0 || time.Now().Before(l.running.deadline) {
+		l.mu.Unlock()
 		return
 	}
 	if c := l.running; c.round.kind == Write && c.inHand {
@@ -156,7 +172,9 @@ func (l *Lane) giveUp() {
 		c.mark.out++
 	}
 	l.advance()
-	go l.run(l.running)
+	first := l.running
+	l.mu.Unlock()
+	l.launch(first)
 }
 
 // advance makes the head of the queue, or nobody, the running call. The caller holds mu.
@@ -181,21 +199,38 @@ func (l *Lane) advance() {
 	}
 }
 
+// launch lets a call and those that wait behind it run, and does not wait for them: it hands them to a
+// client that can do that, or else to a goroutine. Nil is no call.
+func (l *Lane) launch(c *call) {
+	for c != nil {
+		if l.node.Starter == nil || c.round.op != nil {
+			go l.run(c)
+			return
+		}
+		ctx, err := l.open(c)
+		if err == nil {
+			c.round.command.Start(ctx, l.node, c)
+			return // Receive goes on
+		}
+		c = l.close(c, 0, err)
+	}
+}
+
+// Receive is told the outcome of a call that was started.
+func (c *call) Receive(reply any, err error) {
+	n, err := c.round.command.Reply(reply, err)
+	c.lane.launch(c.lane.close(c, n, err))
+}
+
 // run makes a call, and then those that wait behind it.
 func (l *Lane) run(c *call) {
 	for c != nil {
-		reply, err := l.execute(c)
-		if c.round.kind == Ask {
-			// What waits behind it may want to know its outcome.
-			c.round.settle(c, reply, err)
+		ctx, err := l.open(c)
+		reply := int64(0)
+		if err == nil {
+			reply, err = c.round.do(ctx, l.node)
 		}
-		next := l.next(c)
-		if c.round.kind != Ask {
-			// Whoever waits for this may submit the next command at once: the lane is free by then.
-			c.round.settle(c, reply, err)
-		}
-		l.tracker.Leave()
-		c = next
+		c = l.close(c, reply, err)
 	}
 }
 
@@ -214,41 +249,53 @@ func (l *Lane) next(c *call) *call {
 	return l.running
 }
 
-// execute sends the call and waits for the client, however long that takes. It returns the call's outcome.
-func (l *Lane) execute(c *call) (int64, error) {
+// open decides whether a call is sent, and returns the context for it.
+func (l *Lane) open(c *call) (context.Context, error) {
 	r := c.round
-	start := time.Now()
+	c.start = time.Now()
 	l.mu.Lock()
 	deadline := c.deadline
-	err := l.admit(c, start)
+	err := l.admit(c, c.start)
 	l.mu.Unlock()
 	if err != nil {
-		if r.kind == Undo {
-			l.undid(c, 0, err)
-		}
-		return 0, err
+		return nil, err
 	}
-
-	var ctx context.Context = &r.ctx
+	c.sent, c.ctx = true, &r.ctx
 	if !deadline.Equal(r.deadline) {
-		late, cancel := context.WithDeadline(r.base, deadline)
-		defer cancel()
-		ctx = late
+		c.ctx, c.cancel = context.WithDeadline(r.base, deadline)
 	}
-	reply, err := r.op(ctx, l.node)
-	end := time.Now()
-	l.node.leave(ticks(start), ticks(end), r.budget, err)
-	if err != nil && ctx.Err() == context.DeadlineExceeded {
-		err = &TimeoutError{Budget: r.budget, Err: err}
-	}
+	return c.ctx, nil
+}
 
-	switch r.kind {
-	case Write:
-		l.wrote(c, reply, err)
-	case Undo:
-		l.undid(c, reply, err)
+// close notes the outcome of a call, and returns the one that may run now.
+func (l *Lane) close(c *call, reply int64, err error) (next *call) {
+	r := c.round
+	if c.sent {
+		l.node.leave(ticks(c.start), ticks(time.Now()), r.budget, err)
+		if err != nil && c.ctx.Err() == context.DeadlineExceeded {
+			err = &TimeoutError{Budget: r.budget, Err: err}
+		}
+		if c.cancel != nil {
+			c.cancel()
+		}
 	}
-	return reply, err
+	switch {
+	case r.kind == Undo:
+		l.undid(c, reply, err)
+	case r.kind == Write && c.sent:
+		l.wrote(c, reply, err)
+	}
+	if r.kind == Ask {
+		// What waits behind it may want to know its outcome.
+		r.settle(c, reply, err)
+	}
+	next = l.next(c)
+	if r.kind != Ask {
+		// Whoever waits for this may submit the next command at once: the lane is free by then.
+		r.settle(c, reply, err)
+	}
+	l.tracker.Leave()
+	return next
 }
 
 // admit decides whether a call is sent, in one step with noting that it is: between the two
@@ -303,6 +350,9 @@ func (l *Lane) undid(c *call, reply int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := c.mark
+	if err == nil && reply > 0 {
+		m.undone = true
+	}
 	// One deletion takes back one Write.
 	if c.again || err == nil && (!m.unsure || reply > 0 && m.sent == 1) {
 		return

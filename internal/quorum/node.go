@@ -26,6 +26,9 @@ type Node struct {
 	// Index is the node's place in the group.
 	Index int
 
+	// Starter is the Pool, if it is one.
+	Starter pool.Starter
+
 	unanswered atomic.Int64 // commands in the client's hands
 	answered   atomic.Int64 // when the node last answered, or was first asked after an idle time; see ticks
 }
@@ -35,6 +38,7 @@ func Nodes(pools []pool.Pool) []*Node {
 	nodes := make([]*Node, len(pools))
 	for i, p := range pools {
 		nodes[i] = &Node{Pool: p, Index: i}
+		nodes[i].Starter, _ = p.(pool.Starter)
 	}
 	return nodes
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlock-go/redlock/pool"
 )
 
 // ErrUnsent is the outcome of a command that was certainly not sent: its round was over
@@ -40,6 +42,16 @@ func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 // Unwrap returns what the client said.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
+// Command is an Op that a client can also carry out without a goroutine that waits for it.
+type Command interface {
+	// Run does what an Op does.
+	Run(ctx context.Context, node *Node) (int64, error)
+	// Start begins the command on a node whose pool is a [pool.Starter].
+	Start(ctx context.Context, node *Node, to pool.Receiver)
+	// Reply makes of the client's reply what Run would have returned.
+	Reply(reply any, err error) (int64, error)
+}
+
 // Op is a command on one node. A positive reply is a yes. It is called on a goroutine of the
 // lane's and may return late; the context ends when the node's time is up.
 type Op func(ctx context.Context, node *Node) (reply int64, err error)
@@ -47,6 +59,7 @@ type Op func(ctx context.Context, node *Node) (reply int64, err error)
 // Round is one command for all lanes. It is safe for concurrent use.
 type Round struct {
 	op       Op
+	command  Command // or nil, if there is an op
 	kind     Kind
 	need     int
 	vote     func(node int, reply int64) bool
@@ -80,10 +93,11 @@ type Tally struct {
 
 // Spec says what a round does.
 type Spec struct {
-	Op     Op
-	Kind   Kind
-	Need   int           // yes votes that make the round a success
-	Budget time.Duration // for each node's answer
+	Op      Op      // what to do on a node,
+	Command Command // or this, if there is no Op
+	Kind    Kind
+	Need    int           // yes votes that make the round a success
+	Budget  time.Duration // for each node's answer
 	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a first
 	// no: after eight times the time that one took, and not before minPatience. It is for those who hold
 	// votes that others are waiting for, and will ask again.
@@ -99,7 +113,7 @@ type Spec struct {
 // used: the commands do not end with it.
 func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 	r := &Round{
-		op: s.Op, kind: s.Kind, need: s.Need, vote: s.Vote, budget: s.Budget,
+		op: s.Op, command: s.Command, kind: s.Kind, need: s.Need, vote: s.Vote, budget: s.Budget,
 		base:  detach(ctx),
 		done:  make(chan struct{}),
 		tally: Tally{Pending: len(lanes)},
@@ -143,10 +157,18 @@ func detach(ctx context.Context) context.Context {
 // again is the Undo r once more, on the lane and with the Mark of c. Nobody asks for its outcome.
 func (r *Round) again(c *call) *call {
 	once := &Round{
-		op: r.op, kind: r.kind, budget: r.budget, base: r.base,
+		op: r.op, command: r.command, kind: r.kind, budget: r.budget, base: r.base,
 		tally: Tally{Pending: 1}, decided: true,
 	}
 	return &call{round: once, lane: c.lane, mark: c.mark, again: true}
+}
+
+// do carries out the round's command on a node and waits for its outcome.
+func (r *Round) do(ctx context.Context, n *Node) (int64, error) {
+	if r.op != nil {
+		return r.op(ctx, n)
+	}
+	return r.command.Run(ctx, n)
 }
 
 // settle records the outcome of a call, once.

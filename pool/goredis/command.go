@@ -3,10 +3,13 @@ package goredis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/pool"
 )
 
 // command is a redis.Cmd that goes to the node at most once, and not at all after
@@ -20,9 +23,11 @@ import (
 type command struct {
 	redis.Cmd
 	ctx      context.Context
-	withheld bool   // the arguments were last asked for after ctx had ended
-	text     string // an argument that is passed by its address, which need not be boxed
-	room     [8]any // for the arguments, so that most commands are one allocation
+	set      bool         // it is a SET NX
+	script   *pool.Script // of an EVALSHA
+	withheld bool         // the arguments were last asked for after ctx had ended
+	text     string       // an argument that is passed by its address, which need not be boxed
+	room     [8]any       // for the arguments, so that most commands are one allocation
 }
 
 // ping takes the place of a command whose context ended before it was written: a
@@ -43,18 +48,25 @@ func (c *command) with(args []any) *command {
 
 // setNX returns the command SET key value NX PX expiry.
 func setNX(ctx context.Context, key, value string, expiry any) *command {
-	c := &command{ctx: ctx, text: value}
+	c := &command{ctx: ctx, text: value, set: true}
 	return c.with(append(c.room[:0], "SET", key, &c.text, "NX", "PX", expiry))
 }
 
-// eval returns the command "EVALSHA" or "EVAL", with the ID or source.
-func eval(ctx context.Context, name any, script string, keys []string, args []any) *command {
-	c := &command{ctx: ctx, text: script}
-	all := append(c.room[:0], name, &c.text, boxed(len(keys)))
+// evalSHA returns the command EVALSHA.
+func evalSHA(ctx context.Context, script *pool.Script, keys []string, args []any) *command {
+	c := &command{ctx: ctx, text: script.ID, script: script}
+	all := append(c.room[:0], "EVALSHA", &c.text, boxed(len(keys)))
 	for _, key := range keys {
 		all = append(all, key)
 	}
 	return c.with(append(all, args...))
+}
+
+// withSource returns the EVAL for an EVALSHA.
+func (c *command) withSource() *command {
+	e := &command{ctx: c.ctx, text: c.script.Source}
+	all := append(e.room[:0], "EVAL", &e.text)
+	return e.with(append(all, c.Cmd.Args()[2:]...))
 }
 
 // boxed returns n as go-redis wants it for routing: it looks for "0", as a string.
@@ -89,6 +101,19 @@ func (c *command) Clone() redis.Cmder {
 	clone.SetVal(c.Val())
 	clone.SetErr(c.Err())
 	return clone
+}
+
+// granted is what a reply to SET NX means.
+func granted(reply any, err error) (bool, error) {
+	switch {
+	case err != nil:
+		return false, err
+	case reply == nil:
+		return false, nil
+	case reply == "OK":
+		return true, nil
+	}
+	return false, fmt.Errorf("goredis: SET NX was answered by %T %v, not by OK or null", reply, reply)
 }
 
 // reply is the outcome, after the command ran with the given error.

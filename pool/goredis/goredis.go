@@ -38,7 +38,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +48,7 @@ import (
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
-// [pool.Subscriber] and [pool.Doer].
+// [pool.Starter], [pool.Subscriber] and [pool.Doer].
 type Pool struct {
 	client redis.UniversalClient
 	line   line
@@ -68,6 +67,7 @@ var (
 // share round trips within a Pool. With a nil client, every method returns an error.
 func New(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client}
+	p.line.fly = p.lead
 	p.hub.Dial = p.dial
 	return p
 }
@@ -77,16 +77,16 @@ func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 	if err := p.check(ctx); err != nil {
 		return false, err
 	}
-	reply, err := p.share(ctx, setNX(ctx, key, value, p.expiry(expiry)))
-	switch {
-	case err != nil:
-		return false, err
-	case reply == nil:
-		return false, nil
-	case reply == "OK":
-		return true, nil
+	return granted(p.share(ctx, setNX(ctx, key, value, p.expiry(expiry))))
+}
+
+// StartSetNX implements [pool.Starter].
+func (p *Pool) StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to pool.Receiver) {
+	if err := p.check(ctx); err != nil {
+		to.Receive(false, err)
+		return
 	}
-	return false, fmt.Errorf("goredis: SET NX was answered by %T %v, not by OK or null", reply, reply)
+	p.start(setNX(ctx, key, value, p.expiry(expiry)), to)
 }
 
 // Eval implements [pool.Pool].
@@ -94,14 +94,24 @@ func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, arg
 	if err := p.check(ctx); err != nil {
 		return nil, err
 	}
-	reply, err := p.share(ctx, eval(ctx, "EVALSHA", script.ID, keys, args))
+	cmd := evalSHA(ctx, script, keys, args)
+	reply, err := p.share(ctx, cmd)
 	if !pool.IsNoScript(err) {
 		return reply, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return p.share(ctx, eval(ctx, "EVAL", script.Source, keys, args))
+	return p.share(ctx, cmd.withSource())
+}
+
+// StartEval implements [pool.Starter].
+func (p *Pool) StartEval(ctx context.Context, script *pool.Script, keys []string, args []any, to pool.Receiver) {
+	if err := p.check(ctx); err != nil {
+		to.Receive(nil, err)
+		return
+	}
+	p.start(evalSHA(ctx, script, keys, args), to)
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others: a

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/pool"
 )
 
 const (
@@ -19,8 +21,8 @@ const (
 	patience = time.Millisecond
 )
 
-// line is where commands wait that found another one under way. It runs no
-// goroutine of its own: callers send the commands of those who wait with them.
+// line is where commands wait that found another one under way. Callers that wait for their
+// commands send those of others with them; for commands that were only started, a flight is a goroutine.
 //
 // A flight is one trip to the node, of one command or of a pipeline. A caller that finds
 // no flight under way takes off at once, alone. Others queue. When a flight lands, the
@@ -41,12 +43,14 @@ type line struct {
 	flights     int // under way, or waiting for their appointed leader to wake up
 	first, last *waiter
 	overdue     *time.Timer // appoints a leader when patience is over
-	spare       sync.Pool   // of *waiter; none of the package's, for the sake of testing/synctest
+	fly         func(context.Context, *waiter)
+	spare       sync.Pool // of *waiter; none of the package's, for the sake of testing/synctest
 }
 
 // waiter is one command in the queue, and its caller's way to leave.
 type waiter struct {
 	cmd        *command
+	to         pool.Receiver // nil for a caller that waits
 	err        error
 	prev, next *waiter
 	place      place     // guarded by line.mu
@@ -74,10 +78,7 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 		defer l.land()
 		return cmd.reply(p.client.Process(ctx, cmd))
 	}
-	w, _ := l.spare.Get().(*waiter)
-	if w == nil {
-		w = &waiter{turn: make(chan bool, 1)}
-	}
+	w := l.waiter()
 	w.cmd = cmd
 	l.push(w)
 	l.mu.Unlock()
@@ -99,13 +100,50 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	return cmd.reply(err)
 }
 
+// start sends cmd as share does, and gives the outcome to another.
+func (p *Pool) start(cmd *command, to pool.Receiver) {
+	l := &p.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waiter()
+	w.cmd, w.to = cmd, to
+	if l.flights == 0 {
+		l.flights++
+		w.place = aboard
+		go p.lead(cmd.ctx, w)
+		return
+	}
+	l.push(w)
+}
+
+// deliver hands over the outcome of a command that was only started.
+func (p *Pool) deliver(w *waiter) {
+	cmd, to := w.cmd, w.to
+	reply, err := cmd.reply(w.err)
+	p.line.release(w)
+	switch {
+	case cmd.set:
+		ok, err := granted(reply, err)
+		to.Receive(ok, err)
+	case cmd.script != nil && pool.IsNoScript(err) && cmd.ctx.Err() == nil:
+		p.start(cmd.withSource(), to)
+	default:
+		to.Receive(reply, err)
+	}
+}
+
 // lead flies with w and as many as wait behind it.
 func (p *Pool) lead(ctx context.Context, w *waiter) {
 	crew := p.line.board(w)
 	defer func() {
 		p.line.land()
-		for _, c := range crew[1:] {
-			c.turn <- false
+		for i, c := range crew {
+			switch {
+			case c.to != nil:
+				p.deliver(c)
+			case i > 0:
+				c.turn <- false
+			}
 		}
 	}()
 	if len(crew) == 1 {
@@ -183,10 +221,20 @@ func (l *line) wait() {
 
 func (l *line) appointLate() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.appoint()
+	var ended []*waiter
+	for w := l.first; w != nil && w.to != nil && w.cmd.ctx.Err() != nil; w = l.first {
+		l.remove(w)
+		ended = append(ended, w)
+	}
 	if l.first != nil {
 		l.wait()
+	}
+	l.mu.Unlock()
+	for _, w := range ended {
+		to, err := w.to, w.cmd.ctx.Err()
+		l.release(w)
+		to.Receive(nil, err)
 	}
 }
 
@@ -196,9 +244,22 @@ func (l *line) appoint() {
 	if w := l.first; w != nil && l.flights < maxFlights {
 		l.remove(w)
 		l.flights++
+		if w.to != nil {
+			w.place = aboard
+			go l.fly(w.cmd.ctx, w)
+			return
+		}
 		w.place = appointed
 		w.turn <- true
 	}
+}
+
+// waiter returns one to use. The caller holds l.mu.
+func (l *line) waiter() *waiter {
+	if w, ok := l.spare.Get().(*waiter); ok {
+		return w
+	}
+	return &waiter{turn: make(chan bool, 1)}
 }
 
 // board returns the leader and those that it takes along.

@@ -214,3 +214,25 @@ func TestWaitingForAGuardIsNotBusy(t *testing.T) {
 		}, redlock.WithRestartGuard(11*time.Second))
 	}
 }
+
+func TestARaiseNeedsAQuorumTogetherWithTheNodesThatHadTheToken(t *testing.T) {
+	for raised := range 3 {
+		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			nodes[0].Set("{x}:fence", "9000000000000000", 0)
+			for _, n := range nodes[1+raised : 3] {
+				n.Next("raise", sim.Fail(errOops))
+			}
+			for _, n := range nodes[3:] {
+				n.Always(sim.Hang())
+			}
+			m := rl.NewMutex("x")
+			err := m.TryLock()
+			if raised < 2 {
+				assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+				return
+			}
+			require.NoError(t, err)
+			storedOnAQuorum(t, nodes, m.FencingToken())
+		}, redlock.WithFencing())
+	}
+}

@@ -681,3 +681,14 @@ func TestALockedMutexCompetesWithItself(t *testing.T) {
 		assert.NotEqual(t, value, m.Value())
 	})
 }
+
+func TestTheFinalTryWaitsForSlowVotesAfterARefusal(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[0].Set("x", "somebody else's", time.Minute)
+		nodes[1].Always(sim.Slow(100 * time.Millisecond))
+		nodes[2].Always(sim.Slow(100 * time.Millisecond))
+		m := rl.NewMutex("x")
+		require.NoError(t, m.TryLock())
+		mustUnlock(t, m)
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -46,7 +47,11 @@ func (w *world) newClient(id int) *client {
 	for i, n := range w.nodes {
 		link := n.Link(fmt.Sprintf("c%d", id))
 		link.Plan(w.plan(c, i))
-		pools[i] = way{link, c.clock}
+		if d.chance(0.5, "starting", cl) {
+			pools[i] = startingWay{sim.Starting{Link: link}, c.clock}
+		} else {
+			pools[i] = way{link, c.clock}
+		}
 	}
 	opts := []redlock.Option{
 		redlock.WithExpiry(w.expiry()),

@@ -128,6 +128,32 @@ func (l *Link) Plan(p Plan) {
 	l.plan = p
 }
 
+// Starting is a Link that implements pool.Starter as well.
+type Starting struct{ *Link }
+
+var _ pool.Starter = Starting{}
+
+// StartSetNX implements pool.Starter.
+func (s Starting) StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to pool.Receiver) {
+	if err := ctx.Err(); err != nil {
+		to.Receive(nil, err)
+		return
+	}
+	go func() {
+		ok, err := s.SetNX(ctx, key, value, expiry)
+		to.Receive(ok, err)
+	}()
+}
+
+// StartEval implements pool.Starter.
+func (s Starting) StartEval(ctx context.Context, script *pool.Script, keys []string, args []any, to pool.Receiver) {
+	if err := ctx.Err(); err != nil {
+		to.Receive(nil, err)
+		return
+	}
+	go func() { to.Receive(s.Eval(ctx, script, keys, args...)) }()
+}
+
 func (l *Link) currentPlan() Plan {
 	l.mu.Lock()
 	defer l.mu.Unlock()

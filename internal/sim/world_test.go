@@ -322,7 +322,17 @@ type way struct {
 	clientClock
 }
 
+// startingWay is a way whose commands need no goroutine of redlock's.
+type startingWay struct {
+	sim.Starting
+	clientClock
+}
+
 var (
+	_ pool.Starter    = startingWay{}
+	_ pool.Subscriber = startingWay{}
+	_ clock.Source    = startingWay{}
+	_ clock.Jitter    = startingWay{}
 	_ pool.Pool       = way{}
 	_ pool.Subscriber = way{}
 	_ clock.Source    = way{}

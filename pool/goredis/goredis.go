@@ -67,7 +67,7 @@ var (
 // share round trips within a Pool. With a nil client, every method returns an error.
 func New(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client}
-	p.line.fly = p.lead
+	p.line.fly = p.fly
 	p.hub.Dial = p.dial
 	return p
 }

@@ -19,6 +19,10 @@ const (
 	// patience is how long a command waits for a pipeline under way before it
 	// goes on another connection.
 	patience = time.Millisecond
+	// maxParked and parkTime say how many goroutines stay for the next flight, and for how
+	// long at least. A new one costs more than its start: its stack has to grow in several steps.
+	maxParked = 2
+	parkTime  = 50 * time.Millisecond
 )
 
 // line is where commands wait that found another one under way. Callers that wait for their
@@ -43,8 +47,11 @@ type line struct {
 	flights     int // under way, or waiting for their appointed leader to wake up
 	first, last *waiter
 	overdue     *time.Timer // appoints a leader when patience is over
-	fly         func(context.Context, *waiter)
-	spare       sync.Pool // of *waiter; none of the package's, for the sake of testing/synctest
+	fly         func(*waiter)
+	parked      []chan *waiter // goroutines that flew a moment ago
+	flown       bool           // one of them has been used since the sweep before
+	sweep       *time.Timer    // ends those that are not used; nil while none is parked
+	spare       sync.Pool      // of *waiter; none of the package's, for the sake of testing/synctest
 }
 
 // waiter is one command in the queue, and its caller's way to leave.
@@ -110,10 +117,19 @@ func (p *Pool) start(cmd *command, to pool.Receiver) {
 	if l.flights == 0 {
 		l.flights++
 		w.place = aboard
-		go p.lead(cmd.ctx, w)
+		l.embark(w)
 		return
 	}
 	l.push(w)
+}
+
+// fly leads flights of commands that were only started, as long as there are any.
+func (p *Pool) fly(w *waiter) {
+	next := make(chan *waiter, 1)
+	for w != nil {
+		p.lead(w.cmd.ctx, w)
+		w = p.line.park(next)
+	}
 }
 
 // deliver hands over the outcome of a command that was only started.
@@ -246,12 +262,54 @@ func (l *line) appoint() {
 		l.flights++
 		if w.to != nil {
 			w.place = aboard
-			go l.fly(w.cmd.ctx, w)
+			l.embark(w)
 			return
 		}
 		w.place = appointed
 		w.turn <- true
 	}
+}
+
+// embark gives a flight a goroutine: one that has flown before, whose stack is as large as it takes, or
+// a new one. The caller holds l.mu.
+func (l *line) embark(w *waiter) {
+	if n := len(l.parked); n > 0 {
+		l.parked[n-1] <- w
+		l.parked = l.parked[:n-1]
+		l.flown = true
+		return
+	}
+	go l.fly(w)
+}
+
+// park waits for the next flight, and returns nil if there is none for a while.
+func (l *line) park(next chan *waiter) *waiter {
+	l.mu.Lock()
+	if len(l.parked) == maxParked {
+		l.mu.Unlock()
+		return nil
+	}
+	l.parked = append(l.parked, next)
+	if l.sweep == nil {
+		l.sweep = time.AfterFunc(parkTime, l.clear)
+	}
+	l.mu.Unlock()
+	return <-next
+}
+
+// clear ends the parked goroutines if none of them was used since the last time.
+func (l *line) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flown {
+		l.flown = false
+		l.sweep.Reset(parkTime)
+		return
+	}
+	for _, next := range l.parked {
+		next <- nil
+	}
+	l.parked, l.sweep = nil, nil
 }
 
 // waiter returns one to use. The caller holds l.mu.

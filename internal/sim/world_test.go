@@ -163,8 +163,8 @@ func (d dice) unit(what string, n ...int64) float64 {
 
 var (
 	errBefore = []error{
-		errors.New("OOM command not allowed when used memory > 'maxmemory'."),
-		errors.New("READONLY You can't write against a read only replica."),
+		errors.New("OOM command not allowed when used memory > 'maxmemory'"),
+		errors.New("READONLY You can't write against a read only replica"),
 		errors.New("LOADING Redis is loading the dataset in memory"),
 		errors.New("MISCONF Redis is configured to save RDB snapshots"),
 		sim.ErrRefused,
@@ -224,10 +224,10 @@ func (w *world) plan(c *client, node int) sim.Plan {
 			} else {
 				f.Reply += d.between(0, 2*timeout, "slower", id...)
 			}
-			if d.chance(0.3, "close", id...) {
-				// Just before the lease ends, where the node timeout allows that.
-				f.Reply = w.expiry() - f.Request - d.between(0, 2*w.drift(), "how close", id...)
-			}
+		}
+		if w.has(slow) && timeout == w.expiry() && now < w.faultTime() && d.chance(0.1, "close", cl, int64(sum.Sum64())) {
+			// All nodes answer one command just before the lease ends: the vote is won too late.
+			f.Reply = w.expiry() - f.Request - d.between(2500*time.Microsecond, w.drift(), "how close", id...)
 		}
 		if hits(late, "late") {
 			f.Request += d.between(timeout, 2*w.expiry(), "later", id...)

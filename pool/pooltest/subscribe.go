@@ -148,7 +148,7 @@ var subscribeTests = []test{
 
 	{"returns the same channel each time", func(s *suite) {
 		sub := s.subscribe(s.key("c"))
-		if sub.Messages() != sub.Messages() {
+		if first, second := sub.Messages(), sub.Messages(); first != second {
 			s.Error("Messages returned two different channels")
 		}
 	}},

@@ -219,6 +219,11 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 		w.gone(values)
 		return true
 	}
+	if len(values) == 0 {
+		w.violate("I14 one value an attempt", "%s was granted %s without a new value", w, name)
+		_, _ = m.Unlock()
+		return false
+	}
 	w.end(values[:len(values)-1]...)
 
 	until := m.Until()
@@ -557,6 +562,13 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string, held co
 		w.reached("abandoned")
 		time.Sleep(l.until() - w.now())
 		return false
+	}
+	if held == nil && l.until() > w.now() && w.chance(0.1, "too late") {
+		// The nodes still have the key, for the drift.
+		time.Sleep(l.until() - w.now() + w.between(0, w.drift()/2, "too late"))
+		if _, err := m.Extend(); !errors.Is(err, redlock.ErrExpired) {
+			w.violate("I6 continuity", "%s extended %s when it had ended: %v", w, plain(l.value), err)
+		}
 	}
 	inTime := w.now()+4*time.Millisecond < l.until()
 	for again := range int64(3) {

@@ -225,7 +225,7 @@ func (w *world) plan(c *client, node int) sim.Plan {
 				f.Reply += d.between(0, 2*timeout, "slower", id...)
 			}
 		}
-		if w.has(slow) && timeout == w.expiry() && now < w.faultTime() && d.chance(0.1, "close", cl, int64(sum.Sum64())) {
+		if w.has(slow) && !w.Few && timeout == w.expiry() && now < w.faultTime() && d.chance(0.3, "close", cl, int64(sum.Sum64())) {
 			// All nodes answer one command just before the lease ends: the vote is won too late.
 			f.Reply = w.expiry() - f.Request - d.between(2500*time.Microsecond, w.drift(), "how close", id...)
 		}

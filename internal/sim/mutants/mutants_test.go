@@ -104,8 +104,8 @@ var mutants = []mutant{
 		"acquire.go", "Hasty: !final,", "Hasty: false,",
 	}}, contention, 0},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
-		"lease.go", "	if has {\n		return r, nil\n	}\n	outcomes := r.Outcomes()\n",
-		"	outcomes := r.Outcomes()\n	for _, o := range outcomes {\n		if o.Err == nil && o.Reply == 0 {\n			has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
+		"lease.go", "	if has {\n		return r, nil\n	}\n",
+		"	for _, o := range r.Outcomes() {\n		if o.Err == nil && o.Reply == 0 {\n			has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 300},
 	{"M18", "an error is a vote", []edit{{
 		"internal/quorum/round.go", "r.tally.Failed++\n	case r.yes", "r.tally.Yes++\n	case r.yes",
@@ -127,7 +127,7 @@ var mutants = []mutant{
 		"lease.go", "	if s.Need == 0 {\n", "	if s.Vote == nil {\n		s.Vote = func(_ int, reply int64) bool { return reply >= 0 }\n	}\n	if s.Need == 0 {\n",
 	}}, campaign, 300},
 	{"M24", "the restart guard is not asked for", []edit{{
-		"commands.go", "	if m.cfg.guarded {\n", "	if false {\n",
+		"commands.go", "		guard = uptime(m.cfg.guard)\n", "		guard = 0\n",
 	}}, campaign, 3000},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
 		"internal/quorum/round.go", "	case <-ctx.Done():\n		return false, ctx.Err()\n", "",

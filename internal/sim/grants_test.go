@@ -1,0 +1,390 @@
+package sim_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// These campaigns are about one thing, and made for numbers: the tokens and the holders of a single name. A million:
+//
+//	go test ./internal/sim -run '^TestGrants' -grants 1000000 -timeout 0 -v
+var grantsWanted = flag.Int("grants", 2000, "fenced grants of each campaign about tokens")
+
+// grantsPerSeed is how many grants a bubble lasts.
+const grantsPerSeed = 50
+
+// Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and jump.
+func TestGrantsHaveGrowingTokensWhateverTheClocks(t *testing.T) {
+	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour})
+	assert.Empty(t, r.violations)
+	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire")
+}
+
+// With loss of data, and nodes that are back at once, they rest on the restart guard and on clocks that are about right.
+func TestGrantsHaveGrowingTokensThoughNodesForget(t *testing.T) {
+	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true, guard: true})
+	assert.Empty(t, r.violations)
+	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "guard refused")
+}
+
+// What makes tokens grow is necessary, and what the campaigns look at finds that out.
+func TestGrantsOfPlantedBugs(t *testing.T) {
+	const seeds = 1000
+	for name, s := range map[string]grantSetup{
+		"tokens by INCR and maximum": {clocks: time.Hour, plainIncr: true},
+		"no raise round":             {clocks: time.Hour, noRaise: true},
+		"no restart guard":           {clocks: time.Second, loss: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := grantCampaign(t, seeds*grantsPerSeed, s)
+			require.NotEmpty(t, r.violations)
+			t.Logf("found by seed %d: %s", r.seed, r.violations[0])
+		})
+	}
+}
+
+// grantSetup says what happens to the nodes and clients of a campaign.
+type grantSetup struct {
+	clocks    time.Duration // how far a client's clock is off at most, to either side
+	loss      bool          // nodes restart empty, else with what they had
+	guard     bool
+	plainIncr bool // a planted bug: the token is the greatest counter, each incremented by itself
+	noRaise   bool // a planted bug: nothing is raised
+}
+
+// grantReport is what a campaign has seen. The first seed that breaks something ends it.
+type grantReport struct {
+	mu         sync.Mutex
+	states     map[string]int
+	grants     int
+	violations []string
+	seed       uint64 // of the violations
+}
+
+func (r *grantReport) saw(t *testing.T, states ...string) {
+	t.Helper()
+	for _, s := range states {
+		assert.NotZero(t, r.states[s], "the campaign has not reached: %s", s)
+	}
+}
+
+func grantCampaign(t *testing.T, wanted int, s grantSetup) *grantReport {
+	r := &grantReport{states: make(map[string]int)}
+	begun := time.Now()
+	var next atomic.Uint64
+	done := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.grants >= wanted || r.violations != nil
+	}
+	t.Run("shards", func(t *testing.T) {
+		for shard := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				for !done() && !t.Failed() {
+					seed := *first + next.Add(1) - 1
+					synctest.Test(t, func(t *testing.T) { r.add(runGrants(t, s, dice(seed)), seed) })
+				}
+			})
+		}
+	})
+	t.Logf("%d grants in %v, %d seeds, %v", r.grants, time.Since(begun).Round(time.Millisecond), next.Load(), r.states)
+	return r
+}
+
+func (r *grantReport) add(g *grants, seed uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.grants += g.granted
+	for state, n := range g.states {
+		r.states[state] += n
+	}
+	if len(g.violations) > 0 && r.violations == nil {
+		r.violations, r.seed = g.violations, seed
+	}
+}
+
+// grants is one bubble: some clients want one lock.
+type grants struct {
+	grantSetup
+	dice
+	nodes  sim.Nodes
+	start  time.Time
+	expiry time.Duration
+	faulty float64 // part of the commands to which something happens
+	over   chan struct{}
+
+	mu         sync.Mutex
+	states     map[string]int
+	granted    int
+	token      uint64 // of the last grant
+	holder     *redlock.Mutex
+	until      time.Duration // of its lease, by the true clock
+	violations []string
+}
+
+func runGrants(t *testing.T, s grantSetup, d dice) *grants {
+	g := &grants{
+		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}), states: make(map[string]int),
+		nodes:  sim.NewNodes([]int{3, 3, 5, 5, 4}[d.below(5, "nodes")]),
+		expiry: time.Second,
+		faulty: []float64{0.05, 0.2, 0.4}[d.below(3, "faulty")],
+	}
+	if s.loss {
+		g.expiry = []time.Duration{4 * time.Second, 8 * time.Second}[d.below(2, "expiry")]
+	}
+	var owners, nemeses sync.WaitGroup
+	for i, n := range g.nodes {
+		n.Clock(1+0.009*(2*d.unit("rate", int64(i))-1), 0)
+		nemeses.Go(func() { g.crashes(int64(i), n) })
+	}
+	for i := range 2 + d.below(2, "clients") {
+		o := &owner{grants: g, id: int64(i)}
+		o.jump()
+		nemeses.Go(o.jumps)
+		owners.Go(func() { o.run(t) })
+	}
+	owners.Wait()
+	close(g.over)
+	nemeses.Wait()
+	time.Sleep(5 * g.expiry) // what is under way lands
+	g.nodes.Close()
+	g.states["raise round"] += g.nodes.Count("raise")
+	return g
+}
+
+// crashes lets a node restart every now and then.
+func (g *grants) crashes(id int64, n *sim.Node) {
+	peace := 4 * g.expiry
+	if g.guard {
+		peace = 10 * g.expiry // most of the nodes are to take part most of the time
+	}
+	for i := int64(0); sleep(g.over, g.between(0, peace, "peace", id, i)); i++ {
+		n.Crash()
+		time.Sleep(g.between(0, g.expiry/20, "down", id, i))
+		n.Restart(!g.loss)
+		g.reached("restart")
+	}
+}
+
+func (g *grants) reached(state string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.states[state]++
+}
+
+func (g *grants) violate(format string, args ...any) {
+	g.violations = append(g.violations, fmt.Sprintf("%v: ", time.Since(g.start))+fmt.Sprintf(format, args...))
+}
+
+// owner is one client. Its wall clock is wrong, its monotonic clock is not.
+type owner struct {
+	*grants
+	id     int64
+	offset atomic.Int64
+	jumped int64
+}
+
+func (o *owner) Now() time.Time {
+	return timeOf(time.Now().Add(time.Duration(o.offset.Load())), time.Since(o.start))
+}
+
+// truly returns the true time, since the start, at which the owner's monotonic clock shows t.
+func (o *owner) truly(t time.Time) time.Duration { return time.Since(o.start) + t.Sub(o.Now()) }
+
+// timeOf is what time.Now returns in a process whose two clocks show these times. Package time has no way to make
+// that, and in a bubble its times have no monotonic reading at all.
+func timeOf(wall time.Time, monotonic time.Duration) time.Time {
+	const flag, since1885 = 1 << 63, 2_682_288_000 // seconds, until 1970
+	t := struct {
+		wall uint64 // the flag, 33 bits of seconds, and 30 of nanoseconds
+		ext  int64
+		loc  *time.Location
+	}{flag | uint64(wall.Unix()+since1885)<<30 | uint64(wall.Nanosecond()), int64(monotonic), time.Local}
+	return *(*time.Time)(unsafe.Pointer(&t))
+}
+
+func TestTimesOfTwoClocks(t *testing.T) {
+	start := time.Now()
+	for _, by := range []time.Duration{0, time.Hour, -time.Hour - 1, 999_999_999} {
+		set := timeOf(start.Add(by), time.Second)
+		assert.Equal(t, time.Second, set.Sub(timeOf(start, 0)), "the monotonic clock")
+		assert.Equal(t, by, set.Round(0).Sub(start.Round(0)), "the wall clock")
+	}
+}
+
+func (o *owner) Jitter(limit time.Duration) time.Duration {
+	return o.between(0, limit, "jitter", o.id, int64(time.Since(o.start)))
+}
+
+func (o *owner) jump() {
+	o.jumped++
+	o.offset.Store(int64(o.between(-o.clocks, o.clocks, "jump", o.id, o.jumped)))
+}
+
+func (o *owner) jumps() {
+	for sleep(o.over, o.between(0, 4*o.expiry, "until jump", o.id, o.jumped)) {
+		o.jump()
+		o.reached("jump")
+	}
+}
+
+// run locks again and again until there are enough grants.
+func (o *owner) run(t *testing.T) {
+	pools := make([]pool.Pool, len(o.nodes))
+	for i, n := range o.nodes {
+		link := n.Link(fmt.Sprint(o.id))
+		link.Plan(o.plan(int64(i)))
+		pools[i] = ownerWay{link, o}
+	}
+	rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry), redlock.WithoutAnnouncements(),
+		redlock.WithRetryDelayFunc(func(tries int) time.Duration {
+			return o.between(o.expiry/500, o.expiry/20*time.Duration(min(tries, 8)), "retry", o.id, int64(tries), int64(time.Since(o.start)))
+		}))
+	if o.guard {
+		rl = rl.With(redlock.WithRestartGuard(o.expiry))
+	}
+	m := rl.NewMutex("x")
+	for i := int64(0); o.wanted(); i++ {
+		if m == nil || o.chance(0.3, "new", o.id, i) {
+			m = rl.NewMutex("x")
+		}
+		if m.Lock() == nil && !o.hold(m, i) {
+			m = nil
+		}
+		time.Sleep(o.between(0, o.expiry/50, "idle", o.id, i))
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	assert.NoError(t, rl.CloseContext(ctx))
+}
+
+func (g *grants) wanted() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.granted < grantsPerSeed && g.violations == nil
+}
+
+// hold keeps the lock for a while, and tells whether it has been unlocked.
+func (o *owner) hold(m *redlock.Mutex, i int64) bool {
+	o.grant(m)
+	long := o.expiry / 50
+	if o.loss || o.chance(0.1, "long", o.id, i) {
+		long = o.expiry
+	}
+	for k := int64(0); k < 3; k++ {
+		time.Sleep(o.between(0, long, "work", o.id, i, k))
+		if !o.chance(0.4, "extend", o.id, i, k) {
+			break
+		}
+		if _, err := m.Extend(); err == nil {
+			o.prolong(m)
+		}
+	}
+	if o.chance(0.05, "abandon", o.id, i) {
+		o.reached("left to expire")
+		return false
+	}
+	o.mu.Lock()
+	if o.holder == m {
+		o.until = min(o.until, time.Since(o.start))
+	}
+	o.mu.Unlock()
+	_, err := m.Unlock()
+	return err == nil
+}
+
+// grant checks a grant against the one before.
+func (o *owner) grant(m *redlock.Mutex) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.granted++
+	now, token := time.Since(o.start), m.FencingToken()
+	if token <= o.token || token >= 1<<53 {
+		o.violate("client %d is granted token %d after %d", o.id, token, o.token)
+	}
+	if now < o.until {
+		o.violate("client %d is granted the lock which another holds until %v", o.id, o.until)
+	}
+	o.token, o.holder, o.until = token, m, o.truly(m.Until())
+}
+
+// prolong notes an extension.
+func (o *owner) prolong(m *redlock.Mutex) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.states["extended"]++
+	if o.holder != m || o.token != m.FencingToken() {
+		o.violate("client %d extended token %d after %d was granted", o.id, m.FencingToken(), o.token)
+	}
+	o.until = o.truly(m.Until())
+}
+
+// plan lets messages between the client and a node be late, overtaken, lost or doubled.
+func (o *owner) plan(node int64) sim.Plan {
+	var sent atomic.Int64
+	timeout := o.expiry / 20
+	return func(sim.Op) sim.Fate {
+		i := sent.Add(1)
+		f := sim.Fate{
+			Request: o.between(10*time.Microsecond, time.Millisecond, "request", o.id, node, i),
+			Reply:   o.between(10*time.Microsecond, time.Millisecond, "reply", o.id, node, i),
+			Early:   o.between(time.Microsecond, timeout/50, "early", o.id, node, i),
+		}
+		if !o.chance(o.faulty, "fault", o.id, node, i) {
+			return f
+		}
+		switch o.below(6, "which", o.id, node, i) {
+		case 0:
+			f.Lost = true
+		case 1:
+			f.ReplyLost = true
+		case 2:
+			f.Again = o.between(0, timeout, "again", o.id, node, i)
+			f.ReplyLost = o.chance(0.5, "resent", o.id, node, i)
+		case 3:
+			f.Request += o.between(0, 2*timeout, "slow", o.id, node, i)
+		case 4:
+			f.Reply += o.between(0, 2*timeout, "slow", o.id, node, i)
+		case 5:
+			f.Request += o.between(0, 2*o.expiry, "late", o.id, node, i)
+		}
+		return f
+	}
+}
+
+// ownerWay is an owner's way to a node, on which a bug may be planted.
+type ownerWay struct {
+	*sim.Link
+	*owner
+}
+
+func (w ownerWay) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+	switch {
+	case s.Name == "acquire" && w.plainIncr:
+		args = append([]any(nil), args...)
+		args[3] = int64(1) // the proposal
+	case s.Name == "raise" && (w.plainIncr || w.noRaise):
+		return int64(1), ctx.Err()
+	}
+	reply, err := w.Link.Eval(ctx, s, keys, args...)
+	if n, ok := reply.(int64); ok && n < 0 && s.Name == "acquire" {
+		w.reached("guard refused")
+	}
+	return reply, err
+}

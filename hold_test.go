@@ -3,6 +3,14 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,66 +19,731 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
 )
 
+// between draws a duration.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+// plan makes p decide about the commands of one client to its nodes.
+func plan(pools []pool.Pool, p sim.Plan) {
+	for _, l := range pools {
+		l.(*sim.Link).Plan(p)
+	}
+}
+
+// mustHold holds the lock on all nodes. It is for bubbles.
+func mustHold(t *testing.T, m *redlock.Mutex) context.Context {
+	t.Helper()
+	held, err := m.Hold(context.Background())
+	require.NoError(t, err)
+	synctest.Wait()
+	return held
+}
+
+// all gives every command on every node the same fate.
+func all(nodes sim.Nodes, f sim.Fate) {
+	for _, n := range nodes {
+		n.Always(f)
+	}
+}
+
+// lossOf waits until a hold has ended, and not for ever.
+func lossOf(t *testing.T, held context.Context) error {
+	t.Helper()
+	select {
+	case <-held.Done():
+	case <-time.After(time.Hour):
+		t.Fatal("the held context has not ended within an hour")
+	}
+	cause := context.Cause(held)
+	assert.ErrorIs(t, cause, redlock.ErrLost)
+	return cause
+}
+
 func TestHoldExtendsUntilUnlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := sim.NewNodes(5)
-		defer nodes.Close()
-		rl := redlock.New(nodes.Pools("a")...)
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
-		held, err := m.Hold(t.Context())
-		require.NoError(t, err)
+		held := mustHold(t, m)
 		time.Sleep(time.Minute)
 		require.NoError(t, held.Err())
 		assert.ErrorIs(t, rl.NewMutex("x").TryLock(), redlock.ErrTaken)
-
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
+		mustUnlock(t, m)
 		assert.ErrorIs(t, context.Cause(held), redlock.ErrReleased)
+		assert.NotErrorIs(t, context.Cause(held), redlock.ErrLost)
 		synctest.Wait()
-		assert.Equal(t, []string{"", "", "", "", ""}, nodes.Values("x"))
+		assert.Empty(t, holders(nodes, "x"))
+	})
+}
+
+// A renewal is due when a third of the validity has passed.
+func TestHoldExtendsAtAThirdOfTheValidity(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		start := time.Now()
+		mustHold(t, m)
+		third := m.Until().Sub(start) / 3
+		log := nodes.Record()
+		time.Sleep(10*third + time.Millisecond)
+		events := log.Events()
+		require.Len(t, events, 10*5)
+		for i, e := range events {
+			assert.Equal(t, "extend", e.Command)
+			assert.Equal(t, time.Duration(i/5+1)*third, e.At.Sub(start))
+		}
+		mustUnlock(t, m)
+	})
+}
+
+type ctxKey struct{}
+
+func TestHeldContextInheritsFromItsParent(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		why := errors.New("enough")
+		parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), ctxKey{}, "value"))
+		m := rl.NewMutex("x")
+		held, err := m.Hold(parent)
+		require.NoError(t, err)
+		assert.Equal(t, "value", held.Value(ctxKey{}))
+		_, ok := held.Deadline()
+		assert.False(t, ok, "it may be extended for ever")
+
+		cancel(why)
+		synctest.Wait()
+		assert.Equal(t, why, context.Cause(held))
+		time.Sleep(time.Minute)
+		assert.True(t, m.Until().After(time.Now()), "the lock is kept while the work is wound down")
+		mustUnlock(t, m)
+		assert.Equal(t, why, context.Cause(held), "the first cause stays")
+	})
+}
+
+// lesson L26: nothing of what the holder sends is answered, without a RST. The held context is cancelled at
+// until, and nobody else can have been granted the lock by then.
+func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
+	const trials = 1000
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(trials) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			expiry := between(r, 300*time.Millisecond, 10*time.Second)
+			nodes := sim.NewNodes(5)
+			pools, start := nodes.Pools("holder"), time.Now()
+			dark := between(r, 0, 3*expiry)
+			deaf, replies := r.IntN(2) == 0, r.IntN(2) == 0
+			plan(pools, func(sim.Op) sim.Fate {
+				f := sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond, Deaf: deaf}
+				if time.Since(start) >= dark {
+					f.Lost, f.ReplyLost = !replies, replies
+				}
+				return f
+			})
+			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
+			m := rl.NewMutex("x")
+			held, err := m.Hold(t.Context())
+			if err != nil {
+				require.Less(t, dark, time.Millisecond)
+				nodes.Close()
+				continue
+			}
+			var cancelled time.Time
+			var until atomic.Value
+			over := make(chan struct{})
+			context.AfterFunc(held, func() { cancelled = time.Now(); close(over) })
+			// Nothing is under way any more when the last that was sent before the darkness has been answered.
+			time.AfterFunc(dark+time.Millisecond, func() { until.Store(m.Until()) })
+
+			rival := redlock.New(nodes.Pools("rival")...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited),
+				redlock.WithRetryDelay(between(r, expiry/10, expiry/5)))
+			time.Sleep(between(r, 0, expiry))
+			theirs := rival.NewMutex("x")
+			require.NoError(t, theirs.Lock())
+			granted := time.Now()
+			<-over
+			require.Equal(t, until.Load(), cancelled, "seed %d: cancelled at until", seed)
+			require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+			require.True(t, cancelled.Before(granted), "seed %d: cancelled before the next holder", seed)
+			nodes.Close()
+			_, err = m.Unlock()
+			require.ErrorIs(t, err, redlock.ErrLost)
+			require.ErrorIs(t, err, redlock.ErrExpired)
+			require.NoError(t, rl.Close())
+			_ = rival.Close()
+		}
+	})
+}
+
+// lesson L27: an outage of a majority that is over before 60 % of what is left of the validity has passed, of
+// whatever kind, does not end a hold.
+func TestAHoldSurvivesOutages(t *testing.T) {
+	const trials = 1000
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(trials) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			expiry := between(r, 300*time.Millisecond, 10*time.Second)
+			nodes := sim.NewNodes(5)
+			pools := nodes.Pools("a")
+			plan(pools, func(sim.Op) sim.Fate {
+				return sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond}
+			})
+			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
+			m := rl.NewMutex("x")
+			held, err := m.Hold(t.Context())
+			require.NoError(t, err)
+			time.Sleep(between(r, time.Millisecond, 3*expiry))
+			out := nodes[r.IntN(3):]
+			kind := r.IntN(5)
+			for _, n := range out {
+				switch kind {
+				case 0:
+					n.Crash()
+				case 1:
+					n.Freeze()
+				case 2:
+					n.Always(sim.Hang())
+				case 3:
+					n.Always(sim.Fail(errOops))
+				case 4:
+					n.Always(sim.Deaf(sim.Hang()))
+				}
+			}
+			time.Sleep(time.Until(m.Until()) * 6 / 10)
+			for _, n := range out {
+				switch kind {
+				case 0:
+					n.Restart(true)
+				case 1:
+					n.Thaw()
+				default:
+					n.Always(sim.Fate{})
+				}
+			}
+			time.Sleep(2 * expiry)
+			require.NoError(t, held.Err(), "seed %d, outage of kind %d of %d nodes: %v", seed, kind, len(out), context.Cause(held))
+			mustUnlock(t, m)
+			nodes.Close()
+			require.NoError(t, rl.Close())
+		}
+	})
+}
+
+// A node that has lost its data has the lock again after one renewal.
+func TestAHoldHealsWithinOneRenewal(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		held := mustHold(t, m)
+		for range 20 {
+			renewal := time.Until(m.Until())/3 + time.Millisecond
+			nodes[0].Flush()
+			nodes[3].Flush()
+			time.Sleep(renewal)
+			assert.Equal(t, map[string]int{m.Value(): 5}, holders(nodes, "x"))
+		}
+		assert.NoError(t, held.Err())
+		mustUnlock(t, m)
+	})
+}
+
+// What is healed does not count in the round that healed it: with two nodes that have the lock, two that have lost it
+// and one that is silent, nothing is confirmed, and nothing is healed.
+func TestAHoldDoesNotCountWhatItHeals(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		held := mustHold(t, m)
+		time.Sleep(time.Second)
+		until := m.Until()
+		nodes[0].Flush()
+		nodes[1].Flush()
+		nodes[2].Always(sim.Hang())
+		log := nodes.Record()
+		lossOf(t, held)
+		assert.Equal(t, until, time.Now())
+		for _, e := range log.Events() {
+			assert.NotEqual(t, sim.Granted, e.Effect, "%v", e)
+		}
+		nodes[2].Always(sim.Fate{})
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrLost)
+	})
+}
+
+// lesson L33: three of five nodes say that they have lost it. The hold ends with that answer, is renewed no
+// more, and gives back what it still has, so that others can lock at once.
+func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		start := time.Now()
+		held := mustHold(t, m)
+		third := time.Until(m.Until()) / 3
+		for _, n := range nodes[:3] {
+			n.Flush()
+		}
+		lossOf(t, held)
+		assert.Equal(t, third, time.Since(start))
+		var node *redlock.NodeError
+		require.ErrorAs(t, context.Cause(held), &node, "says which nodes did what")
+		assert.Zero(t, m.Until())
+		synctest.Wait()
+		assert.Empty(t, holders(nodes, "x"))
+		log := nodes.Record()
+		time.Sleep(time.Minute)
+		assert.Empty(t, log.Events())
+		require.NoError(t, rl.NewMutex("x").TryLock())
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrLost)
+	})
+}
+
+// lesson L28, L29: however Hold, Unlock, cancellations and Close fall, when Unlock has returned nothing but
+// releases is sent for the key any more, and when what was under way has landed no key is left.
+func TestNothingIsWrittenAfterUnlock(t *testing.T) {
+	const rounds, each = 100, 100
+	var began, ended, closed atomic.Int64
+	for round := range uint64(rounds) {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := sim.NewNodes(5)
+			var tasks sync.WaitGroup
+			for i := range uint64(each) {
+				tasks.Go(func() {
+					r := rand.New(rand.NewPCG(round, i))
+					s := interleaving{r: r, name: fmt.Sprint("x", i)}
+					s.run(t, nodes)
+					if s.held {
+						began.Add(1)
+					}
+					if s.lost {
+						ended.Add(1)
+					}
+					if s.closed {
+						closed.Add(1)
+					}
+				})
+			}
+			tasks.Wait()
+			landed()
+			assert.Zero(t, keys(nodes), "round %d", round)
+			nodes.Close()
+		})
+	}
+	t.Logf("%d interleavings: held in %d, which ended before Unlock in %d; closed during %d", rounds*each, began.Load(), ended.Load(), closed.Load())
+	assert.Greater(t, began.Load(), int64(rounds*each/2))
+	assert.NotZero(t, ended.Load())
+	assert.NotZero(t, closed.Load())
+}
+
+func keys(nodes sim.Nodes) (n int) {
+	for _, node := range nodes {
+		n += node.Keys()
+	}
+	return n
+}
+
+// interleaving is one Hold with all that can happen to it at random times.
+type interleaving struct {
+	r                  *rand.Rand
+	name               string
+	held, lost, closed bool
+}
+
+func (s *interleaving) run(t *testing.T, nodes sim.Nodes) {
+	const expiry = time.Second
+	r, start := s.r, time.Now()
+	var unlocked atomic.Bool
+	var mu sync.Mutex // guards r and late
+	var late []sim.Op
+	pools := nodes.Pools("a")
+	plan(pools, func(op sim.Op) sim.Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		if unlocked.Load() && op.Command != "release" && op.Command != "subscribe" && op.Command != "message" {
+			late = append(late, op)
+		}
+		f := sim.Fate{Request: between(r, 0, 20*time.Millisecond), Reply: between(r, 0, 20*time.Millisecond)}
+		if r.IntN(20) == 0 && op.Command != "release" {
+			f.Request *= 5 // given up before it arrives
+		}
+		return f
+	})
+	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(50*time.Millisecond))
+	m := rl.NewMutex(s.name)
+	horizon := []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, 2 * expiry}[r.IntN(3)]
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var tasks sync.WaitGroup
+	at := func(chance int, f func()) {
+		if r.IntN(chance) != 0 {
+			return
+		}
+		tasks.Add(1)
+		time.AfterFunc(between(r, 0, horizon), func() { defer tasks.Done(); f() })
+	}
+	mu.Lock()
+	at(4, cancel)
+	at(4, func() { s.closed = rl.Close() == nil })
+	for range 3 {
+		at(2, func() { _, _ = m.Extend() })
+	}
+	at(4, func() { _, _ = m.Unlock() })
+	at(8, func() {
+		for _, n := range nodes[:3] {
+			n.Delete(s.name)
+		}
+	})
+	unlockAt := between(r, 0, horizon)
+	mu.Unlock()
+
+	held, err := m.Hold(ctx)
+	s.held = err == nil
+	if s.held {
+		time.Sleep(time.Until(start.Add(unlockAt)))
+		s.lost = errors.Is(context.Cause(held), redlock.ErrLost)
+		_, err := m.Unlock()
+		for errors.Is(err, redlock.ErrNoQuorum) {
+			_, err = m.Unlock()
+		}
+		assert.Error(t, held.Err())
+	}
+	unlocked.Store(true)
+	tasks.Wait()
+	time.Sleep(2 * expiry) // a renewal that was armed once more would come
+	mu.Lock()
+	assert.Empty(t, late)
+	mu.Unlock()
+	require.NoError(t, rl.CloseContext(context.Background()))
+}
+
+// lesson L30: what a lost hold leaves behind does not keep the next one from being renewed.
+func TestAHoldAfterALostHoldIsRenewed(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		for range 3 {
+			held := mustHold(t, m)
+			all(nodes, sim.Hang())
+			lossOf(t, held)
+			all(nodes, sim.Fate{})
+			time.Sleep(redlock.DefaultExpiry)
+
+			again := mustHold(t, m)
+			time.Sleep(time.Minute)
+			require.NoError(t, again.Err())
+			assert.True(t, m.Until().After(time.Now()))
+			mustUnlock(t, m)
+		}
+	})
+}
+
+// late is a pool of a client whose clock is ahead of the timers, as it is after a pause.
+type late struct {
+	*sim.Link
+	by *atomic.Int64
+}
+
+func (l late) Now() time.Time { return time.Now().Add(time.Duration(l.by.Load())) }
+
+// lesson L31: a renewal that comes late is good for the full validity from then on, and what is left is
+// judged by the clock, not by when the timer was to fire.
+func TestALateRenewalGivesTheFullValidity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var by atomic.Int64
+		nodes := sim.NewNodes(3)
+		rl := redlock.New(late{nodes[0].Link("a"), &by}, nodes[1].Link("a"), nodes[2].Link("a"))
+		m := rl.NewMutex("x")
+		held, err := m.Hold(t.Context())
+		require.NoError(t, err)
+		validity := redlock.DefaultExpiry - drift(redlock.DefaultExpiry, redlock.DefaultDriftFactor)
+		by.Store(int64(4 * time.Second))
+		time.Sleep(validity / 3)
+		synctest.Wait()
+		assert.Equal(t, time.Now().Add(4*time.Second+validity), m.Until())
+		require.NoError(t, held.Err())
+
+		by.Add(int64(validity)) // longer than it is valid for
+		time.Sleep(validity / 3)
+		synctest.Wait()
+		assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "not renewed once until has passed")
+		_, _ = m.Unlock()
 		require.NoError(t, rl.Close())
 	})
 }
 
-func TestHoldIsLostAtUntilWhenTheNodesHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := sim.NewNodes(5)
-		defer nodes.Close()
-		rl := redlock.New(nodes.Pools("a")...)
-		m := rl.NewMutex("x")
-		held, err := m.Hold(t.Context())
-		require.NoError(t, err)
-		until := m.Until()
-		for _, n := range nodes {
-			n.Always(sim.Deaf(sim.Hang()))
-		}
-		<-held.Done()
-		assert.Equal(t, until, time.Now())
-		cause := context.Cause(held)
-		assert.ErrorIs(t, cause, redlock.ErrLost)
-		var node *redlock.NodeError
-		assert.ErrorAs(t, cause, &node)
-		t.Log(cause)
-		nodes.Close()
-		_, err = m.Unlock()
-		assert.ErrorIs(t, err, redlock.ErrExpired)
-		assert.ErrorIs(t, err, redlock.ErrLost)
-	})
+// lesson L32: whatever renewals are answered, the hold ends at until, in the held context's cause.
+func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
+	for name, fate := range map[string]sim.Fate{
+		"error":         sim.Fail(errOops),
+		"nil":           sim.Reply(nil),
+		"text":          sim.Reply("1"),
+		"bool":          sim.Reply(true),
+		"executed, but": sim.FailAfter(errOops),
+		"no answer":     sim.Deaf(sim.Hang()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x")
+				held := mustHold(t, m)
+				until := m.Until()
+				for _, n := range nodes[:2] {
+					n.Always(fate)
+				}
+				cause := lossOf(t, held)
+				assert.Equal(t, until, time.Now())
+				assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
+				if fate.Answer != nil && fate.Answer.Err != nil {
+					assert.ErrorIs(t, cause, errOops)
+				}
+				all(nodes, sim.Fate{})
+				_, err := m.Unlock()
+				assert.ErrorIs(t, err, redlock.ErrLost)
+			})
+		})
+	}
 }
 
-func TestDoJoinsErrors(t *testing.T) {
-	nodes := sim.NewNodes(3)
-	rl := redlock.New(nodes.Pools("a")...)
-	oops := errors.New("oops")
-	err := rl.Do(t.Context(), "x", func(ctx context.Context) error {
-		nodes[0].Flush()
-		nodes[1].Flush()
-		return oops
+// lesson L35
+func TestMaxHoldEndsAHold(t *testing.T) {
+	const limit = time.Minute
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		start := time.Now()
+		held := mustHold(t, m)
+		deadline, ok := held.Deadline()
+		assert.True(t, ok)
+		assert.Equal(t, start.Add(limit), deadline)
+		sooner, cancel := context.WithTimeout(held, time.Second)
+		cancel()
+		d, _ := sooner.Deadline()
+		assert.Equal(t, start.Add(time.Second), d)
+
+		lossOf(t, held)
+		assert.Equal(t, limit, time.Since(start))
+		synctest.Wait()
+		assert.Empty(t, holders(nodes, "x"), "it is free at once")
+		_, err := m.Unlock()
+		assert.ErrorIs(t, err, redlock.ErrLost)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		held, err = m.Hold(ctx)
+		require.NoError(t, err)
+		deadline, _ = held.Deadline()
+		assert.Equal(t, time.Now().Add(time.Second), deadline, "the parent's is earlier")
+		mustUnlock(t, m)
+	}, redlock.WithMaxHold(limit))
+}
+
+// An idle hold is a timer and no goroutine, and little memory.
+func TestWhatAnIdleHoldCosts(t *testing.T) {
+	const n, most = 5_000, 1536
+	nodes := sim.NewNodes(5)
+	rl := redlock.New(nodes.Pools("a")...).With(redlock.WithExpiry(time.Hour))
+	mutexes := make([]*redlock.Mutex, n)
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("x", i)
+	}
+	for _, name := range names { // the keys and values in the nodes' memory
+		for _, node := range nodes {
+			node.Set(name, strings.Clone("0123456789abcdef01234567"), time.Hour)
+		}
+	}
+	for _, node := range nodes {
+		node.Flush()
+	}
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, goroutines := heap(), runtime.NumGoroutine()
+	for i, name := range names {
+		mutexes[i] = rl.NewMutex(name)
+		_, err := mutexes[i].Hold(context.Background())
+		require.NoError(t, err)
+	}
+	eventually(t, "no goroutines for the holds", func() bool { return runtime.NumGoroutine() <= goroutines+5 })
+	each := (heap() - before) / n
+	t.Logf("%d bytes for a hold, its keys on five simulated nodes not counted", each)
+	assert.LessOrEqual(t, each, int64(most))
+	runtime.KeepAlive(mutexes)
+	require.NoError(t, rl.CloseContext(t.Context()))
+	assert.Zero(t, keys(nodes))
+}
+
+// lesson L26, on real servers: the connections of five holders go on and carry nothing any more.
+func TestABlackHoleBeforeRealServers(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	const rounds, holds = 2, 5 // for each client
+	const expiry = time.Second
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 5)
+			var direct []pool.Pool
+			for _, s := range servers {
+				direct = append(direct, newPool(t, s.Addr()))
+			}
+			rival := redlock.New(direct...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited),
+				redlock.WithRetryDelay(20*time.Millisecond), redlock.WithoutAnnouncements())
+			// Other work on the machine makes timers late, for the library and for the test: a few rounds may be repeated.
+			for round, repeated := 0, 0; round < rounds; round++ {
+				worst := blackHole(t, servers, newPool, rival, holds, expiry)
+				if worst > 5*time.Millisecond {
+					repeated++
+					round--
+					require.LessOrEqual(t, repeated, 10, "cancelled %v after until", worst)
+				}
+			}
+			require.NoError(t, rival.Close())
+		})
+	}
+}
+
+// blackHole returns how long after until the last of some holds ended.
+func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.TB, string) pool.Pool, rival *redlock.Redlock, holds int, expiry time.Duration) (worst time.Duration) {
+	var dark atomic.Bool
+	var pools []pool.Pool
+	for _, s := range servers {
+		pools = append(pools, newPool(t, tunnel(t, s.Addr(), &dark)))
+	}
+	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
+	var tasks sync.WaitGroup
+	begin := time.Now()
+	night := begin.Add(500*time.Millisecond + rand.N(500*time.Millisecond))
+	overdue := make([]time.Duration, holds)
+	for i := range holds {
+		tasks.Go(func() {
+			time.Sleep(rand.N(400 * time.Millisecond))
+			m := rl.NewMutex(fmt.Sprint("x", i))
+			held, err := m.Hold(t.Context())
+			if !assert.NoError(t, err) {
+				return
+			}
+			var cancelled time.Time
+			over := make(chan struct{})
+			context.AfterFunc(held, func() { cancelled = time.Now(); close(over) })
+			time.Sleep(time.Until(night.Add(100 * time.Millisecond)))
+			until := m.Until()
+			theirs := rival.NewMutex(m.Name())
+			assert.NoError(t, theirs.Lock())
+			granted := time.Now()
+			<-over
+			overdue[i] = cancelled.Sub(until)
+			assert.GreaterOrEqual(t, overdue[i], time.Duration(0), "not before until")
+			if overdue[i] <= 5*time.Millisecond {
+				assert.True(t, cancelled.Before(granted), "cancelled before the next holder")
+			}
+			assert.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+			_, err = theirs.Unlock()
+			assert.NoError(t, err)
+		})
+	}
+	time.Sleep(time.Until(night))
+	dark.Store(true)
+	tasks.Wait()
+	_ = rl.Close()
+	return slices.Max(overdue)
+}
+
+// tunnel carries connections to a server until it is dark: then they stay open, and nothing passes.
+func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var conns []net.Conn
+	var tasks sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		tasks.Wait()
 	})
-	assert.ErrorIs(t, err, oops)
-	assert.ErrorIs(t, err, redlock.ErrExpired)
+	carry := func(to, from net.Conn) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				if !dark.Load() {
+					_ = to.Close()
+				}
+				return
+			}
+			if !dark.Load() {
+				_, _ = to.Write(buf[:n])
+			}
+		}
+	}
+	tasks.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			mu.Lock()
+			conns = append(conns, c, s)
+			mu.Unlock()
+			tasks.Go(func() { carry(s, c) })
+			tasks.Go(func() { carry(c, s) })
+		}
+	})
+	return l.Addr().String()
+}
+
+// lesson L28: what a real server executes for a key after Unlock has returned is at most the release.
+func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1)[0]
+	for client, newPool := range adapters {
+		monitor := server.Monitor()
+		rl := redlock.New(newPool(t, server.Addr())).With(redlock.WithExpiry(200*time.Millisecond), redlock.WithNodeTimeout(100*time.Millisecond))
+		var tasks sync.WaitGroup
+		for i := range 200 {
+			tasks.Go(func() {
+				m := rl.NewMutex(fmt.Sprint(client, i))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				time.Sleep(rand.N(300 * time.Millisecond))
+				time.AfterFunc(rand.N(50*time.Millisecond), cancel)
+				if _, err := m.Hold(ctx); err != nil {
+					return
+				}
+				time.Sleep(rand.N(150 * time.Millisecond))
+				if ok, _ := m.Unlock(); ok {
+					server.Must("SET", "over", m.Name())
+				}
+			})
+		}
+		tasks.Wait()
+		require.NoError(t, rl.Close())
+		time.Sleep(100 * time.Millisecond) // a renewal that was armed once more would come
+		server.Must("DEL", "over")
+		over, renewed := map[string]bool{}, 0
+		for _, line := range monitor.Lines() {
+			words := strings.Split(line, "\"") // every other one is the command or an argument
+			switch command := strings.ToLower(words[1]); {
+			case command == "set" && words[3] == "over":
+				over[words[5]] = true
+			case command == "set" || command == "pexpire":
+				assert.False(t, over[words[3]], "after Unlock: %s", line)
+				if command == "pexpire" {
+					renewed++
+				}
+			}
+		}
+		assert.Greater(t, len(over), 50)
+		assert.NotZero(t, renewed)
+		assert.Equal(t, int64(0), server.Must("DBSIZE"))
+	}
 }

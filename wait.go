@@ -24,6 +24,16 @@ const (
 
 // A line is what the waiters of one process for one key share: only the first of them
 // talks to the nodes. It exists while somebody waits.
+//
+// How long a waiter waits can be told if those that it waits with do not come back: in the line nobody is
+// overtaken, and of the heads of the lines of all processes each asks at least once per retry delay. So
+// a lock that is free is taken within a delay, a node timeout where a node is silent, and another for a vote
+// that was split; W waiters, of whom each keeps the lock for H, have all had it after
+//
+//	W × (H + longest delay + 2 × node timeout) + one expiry for each holder that died, and for what was left behind before
+//
+// whatever becomes of the announcements. Those who do come back again and again take turns with
+// the others as far as announcements arrive (see rivalry); without them it is left to the random delays.
 type line struct {
 	queue fifo.Queue
 

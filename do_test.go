@@ -1,0 +1,152 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+func TestDoHoldsTheLockAsLongAsFnRuns(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		var inside context.Context
+		ctx := context.WithValue(t.Context(), ctxKey{}, "value")
+		require.NoError(t, rl.Do(ctx, "x", func(ctx context.Context) error {
+			inside = ctx
+			assert.Equal(t, "value", ctx.Value(ctxKey{}))
+			time.Sleep(time.Minute)
+			require.NoError(t, ctx.Err())
+			assert.ErrorIs(t, rl.NewMutex("x").TryLock(), redlock.ErrTaken)
+			return nil
+		}))
+		assert.ErrorIs(t, context.Cause(inside), redlock.ErrReleased)
+		synctest.Wait()
+		assert.Empty(t, holders(nodes, "x"))
+	})
+}
+
+// lesson L36
+func TestDoCallsFnOnlyIfItHoldsTheLock(t *testing.T) {
+	dead, cancel := context.WithCancelCause(context.Background())
+	cancel(errOops)
+	for name, tt := range map[string]struct {
+		prepare func(nodes sim.Nodes, rl *redlock.Redlock)
+		ctx     context.Context
+		opts    []redlock.Option
+		want    error
+	}{
+		"taken": {want: redlock.ErrTaken, prepare: func(nodes sim.Nodes, _ *redlock.Redlock) {
+			for _, n := range nodes[:2] {
+				n.Set("x", "somebody else's", 0)
+			}
+		}},
+		"no quorum": {want: redlock.ErrNoQuorum, prepare: func(nodes sim.Nodes, _ *redlock.Redlock) {
+			nodes[0].Crash()
+			nodes[1].Crash()
+		}},
+		"granted too late": {want: redlock.ErrExpired, opts: []redlock.Option{redlock.WithNodeTimeout(redlock.DefaultExpiry), redlock.WithTries(1)},
+			prepare: func(nodes sim.Nodes, _ *redlock.Redlock) {
+				all(nodes, sim.Fate{Reply: redlock.DefaultExpiry - 10*time.Millisecond})
+			}},
+		"dead context": {want: errOops, ctx: dead},
+		"closed":       {want: redlock.ErrClosed, prepare: func(_ sim.Nodes, rl *redlock.Redlock) { _ = rl.Close() }},
+		"bad option":   {want: redlock.ErrFailed, opts: []redlock.Option{redlock.WithTries(0)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				if tt.prepare != nil {
+					tt.prepare(nodes, rl)
+				}
+				ctx := tt.ctx
+				if ctx == nil {
+					ctx = t.Context()
+				}
+				err := rl.Do(ctx, "x", func(context.Context) error {
+					t.Error("called")
+					return nil
+				}, append([]redlock.Option{redlock.WithTries(2)}, tt.opts...)...)
+				assert.ErrorIs(t, err, tt.want)
+				assert.ErrorIs(t, err, redlock.ErrFailed)
+			})
+		})
+	}
+}
+
+// lesson L36
+func TestDoJoinsErrors(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		assert.Equal(t, errOops.Error(), rl.Do(t.Context(), "x", func(context.Context) error { return errOops }).Error())
+
+		err := rl.Do(t.Context(), "x", func(context.Context) error {
+			synctest.Wait()
+			nodes[0].Flush()
+			nodes[1].Flush()
+			return errOops
+		})
+		assert.ErrorIs(t, err, errOops)
+		assert.ErrorIs(t, err, redlock.ErrExpired)
+	})
+}
+
+func TestDoSaysThatTheLockWasLost(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		err := rl.Do(t.Context(), "x", func(ctx context.Context) error {
+			synctest.Wait()
+			all(nodes, sim.Hang())
+			cause := lossOf(t, ctx)
+			all(nodes, sim.Fate{})
+			assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
+			return nil // did not notice
+		})
+		assert.ErrorIs(t, err, redlock.ErrLost)
+	})
+}
+
+func TestDoReleasesAlsoIfFnPanicsOrExits(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic(errOops) }, "Goexit": runtime.Goexit} {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			over := make(chan any)
+			var inside context.Context
+			go func() {
+				defer func() { over <- recover() }()
+				_ = rl.Do(t.Context(), "x", func(ctx context.Context) error {
+					inside = ctx
+					synctest.Wait()
+					leave()
+					return nil
+				})
+			}()
+			if name == "panic" {
+				assert.Equal(t, errOops, <-over, "goes on to the caller")
+			} else {
+				assert.Nil(t, <-over)
+			}
+			assert.ErrorIs(t, context.Cause(inside), redlock.ErrReleased)
+			synctest.Wait()
+			assert.Empty(t, holders(nodes, "x"))
+		})
+	}
+}
+
+// The lock is released though the context that it was acquired with has ended.
+func TestDoReleasesWithADeadContext(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("enough")
+		require.NoError(t, rl.Do(ctx, "x", func(held context.Context) error {
+			cancel(why)
+			assert.Equal(t, why, context.Cause(held))
+			return nil
+		}))
+		synctest.Wait()
+		assert.Empty(t, holders(nodes, "x"))
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -264,23 +263,37 @@ func (c *core) closeHolds(ctx context.Context) error {
 	for _, h := range holds {
 		h.end(ErrReleased)
 	}
-	errs := make([]error, len(holds))
-	slots := make(chan struct{}, 64)
-	var wg sync.WaitGroup
-	for i, h := range holds {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			errs[i] = fmt.Errorf("redlock: close: %q not released: %w", h.m.name, ctx.Err())
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := h.m.unlock(ctx); !errors.Is(err, ErrNotHeld) {
-				errs[i] = err
-			}
-		})
+	type outcome struct {
+		hold int
+		err  error
 	}
-	wg.Wait() // each is bounded by its node timeout
+	errs := make([]error, len(holds))
+	for i, h := range holds {
+		errs[i] = fmt.Errorf("redlock: close: %q not released", h.m.name)
+	}
+	outcomes := make(chan outcome, len(holds)) // nobody waits to send
+	begun := 0
+	for over := 0; over < len(holds); over++ {
+		for ; begun < len(holds) && begun-over < maxReleases; begun++ {
+			i, h := begun, holds[begun]
+			c.tracker.Enter()
+			go func() { // ends within the node timeout, which may be later than ctx
+				defer c.tracker.Leave()
+				outcomes <- outcome{i, h.m.unlock(ctx)}
+			}()
+		}
+		select {
+		case o := <-outcomes:
+			errs[o.hold] = o.err
+			if errors.Is(o.err, ErrNotHeld) {
+				errs[o.hold] = nil // unlocked by its owner meanwhile
+			}
+		case <-ctx.Done():
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+	}
 	return errors.Join(errs...)
 }
+
+// maxReleases is how many releases Close has under way at a time.
+const maxReleases = 64

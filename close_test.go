@@ -1,0 +1,162 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+func TestCloseUnlocksWhatIsHeld(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		const n = 200 // more than are released at a time
+		var held []context.Context
+		var mutexes []*redlock.Mutex
+		for i := range n {
+			mutexes = append(mutexes, rl.With(redlock.WithTries(1)).NewMutex(fmt.Sprint("x", i)))
+			held = append(held, mustHold(t, mutexes[i]))
+		}
+		plain := rl.NewMutex("plain")
+		require.NoError(t, plain.Lock())
+		synctest.Wait()
+
+		require.NoError(t, rl.Close())
+		for i := range n {
+			assert.ErrorIs(t, context.Cause(held[i]), redlock.ErrReleased)
+			ok, err := mutexes[i].Unlock()
+			assert.ErrorIs(t, refused(t, ok, err), redlock.ErrNotHeld)
+		}
+		assert.Equal(t, 3, keys(nodes), "a lock that is not held stays as it is")
+		log := nodes.Record()
+		time.Sleep(time.Second)
+		assert.Empty(t, log.Events(), "nothing runs on")
+		mustUnlock(t, plain)
+		for _, err := range []error{plain.Lock(), plain.TryLock(), rl.Do(t.Context(), "y", nil)} {
+			assert.ErrorIs(t, err, redlock.ErrClosed)
+			assert.ErrorIs(t, err, redlock.ErrFailed)
+		}
+		held[0], _ = plain.Hold(t.Context())
+		assert.Nil(t, held[0])
+	})
+}
+
+func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
+	for name, opts := range map[string][]redlock.Option{
+		"announcements": nil, "polling": {redlock.WithoutAnnouncements()}, "bounded": {redlock.WithTries(1000)},
+	} {
+		for _, after := range []time.Duration{time.Millisecond, time.Second} { // subscribing, or asleep
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				all(nodes, sim.Slow(3*time.Millisecond))
+				for _, n := range nodes {
+					n.Set("x", "somebody else's", 0)
+				}
+				opts := append([]redlock.Option{redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour)}, opts...)
+				var tasks sync.WaitGroup
+				for range 5 {
+					tasks.Go(func() {
+						err := rl.NewMutex("x", opts...).Lock()
+						assert.ErrorIs(t, err, redlock.ErrClosed)
+						assert.ErrorIs(t, err, redlock.ErrFailed)
+					})
+				}
+				time.Sleep(after)
+				start := time.Now()
+				require.NoError(t, rl.Close())
+				tasks.Wait()
+				assert.Less(t, time.Since(start), 20*time.Millisecond, name)
+				for _, n := range nodes {
+					assert.Zero(t, n.Subscriptions())
+				}
+			})
+		}
+	}
+}
+
+// CloseContext returns when its context ends, whatever the nodes do, and says what it did not finish.
+func TestCloseIsBoundedByItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		rl := redlock.New(nodes.Pools("a")...)
+		var held []context.Context
+		for i := range 200 {
+			held = append(held, mustHold(t, rl.NewMutex(fmt.Sprint("x", i))))
+		}
+		all(nodes, sim.Deaf(sim.Hang()))
+		for _, bound := range []time.Duration{10 * time.Millisecond, time.Second, 0} {
+			ctx, cancel := context.WithTimeout(t.Context(), bound)
+			start := time.Now()
+			err := rl.CloseContext(ctx)
+			assert.Equal(t, bound, time.Since(start))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			cancel()
+			for _, h := range held {
+				assert.ErrorIs(t, context.Cause(h), redlock.ErrReleased, "all are told at once")
+			}
+		}
+		nodes.Close()
+		require.NoError(t, rl.CloseContext(t.Context()))
+	})
+}
+
+func TestCloseReportsWhatCouldNotBeReleased(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		mustHold(t, rl.NewMutex("x"))
+		nodes[0].Crash()
+		nodes[1].Crash()
+		err := rl.Close()
+		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+		assert.ErrorIs(t, err, sim.ErrRefused)
+	})
+}
+
+// A Hold that is being granted when Close is called is released, or is among those that Close ends.
+func TestCloseDuringHoldLeavesNothing(t *testing.T) {
+	for at := range 12 {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			all(nodes, sim.Slow(10*time.Millisecond))
+			var task sync.WaitGroup
+			task.Go(func() {
+				held, err := rl.NewMutex("x").Hold(t.Context())
+				if err != nil {
+					assert.ErrorIs(t, err, redlock.ErrClosed)
+					return
+				}
+				<-held.Done()
+				assert.ErrorIs(t, context.Cause(held), redlock.ErrReleased)
+			})
+			time.Sleep(time.Duration(at) * time.Millisecond)
+			require.NoError(t, rl.Close())
+			task.Wait()
+			landed()
+			assert.Zero(t, keys(nodes), "at %d ms", at)
+		})
+	}
+}
+
+func TestCloseAndUnlockAtOnce(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		all(nodes, sim.Slow(10*time.Millisecond))
+		var tasks sync.WaitGroup
+		for i := range 20 {
+			m := rl.NewMutex(fmt.Sprint("x", i))
+			mustHold(t, m)
+			tasks.Go(func() {
+				if _, err := m.Unlock(); err != nil {
+					assert.ErrorIs(t, err, redlock.ErrNotHeld)
+				}
+			})
+		}
+		assert.NoError(t, rl.Close())
+		tasks.Wait()
+		landed()
+		assert.Zero(t, keys(nodes))
+	})
+}

@@ -36,10 +36,10 @@ type Listener struct {
 	subscribed int
 	failed     int // nodes whose first try failed, or that cannot be subscribed to
 	isReady    bool
-	order      []int  // the nodes, in an order that all listeners of the channel share
-	late       []bool // nodes that let a quorum wait in vain; until they announce something
-	heard      [8]release
-	next       int // the place in heard to use next
+	order      []int    // the nodes, in an order that all listeners of the channel share
+	late       []bool   // nodes that let a quorum wait in vain; until they announce something
+	heard      []recent // what each node announced last: one that falls behind crowds out nothing but its own
+	told       recent   // what a quorum has announced
 }
 
 // Release is what a quorum has announced.
@@ -51,11 +51,17 @@ type Release struct {
 	First int
 }
 
-// release counts the announcements of one value.
-type release struct {
-	value string
-	nodes []int
-	done  bool // the wake-up has been sent
+// recent is the last few of many values.
+type recent struct {
+	values [8]string
+	next   int // the place to use next
+}
+
+func (r *recent) has(value string) bool { return slices.Contains(r.values[:], value) }
+
+func (r *recent) add(value string) {
+	r.values[r.next] = value
+	r.next = (r.next + 1) % len(r.values)
 }
 
 // Listen begins to listen. The goroutines it starts, one for a node, are counted by the
@@ -66,6 +72,7 @@ func Listen(nodes []*quorum.Node, tracker *quorum.Tracker, channel string, timeo
 		ready: make(chan struct{}),
 		wake:  make(chan Release, 1),
 		late:  make([]bool, len(nodes)),
+		heard: make([]recent, len(nodes)),
 	}
 	hash := fnv.New32a()
 	io.WriteString(hash, channel)
@@ -162,27 +169,36 @@ func (l *Listener) hear(node int, value string) {
 		l.signal(Release{First: -1})
 		return
 	}
-	r := l.find(value)
-	if r.done || slices.Contains(r.nodes, node) {
+	if l.told.has(value) || l.heard[node].has(value) {
 		return
 	}
-	r.nodes = append(r.nodes, node)
-	switch {
-	case len(r.nodes) < l.quorum:
-	case slices.Contains(r.nodes, l.preferred()):
-		l.announce(r)
-	case len(r.nodes) == l.quorum:
+	l.heard[node].add(value)
+	switch n := l.count(value); {
+	case n < l.quorum:
+	case l.heard[l.preferred()].has(value):
+		l.announce(value)
+	case n == l.quorum:
 		// Those who ask different nodes first may split the vote: it is worth a moment
 		// to agree on one.
 		time.AfterFunc(grace, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if r := l.find(value); !r.done && len(r.nodes) >= l.quorum {
+			if !l.told.has(value) && l.count(value) >= l.quorum {
 				l.late[l.preferred()] = true
-				l.announce(r)
+				l.announce(value)
 			}
 		})
 	}
+}
+
+// count returns how many nodes have announced a value. The caller holds mu.
+func (l *Listener) count(value string) (n int) {
+	for i := range l.heard {
+		if l.heard[i].has(value) {
+			n++
+		}
+	}
+	return n
 }
 
 // preferred is the node that listeners agree to ask first. The caller holds mu.
@@ -196,27 +212,14 @@ func (l *Listener) preferred() int {
 }
 
 // announce wakes who listens. The caller holds mu.
-func (l *Listener) announce(r *release) {
-	r.done = true
+func (l *Listener) announce(value string) {
+	l.told.add(value)
 	for _, n := range l.order {
-		if slices.Contains(r.nodes, n) {
-			l.signal(Release{Value: r.value, First: n})
+		if l.heard[n].has(value) {
+			l.signal(Release{Value: value, First: n})
 			return
 		}
 	}
-}
-
-// find returns the count of a value, making room for it by forgetting the oldest. The caller holds mu.
-func (l *Listener) find(value string) *release {
-	for i := range l.heard {
-		if l.heard[i].value == value {
-			return &l.heard[i]
-		}
-	}
-	r := &l.heard[l.next]
-	l.next = (l.next + 1) % len(l.heard)
-	*r = release{value: value}
-	return r
 }
 
 // signal leaves a release to be picked up, if none is there. The caller holds mu.

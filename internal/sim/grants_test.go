@@ -141,7 +141,7 @@ type grants struct {
 func runGrants(t *testing.T, s grantSetup, d dice) *grants {
 	g := &grants{
 		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}), states: make(map[string]int),
-		nodes:  sim.NewNodes([]int{3, 3, 5, 5, 4}[d.below(5, "nodes")]),
+		nodes:  sim.NewNodes([]int{3, 3, 3, 3, 5, 4}[d.below(6, "nodes")]),
 		expiry: time.Second,
 		faulty: []float64{0.05, 0.2, 0.4}[d.below(3, "faulty")],
 	}
@@ -153,7 +153,7 @@ func runGrants(t *testing.T, s grantSetup, d dice) *grants {
 		n.Clock(1+0.009*(2*d.unit("rate", int64(i))-1), 0)
 		nemeses.Go(func() { g.crashes(int64(i), n) })
 	}
-	for i := range 2 + d.below(2, "clients") {
+	for i := range []int{2, 2, 3}[d.below(3, "clients")] {
 		o := &owner{grants: g, id: int64(i)}
 		o.jump()
 		nemeses.Go(o.jumps)
@@ -172,7 +172,7 @@ func runGrants(t *testing.T, s grantSetup, d dice) *grants {
 func (g *grants) crashes(id int64, n *sim.Node) {
 	peace := 4 * g.expiry
 	if g.guard {
-		peace = 10 * g.expiry // most of the nodes are to take part most of the time
+		peace = 20 * g.expiry // most of the nodes are to take part most of the time
 	}
 	for i := int64(0); sleep(g.over, g.between(0, peace, "peace", id, i)); i++ {
 		n.Crash()
@@ -254,7 +254,7 @@ func (o *owner) run(t *testing.T) {
 	}
 	rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry), redlock.WithoutAnnouncements(),
 		redlock.WithRetryDelayFunc(func(tries int) time.Duration {
-			return o.between(o.expiry/500, o.expiry/20*time.Duration(min(tries, 8)), "retry", o.id, int64(tries), int64(time.Since(o.start)))
+			return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry", o.id, int64(tries), int64(time.Since(o.start)))
 		}))
 	if o.guard {
 		rl = rl.With(redlock.WithRestartGuard(o.expiry))
@@ -283,8 +283,11 @@ func (g *grants) wanted() bool {
 // hold keeps the lock for a while, and tells whether it has been unlocked.
 func (o *owner) hold(m *redlock.Mutex, i int64) bool {
 	o.grant(m)
-	long := o.expiry / 50
-	if o.loss || o.chance(0.1, "long", o.id, i) {
+	long, often := o.expiry/50, 0.1
+	if o.loss {
+		often = 0.5 // or there is too much peace between two grants
+	}
+	if o.chance(often, "long", o.id, i) {
 		long = o.expiry
 	}
 	for k := int64(0); k < 3; k++ {

@@ -32,7 +32,7 @@ func (s *suite) held() {
 	}
 	for _, n := range s.HeldSim {
 		s.say("held: %d locks on 5 simulated nodes", n)
-		l := &redlockLocker{rl: redlock.New(sim.NewNodes(5).Pools("bench")...)}
+		l := &redlockLocker{rl: redlock.New(sim.NewNodes(5).Instants("bench")...)}
 		s.keep(l, key{Section: "held", Who: "redlock simulated", Nodes: 5, Workers: n})
 		l.Close()
 	}

@@ -57,7 +57,7 @@ func (s *suite) addRun(k key, r run) {
 func (s *suite) instant() {
 	for _, n := range s.Nodes {
 		s.say("instant: %d simulated nodes", n)
-		l := &redlockLocker{rl: redlock.New(sim.NewNodes(n).Pools("bench")...)}
+		l := &redlockLocker{rl: redlock.New(sim.NewNodes(n).Instants("bench")...)}
 		for range s.Rounds {
 			s.addRun(key{Section: "instant", Who: "redlock", Nodes: n, Workers: 1}, drive(l, 1, s.Slice/2, nil))
 		}

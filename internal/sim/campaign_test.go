@@ -163,6 +163,15 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// Many more schedules that are as small as can be: two clients on three nodes that want the lock once.
+func TestSchedulesInShort(t *testing.T) {
+	campaign(t, 1000, func(seed uint64) setup {
+		s := newSetup(seed, inModel)
+		s.Nodes, s.Clients, s.Workers, s.Cycles = 3, 2, 1, 1
+		return s
+	}, nil)
+}
+
 // Owners that use a lease to its last nanosecond, while others try every millisecond and the clocks
 // run apart as far as the drift allows.
 func TestSchedulesAtTheEdge(t *testing.T) {

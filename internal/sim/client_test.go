@@ -455,9 +455,16 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 			}
 		case w.chance(0.2, "valid", i):
 			before := w.now()
-			if _, err := m.ValidContext(ctx); err != nil && w.solid(l) && ctx.Err() == nil && (held == nil && before+4*time.Millisecond < l.until() || held != nil && held.Err() == nil) {
+			_, err := m.ValidContext(ctx)
+			if held != nil && errors.Is(err, redlock.ErrExpired) {
+				if time.Sleep(1); held.Err() == nil {
+					w.violate("I7 loss signal", "%s: Valid says %v, but the held context goes on", w, err)
+				}
+			}
+			if err != nil && w.solid(l) && ctx.Err() == nil && (held == nil && before+4*time.Millisecond < l.until() || held != nil && held.Err() == nil) {
 				w.violate("I12 bounded", "%s: valid: %v", w, err)
 			}
+			w.react("valid")
 		}
 	}
 	if w.Edge && w.now() < l.until() {
@@ -482,7 +489,7 @@ func (w *worker) probe(l *lease) {
 
 // extend extends the lock and reports whether it is still worth working.
 func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held context.Context) bool {
-	called := w.now()
+	called, most := w.now(), w.clock.Now().Add(w.expiry()-w.drift())
 	_, err := m.ExtendContext(ctx)
 	returned := w.now()
 	defer w.react("extend")
@@ -499,6 +506,9 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 			w.violate("I6 continuity", "%s extended %s on %d of %d nodes", w, plain(l.value), n, w.Nodes)
 		}
 		if held == nil {
+			if m.Until().After(most) {
+				w.violate("I2 validity", "%s extended %s until %v, counting from after the call", w, l.name, m.Until().Sub(w.start))
+			}
 			to := w.clock.truly(m.Until())
 			if to <= returned {
 				w.violate("I2 validity", "%s extended %s until %v, which is over", w, l.name, to)

@@ -22,28 +22,28 @@ import (
 
 // These campaigns are about one thing, and made for numbers: the tokens and the holders of a single name. A million:
 //
-//	go test ./internal/sim -run '^TestGrants' -grants 1000000 -timeout 0 -v
+//	go test ./internal/sim -run '^TestSchedulesOfGrants' -grants 1000000 -timeout 0 -v
 var grantsWanted = flag.Int("grants", 2000, "fenced grants of each campaign about tokens")
 
 // grantsPerSeed is how many grants a bubble lasts.
 const grantsPerSeed = 50
 
 // Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and jump.
-func TestGrantsHaveGrowingTokensWhateverTheClocks(t *testing.T) {
+func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour})
 	assert.Empty(t, r.violations)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire")
 }
 
 // With loss of data, and nodes that are back at once, they rest on the restart guard and on clocks that are about right.
-func TestGrantsHaveGrowingTokensThoughNodesForget(t *testing.T) {
+func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true, guard: true})
 	assert.Empty(t, r.violations)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "guard refused")
 }
 
 // What makes tokens grow is necessary, and what the campaigns look at finds that out.
-func TestGrantsOfPlantedBugs(t *testing.T) {
+func TestSchedulesOfGrantsWithPlantedBugs(t *testing.T) {
 	const seeds = 1000
 	for name, s := range map[string]grantSetup{
 		"tokens by INCR and maximum": {clocks: time.Hour, plainIncr: true},

@@ -535,7 +535,7 @@ func TestMaxHoldEndsAHold(t *testing.T) {
 
 // An idle hold is a timer and no goroutine, and little memory.
 func TestWhatAnIdleHoldCosts(t *testing.T) {
-	const n, most = 5_000, 1536
+	const n, most = 10_000, 1536
 	nodes := sim.NewNodes(5)
 	rl := redlock.New(nodes.Pools("a")...).With(redlock.WithExpiry(time.Hour))
 	mutexes := make([]*redlock.Mutex, n)

@@ -203,7 +203,9 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 		}
 	}
 	l.token = uint64(token)
-	m.core.sawToken(l.token)
+	if token < m.core.now().Add(tokenMemory).UnixMicro() {
+		m.core.sawToken(l.token)
+	}
 	if agree >= m.core.quorum {
 		return true, nil
 	}
@@ -224,6 +226,10 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 	}
 	return raised, err
 }
+
+// tokenMemory is how far ahead of the clock a token may be to be remembered for the next proposals, which are about other
+// names, too: a counter that somebody has moved to its end must not take those with it.
+const tokenMemory = 24 * time.Hour
 
 // sawToken remembers the greatest token seen.
 func (c *core) sawToken(token uint64) {

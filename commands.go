@@ -92,7 +92,7 @@ func (m *Mutex) acquireAgain(l *lease) quorum.Command {
 
 func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Command {
 	c := &scriptCommand{acquireScript, m.keys, []any{value, m.cfg.expiry.Milliseconds(), guard}}
-	if m.cfg.fencing {
+	if m.cfg.fencing && proposal > 0 { // the token of a lock that was handed over is not known
 		c.keys = m.fenceKeys
 		c.args = append(c.args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
 	}

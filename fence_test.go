@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -234,5 +237,307 @@ func TestARaiseNeedsAQuorumTogetherWithTheNodesThatHadTheToken(t *testing.T) {
 			require.NoError(t, err)
 			storedOnAQuorum(t, nodes, m.FencingToken())
 		}, redlock.WithFencing())
+	}
+}
+
+// onAllKinds is onNodes, on servers and on embedded nodes. It flushes nothing in between: fn uses names of its own.
+func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock)) {
+	t.Helper()
+	run := func(t *testing.T, newPool func(testing.TB, string) pool.Pool, nodes []redistest.Node) {
+		pools := make([]pool.Pool, len(nodes))
+		for i, node := range nodes {
+			pools[i] = newPool(t, node.Addr())
+		}
+		rl := redlock.New(pools...).With(redlock.WithFencing())
+		f(t, nodes, rl)
+		require.NoError(t, rl.Close())
+	}
+	for client, newPool := range adapters {
+		t.Run(client+"/embedded", func(t *testing.T) {
+			t.Parallel()
+			var nodes []redistest.Node
+			for _, m := range redistest.Embedded(t, n) {
+				nodes = append(nodes, m)
+			}
+			run(t, newPool, nodes)
+		})
+		t.Run(client+"/servers", func(t *testing.T) {
+			t.Parallel()
+			var nodes []redistest.Node
+			for _, s := range redistest.Start(t, n) {
+				nodes = append(nodes, s)
+			}
+			run(t, newPool, nodes)
+		})
+	}
+}
+
+const maxToken = 1<<53 - 1
+
+func TestTokensAreExactUpToTheirEnd(t *testing.T) {
+	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+		for i, last := range []uint64{1 << 51, 1<<52 - 1, 1 << 52, 1<<52 + 1, maxToken - 12345, maxToken - 2, maxToken - 1} {
+			for have := 2; have <= 3; have++ { // nodes with that counter; the third may have to be raised
+				name := fmt.Sprintf("x%d-%d", i, have)
+				for _, n := range nodes[:have] {
+					n.Must("SET", "{"+name+"}:fence", fmt.Sprint(last))
+				}
+				m := rl.NewMutex(name)
+				require.NoError(t, m.Lock())
+				assert.Equal(t, last+1, m.FencingToken())
+				stored := 0
+				for _, v := range values(nodes, "{"+name+"}:fence") {
+					if v == fmt.Sprint(last+1) {
+						stored++
+					}
+				}
+				assert.GreaterOrEqual(t, stored, 2)
+				mustUnlock(t, m)
+			}
+		}
+	})
+}
+
+func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
+	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+		i := 0
+		for content, want := range map[string]string{
+			fmt.Sprint(maxToken):     "ERR redlock: the fence counter %s is at its end",
+			fmt.Sprint(maxToken + 1): "ERR redlock: the fence counter %s holds something else",
+			"99999999999999999999":   "ERR redlock: the fence counter %s holds something else",
+			"text":                   "ERR redlock: the fence counter %s holds something else",
+			"":                       "ERR redlock: the fence counter %s holds something else",
+			"-5":                     "ERR redlock: the fence counter %s holds something else",
+			"1.5":                    "ERR redlock: the fence counter %s holds something else",
+			"1e3":                    "ERR redlock: the fence counter %s holds something else",
+			"0x10":                   "ERR redlock: the fence counter %s holds something else",
+			" 7":                     "ERR redlock: the fence counter %s holds something else",
+			"a list":                 "WRONGTYPE Operation against a key holding the wrong kind of value",
+		} {
+			i++
+			for bad := 1; bad <= 3; bad++ {
+				name := fmt.Sprintf("x%d-%d", i, bad)
+				key := "{" + name + "}:fence"
+				if strings.Contains(want, "%s") {
+					want = fmt.Sprintf(want, key)
+				}
+				for _, n := range nodes[:bad] {
+					if content == "a list" {
+						n.Must("LPUSH", key, content)
+					} else {
+						n.Must("SET", key, content)
+					}
+				}
+				m := rl.NewMutex(name)
+				err := m.TryLock()
+				if bad == 1 {
+					require.NoError(t, err, "%q on a minority", content)
+					require.NotZero(t, m.FencingToken())
+					mustUnlock(t, m)
+				} else {
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+					var node *redlock.NodeError
+					require.ErrorAs(t, err, &node)
+					assert.ErrorContains(t, err, want)
+					assert.Zero(t, m.FencingToken())
+				}
+				for _, n := range nodes[:bad] {
+					assert.Equal(t, nodes[0].Must("TYPE", key), n.Must("TYPE", key))
+					if content != "a list" {
+						assert.Equal(t, content, n.Must("GET", key), "not touched")
+					}
+				}
+				want = strings.Replace(want, key, "%s", 1)
+			}
+		}
+	})
+}
+
+// What somebody has done to one counter must not reach other names by way of what a client has seen.
+func TestACounterAtItsEndDoesNotSpread(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes {
+			n.Set("{y}:fence", fmt.Sprint(maxToken-1), 0)
+		}
+		y := rl.NewMutex("y")
+		require.NoError(t, y.Lock())
+		require.EqualValues(t, maxToken, y.FencingToken())
+		mustUnlock(t, y)
+		require.ErrorContains(t, y.TryLock(), "node 0: ERR redlock: the fence counter {y}:fence is at its end")
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		assert.Less(t, m.FencingToken(), uint64(time.Now().Add(25*time.Hour).UnixMicro()))
+	}, redlock.WithFencing())
+}
+
+func TestHandedOverLocksAreHealedWithoutAToken(t *testing.T) {
+	for _, opts := range [][]redlock.Option{nil, {redlock.WithRestartGuard(time.Minute)}} {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			require.NoError(t, m.Lock())
+			synctest.Wait()
+			taker := rl.NewMutex("x", append(opts, redlock.WithValue(m.Value()))...)
+			nodes[1].Flush()
+			_, err := taker.Extend()
+			require.NoError(t, err)
+			synctest.Wait()
+			assert.Equal(t, m.Value(), nodes[1].Value("x"))
+			assert.Empty(t, nodes[1].Value("{x}:fence"), "not known")
+			assert.Zero(t, taker.FencingToken())
+			mustUnlock(t, taker)
+			synctest.Wait()
+			assert.Empty(t, holders(nodes, "x"))
+		}, redlock.WithFencing())
+	}
+}
+
+func TestTheLifeOfAToken(t *testing.T) {
+	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+		for i, name := range []string{"x", "{tag}:x", "x{tag}", "a{b"} {
+			m := rl.NewMutex(name)
+			var last uint64
+			for range 3 {
+				assert.Zero(t, m.FencingToken(), "not held")
+				require.NoError(t, m.Lock())
+				token := m.FencingToken()
+				assert.Greater(t, token, last, "new for each lock")
+				last = token
+				for _, call := range []func() (bool, error){m.Extend, m.Valid, m.Extend} {
+					_, err := call()
+					require.NoError(t, err)
+					assert.Equal(t, token, m.FencingToken())
+				}
+				mustUnlock(t, m)
+			}
+			assert.Zero(t, m.FencingToken(), "not held any more")
+			fence := []string{"{x}:fence", "{tag}:x:fence", "x{tag}:fence", "{a{b}:fence"}[i]
+			stored := 0
+			for _, v := range values(nodes, fence) {
+				if v == fmt.Sprint(last) {
+					stored++
+				}
+			}
+			assert.GreaterOrEqual(t, stored, 2)
+		}
+	})
+	onNodes(t, 1, func(t *testing.T, _ []redistest.Node, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		assert.Zero(t, m.FencingToken(), "not asked for")
+		mustUnlock(t, m)
+	})
+}
+
+func TestExtendAndHoldKeepTheCounter(t *testing.T) {
+	const ttl = 10 * time.Second
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		_, err := m.Hold(t.Context())
+		require.NoError(t, err)
+		token := m.FencingToken()
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			for _, n := range nodes {
+				require.Greater(t, n.TTL("{x}:fence"), ttl-time.Second)
+			}
+		}
+		assert.Equal(t, token, m.FencingToken())
+		mustUnlock(t, m)
+		time.Sleep(ttl)
+		assert.Equal(t, []string{"", "", ""}, nodes.Values("{x}:fence"))
+	}, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithFenceTTL(ttl))
+
+	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+		m := rl.NewMutex("x", redlock.WithFenceTTL(time.Minute))
+		require.NoError(t, m.Lock())
+		for _, use := range []string{"Lock", "Extend"} {
+			for i, n := range nodes {
+				eventually(t, fmt.Sprintf("node %d to renew the counter in %s", i, use), func() bool {
+					left, _ := n.Must("PTTL", "{x}:fence").(int64)
+					return left > 50_000 && left <= 60_000
+				})
+				n.Must("PEXPIRE", "{x}:fence", "5000")
+			}
+			_, err := m.Extend()
+			require.NoError(t, err)
+		}
+		mustUnlock(t, m)
+	})
+}
+
+// Counted on servers: all that a lock asks of each, while the nodes agree.
+func TestAFencedLockIsOneCommandANode(t *testing.T) {
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 5)
+			rl := reaching(t, newPool, servers, 0, 1, 2, 3, 4)
+			everyone := func(m *redlock.Mutex, want any) {
+				for i, s := range servers {
+					eventually(t, fmt.Sprintf("%v on server %d", want, i), func() bool { return s.Must("GET", m.Name()) == want })
+				}
+			}
+			warm := rl.NewMutex("warm", redlock.WithFencing())
+			require.NoError(t, warm.Lock())
+			everyone(warm, warm.Value())
+			mustUnlock(t, warm)
+			everyone(warm, nil)
+
+			for _, name := range []string{"x", "x", "{tag}:x"} {
+				m := rl.NewMutex(name, redlock.WithFencing())
+				var monitors []*redistest.Monitor
+				for _, s := range servers {
+					monitors = append(monitors, s.Monitor())
+				}
+				require.NoError(t, m.Lock())
+				value := m.Value()
+				everyone(m, value)
+				for i, mon := range monitors {
+					var sent []string
+					for _, line := range mon.Lines() {
+						if strings.Contains(line, value) && !strings.Contains(line, " lua]") {
+							sent = append(sent, line)
+						}
+					}
+					if assert.Len(t, sent, 1, "server %d", i) {
+						assert.Contains(t, strings.ToUpper(sent[0]), `"EVALSHA"`)
+					}
+				}
+				mustUnlock(t, m)
+				everyone(m, nil)
+			}
+		})
+	}
+}
+
+// Every script with two keys, with and without hash tags, on nodes that check the slots.
+func TestFencingOnClusterNodes(t *testing.T) {
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3, redistest.Args("--cluster-enabled", "yes"))
+			for _, s := range servers {
+				s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+			}
+			for _, s := range servers {
+				clusterReady(t, s)
+			}
+			rl := reaching(t, newPool, servers, 0, 1, 2).With(redlock.WithFencing())
+			for name, fence := range map[string]string{"x": "{x}:fence", "{tag}:x": "{tag}:x:fence", "x{tag}": "x{tag}:fence", "a{b": "{a{b}:fence"} {
+				for _, s := range servers[:2] {
+					s.Must("SET", fence, "9000000000000000")
+				}
+				m := rl.NewMutex(name, redlock.WithRestartGuard(redlock.DefaultExpiry))
+				var guard *redlock.GuardError
+				require.ErrorAs(t, m.TryLock(), &guard)
+				m = rl.NewMutex(name)
+				require.NoError(t, m.Lock())
+				assert.EqualValues(t, 9000000000000001, m.FencingToken())
+				for _, call := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
+					_, err := call()
+					require.NoError(t, err)
+				}
+			}
+		})
 	}
 }

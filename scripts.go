@@ -94,7 +94,7 @@ if KEYS[2] then
 	local v = redis.call('GET', KEYS[2])
 	c = tonumber(ARGV[4])
 	if v then
-		if not string.match(v, '^%d+$') or tonumber(v) > 9007199254740991 then
+		if not string.match(v, '^%d+$') or #v > 16 or tonumber(v) > 9007199254740991 then
 			return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
 		end
 		if held then return tonumber(v) end
@@ -108,7 +108,7 @@ end
 if not held then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
 return c
 `,
-		ID: "da302fe0679984ab62019a83aed751f5a5e9bacd",
+		ID: "4166797fee819d33d0d46042729072fc5af52204",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.
@@ -123,7 +123,7 @@ return c
 if not v then return 0 end
 if v ~= ARGV[1] then return -1 end
 local c = redis.call('GET', KEYS[2])
-if c and (not string.match(c, '^%d+$') or tonumber(c) > 9007199254740991) then
+if c and (not string.match(c, '^%d+$') or #c > 16 or tonumber(c) > 9007199254740991) then
 	return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
 end
 if not c or tonumber(c) < tonumber(ARGV[2]) then
@@ -131,7 +131,7 @@ if not c or tonumber(c) < tonumber(ARGV[2]) then
 end
 return 1
 `,
-		ID: "ef7191e5ac64efc2dde594028597a9ecffd19f2f",
+		ID: "d50e356dd9553266f45b61c8c154960b10240d49",
 	}
 
 	// inspectScript reads the key, whoever's it is.

@@ -1,0 +1,156 @@
+package redlock_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// A hundred of them take some minutes:
+//
+//	go test . -run TestAnEmptyRestart -trials 100 -v
+var trials = flag.Int("trials", 3, "how often, with each client, a server is killed under a lock")
+
+// outOfReach is a node that a client cannot talk to.
+type outOfReach struct{ _ byte }
+
+func (*outOfReach) SetNX(context.Context, string, string, time.Duration) (bool, error) {
+	return false, errOops
+}
+
+func (*outOfReach) Eval(context.Context, *pool.Script, []string, ...any) (any, error) {
+	return nil, errOops
+}
+
+// reaching returns a Redlock on all servers for a client that can talk only to some.
+func reaching(t *testing.T, newPool func(testing.TB, string) pool.Pool, servers []*redistest.Server, some ...int) *redlock.Redlock {
+	pools := make([]pool.Pool, len(servers))
+	for i := range pools {
+		pools[i] = &outOfReach{}
+	}
+	for _, i := range some {
+		pools[i] = newPool(t, servers[i].Addr())
+	}
+	rl := redlock.New(pools...)
+	t.Cleanup(func() { assert.NoError(t, rl.Close()) })
+	return rl
+}
+
+// A holds servers 0 to 2, and B reaches 2 to 4. Server 2 is killed and is back at once, empty: then B is granted the lock
+// as well; but with the restart guard not before A's is over.
+func TestAnEmptyRestartUnderALock(t *testing.T) {
+	names := []string{"plain", "{tag}:name", "a{tag}b"}
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 5)
+			a, b := reaching(t, newPool, servers, 0, 1, 2), reaching(t, newPool, servers, 2, 3, 4)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+
+			// trial returns A's lock, and B's, which it has been granted as soon as it could.
+			trial := func(t *testing.T, i int, opts ...redlock.Option) (ma, mb *redlock.Mutex) {
+				opts = append([]redlock.Option{redlock.WithFencing(), redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(5 * time.Millisecond)}, opts...)
+				name := names[i%len(names)]
+				ma, mb = a.NewMutex(name, opts...), b.NewMutex(name, opts...)
+				require.NoError(t, ma.LockContext(ctx))
+				require.ErrorIs(t, mb.TryLock(), redlock.ErrFailed, "while server 2 remembers")
+				servers[2].Restart()
+				require.NoError(t, mb.LockContext(ctx))
+				require.Greater(t, mb.FencingToken(), ma.FencingToken())
+				return ma, mb
+			}
+
+			t.Run("without the guard", func(t *testing.T) {
+				for i := range *trials {
+					ma, mb := trial(t, i, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(time.Second))
+					now := time.Now()
+					require.True(t, now.Before(ma.Until()) && now.Before(mb.Until()), "two holders")
+					mustUnlock(t, mb)
+					_, _ = ma.Unlock() // two nodes: no quorum
+				}
+			})
+			t.Run("with the guard", func(t *testing.T) {
+				var least time.Duration
+				for i := range *trials {
+					ma, mb := trial(t, i, redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(200*time.Millisecond), redlock.WithRestartGuard(time.Second))
+					// The attempt that was granted the lock began so long after A's had to stop.
+					later := mb.Until().Sub(ma.Until())
+					require.Greater(t, later, time.Second-drift(time.Second, 0.01), "trial %d: two holders", i)
+					if least == 0 || later < least {
+						least = later
+					}
+					mustUnlock(t, mb)
+					_, _ = ma.Unlock()
+				}
+				t.Logf("%d trials: B's lock ended at least %v after A's", *trials, least)
+			})
+		})
+	}
+}
+
+// What the guard says on a real server: how long it goes on refusing, in whole seconds, and the truth.
+func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, 1)[0]
+			begun := time.Now()
+			rl := reaching(t, newPool, []*redistest.Server{server}, 0)
+			m := rl.NewMutex("x", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(500*time.Millisecond), redlock.WithRestartGuard(1500*time.Millisecond))
+			err := m.TryLock()
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			var node *redlock.NodeError
+			require.ErrorAs(t, err, &node)
+			assert.Equal(t, 0, node.Node)
+			var guard *redlock.GuardError
+			require.ErrorAs(t, err, &guard)
+			assert.ErrorContains(t, err, fmt.Sprintf("takes part again in %v", guard.Wait))
+			assert.LessOrEqual(t, guard.Wait, 3*time.Second, "1.5 s counts as 2 s, and a second more")
+			told := time.Now()
+			eventually(t, "the guard to let the lock pass", func() bool { return m.TryLock() == nil })
+			assert.Greater(t, time.Since(begun), 1500*time.Millisecond)
+			assert.Less(t, time.Since(told), guard.Wait+time.Second)
+			assert.Zero(t, m.FencingToken())
+			mustUnlock(t, m)
+		})
+	}
+}
+
+// The guard keeps others out, and lets the holder heal a server once it has been up for three node timeouts.
+func TestAHolderHealsAGuardedServer(t *testing.T) {
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3)
+			rl := reaching(t, newPool, servers, 0, 1, 2)
+			const expiry = 10 * time.Second
+			m := rl.NewMutex("{x}", redlock.WithFencing(), redlock.WithExpiry(expiry), redlock.WithNodeTimeout(300*time.Millisecond))
+			require.NoError(t, m.Lock())
+			eventually(t, "the key everywhere", func() bool { return servers[2].Must("GET", "{x}") == m.Value() })
+			taker := rl.NewMutex("{x}", redlock.WithValue(m.Value()), redlock.WithExpiry(expiry), redlock.WithNodeTimeout(300*time.Millisecond),
+				redlock.WithRestartGuard(time.Hour), redlock.WithFencing())
+			servers[2].Restart()
+			back := time.Now()
+			eventually(t, "a healed server", func() bool {
+				_, err := taker.Extend()
+				require.NoError(t, err)
+				return servers[2].Must("GET", "{x}") == m.Value()
+			})
+			assert.Greater(t, time.Since(back), 900*time.Millisecond)
+			err := rl.NewMutex("{y}", redlock.WithRestartGuard(time.Hour)).TryLock()
+			var guard *redlock.GuardError
+			require.ErrorAs(t, err, &guard, "nobody else")
+			mustUnlock(t, m)
+		})
+	}
+}

@@ -128,7 +128,9 @@ func (e *Error) Unwrap() []error { return e.causes }
 type NodeError struct {
 	// Node is the index of the node's pool in the call of New.
 	Node int
-	// Err is the client's error as it came, or one of the package's.
+	// Err is the client's error as it came, or one of the package's: it matches ErrTaken if somebody else
+	// has the lock on this node, ErrExpired if the node does not have it any more, ErrNodeTimeout if
+	// the node has not answered in time.
 	Err error
 }
 
@@ -172,15 +174,20 @@ func (e *GuardError) Error() string {
 
 // What a node says of a key that should be ours.
 var (
-	errNodeTaken   = nodeAnswer("taken")
-	errNodeGone    = nodeAnswer("the key is gone")
-	errNodeForeign = nodeAnswer("the key is somebody else's")
+	errNodeTaken   = &nodeAnswer{"taken", ErrTaken}
+	errNodeGone    = &nodeAnswer{"the key is gone", ErrExpired}
+	errNodeForeign = &nodeAnswer{"the key is somebody else's", ErrExpired}
 )
 
 // nodeAnswer is an answer, not a failure, of a node.
-type nodeAnswer string
+type nodeAnswer struct {
+	text string
+	is   error // what it matches when it is looked at alone
+}
 
-func (a nodeAnswer) Error() string { return string(a) }
+func (a *nodeAnswer) Error() string { return a.text }
+
+func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
 // nodeErrors lists the nodes that did not do as they were asked; answer says what
 // a reply that is not a yes means.

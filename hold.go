@@ -76,7 +76,9 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	h := &hold{m: m, l: l, values: context.WithoutCancel(ctx), cancel: cancel}
 	if m.cfg.maxHold > 0 {
 		h.limit = l.granted.Add(m.cfg.maxHold)
-		held = deadlineContext{held, h.limit}
+	}
+	if m.cfg.maxHold > 0 || m.cfg.fencing {
+		held = heldContext{held, h}
 	}
 	if !m.core.register(h) {
 		m.unlock(ctx)
@@ -98,17 +100,37 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	return held, nil
 }
 
-// deadlineContext shows the deadline of WithMaxHold. The hold cancels it, not a timer of its own.
-type deadlineContext struct {
+// heldContext shows what is known of its hold: the deadline of WithMaxHold, at which the hold
+// cancels it, and the fencing token.
+type heldContext struct {
 	context.Context
-	deadline time.Time
+	h *hold
 }
 
-func (c deadlineContext) Deadline() (time.Time, bool) {
-	if d, ok := c.Context.Deadline(); ok && d.Before(c.deadline) {
-		return d, true
+func (c heldContext) Deadline() (time.Time, bool) {
+	d, ok := c.Context.Deadline()
+	if c.h.limit.IsZero() || ok && d.Before(c.h.limit) {
+		return d, ok
 	}
-	return c.deadline, true
+	return c.h.limit, true
+}
+
+// tokenKey is the key of the fencing token among a held context's values.
+type tokenKey struct{}
+
+func (c heldContext) Value(key any) any {
+	if key == (tokenKey{}) && c.h.m.cfg.fencing {
+		return c.h.l.token
+	}
+	return c.Context.Value(key)
+}
+
+// FencingToken returns the fencing token of the lock whose held context ctx is, or was derived from: it is how the function
+// that [Redlock.Do] calls gets it. It is 0 if there is none. It is the same after the lock was lost, which is
+// when the resource needs it most. See [Mutex.FencingToken].
+func FencingToken(ctx context.Context) uint64 {
+	token, _ := ctx.Value(tokenKey{}).(uint64)
+	return token
 }
 
 // wait is how long the timer has to run from now. The caller holds mu.

@@ -67,6 +67,7 @@ type lines struct {
 	lines   map[string]*line
 	asking  map[string]bool // somebody of this process asks without having waited
 	rivalry map[string]*rivalry
+	swept   time.Time // when old rivalries were forgotten last
 }
 
 // rivalry is what a process knows of others that wait for the same key. They are all woken by a
@@ -162,9 +163,10 @@ func (ls *lines) released(key string, heard int, now time.Time) {
 		delete(ls.rivalry, key)
 		return
 	}
-	if len(ls.rivalry) >= 1000 && ls.rivalry[key] == nil {
+	if len(ls.rivalry) >= 1000 && now.Sub(ls.swept) > time.Second {
+		ls.swept = now
 		for k, r := range ls.rivalry {
-			if now.Sub(r.released) > time.Minute {
+			if now.Sub(r.released) > time.Second {
 				delete(ls.rivalry, k)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,8 +164,14 @@ func (r *Round) again(c *call) *call {
 	return &call{round: once, lane: c.lane, mark: c.mark, again: true}
 }
 
-// do carries out the round's command on a node and waits for its outcome.
-func (r *Round) do(ctx context.Context, n *Node) (int64, error) {
+// do carries out the round's command on a node and waits for its outcome. A client that panics is one
+// node's failure, which the others outvote, and not the end of a process that cannot recover from it.
+func (r *Round) do(ctx context.Context, n *Node) (_ int64, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the pool panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
 	if r.op != nil {
 		return r.op(ctx, n)
 	}

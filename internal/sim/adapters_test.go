@@ -72,7 +72,7 @@ func throughAdapters(t *testing.T, h *history) {
 				p := &redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
 					return redis.NewConn(dial(), 3*time.Second, 3*time.Second), nil
 				}}
-				pools[i], closers = redigo.New(p), append(closers, p.Close)
+				pools[i], closers = redigo.NewPool(p), append(closers, p.Close)
 			default:
 				client := goredis9.NewClient(&goredis9.Options{
 					Addr: "127.0.0.1:1", Protocol: 2 + c,
@@ -80,7 +80,7 @@ func throughAdapters(t *testing.T, h *history) {
 					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 					Dialer:                   func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
 				})
-				pools[i], closers = goredis.New(client), append(closers, client.Close)
+				pools[i], closers = goredis.NewPool(client), append(closers, client.Close)
 			}
 		}
 		all.Go(func() {

@@ -313,7 +313,7 @@ func (n *Node) inspect(c *command) any {
 	}
 }
 
-// counter reads a fence counter: digits only, and no more than a token can be.
+// counter reads a fence counter: at most 16 digits, and no more than a token can be.
 func counter(v string) (int64, bool) {
 	for i := range len(v) {
 		if v[i] < '0' || v[i] > '9' {
@@ -321,7 +321,7 @@ func counter(v string) (int64, bool) {
 		}
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
-	return n, err == nil && n <= maxToken
+	return n, err == nil && len(v) <= 16 && n <= maxToken
 }
 
 func errForeign(fence string) error {

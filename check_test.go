@@ -31,7 +31,7 @@ func goredisPool(t *testing.T, o redis.Options) pool.Pool {
 	o.DialerRetries = 1
 	c := redis.NewClient(&o)
 	t.Cleanup(func() { _ = c.Close() })
-	return goredis.New(c)
+	return goredis.NewPool(c)
 }
 
 func serverPools(t *testing.T, servers []*redistest.Server) []pool.Pool {
@@ -224,7 +224,7 @@ func TestCheckReadsAllClients(t *testing.T) {
 		return redigoclient.DialContext(ctx, "tcp", s.Addr())
 	}}
 	t.Cleanup(func() { _ = p.Close() })
-	pools["redigo"] = redigo.New(p)
+	pools["redigo"] = redigo.NewPool(p)
 	for name, p := range pools {
 		r, found := check(t, redlock.New(p))
 		assert.Equal(t, []string{"warning single []"}, found, name)

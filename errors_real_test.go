@@ -27,14 +27,14 @@ var adapters = map[string]func(t testing.TB, addr string) pool.Pool{
 	"goredis": func(t testing.TB, addr string) pool.Pool {
 		c := goredislib.NewClient(&goredislib.Options{Addr: addr})
 		t.Cleanup(func() { _ = c.Close() })
-		return goredis.New(c)
+		return goredis.NewPool(c)
 	},
 	"redigo": func(t testing.TB, addr string) pool.Pool {
 		p := &redis.Pool{MaxIdle: 3, DialContext: func(ctx context.Context) (redis.Conn, error) {
 			return redis.DialContext(ctx, "tcp", addr)
 		}}
 		t.Cleanup(func() { _ = p.Close() })
-		return redigo.New(p)
+		return redigo.NewPool(p)
 	},
 }
 

@@ -30,7 +30,7 @@ func ExampleNew() {
 	for _, addr := range servers.Addrs() { // "10.0.0.1:6379" and so on
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		defer client.Close()
-		nodes = append(nodes, goredis.New(client))
+		nodes = append(nodes, goredis.NewPool(client))
 	}
 	rl := redlock.New(nodes...)
 	defer rl.Close()

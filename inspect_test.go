@@ -237,14 +237,14 @@ func TestInspectOnNodes(t *testing.T) {
 		"go-redis": func(addr string) pool.Pool {
 			c := redis.NewClient(&redis.Options{Addr: addr})
 			t.Cleanup(func() { assert.NoError(t, c.Close()) })
-			return goredis.New(c)
+			return goredis.NewPool(c)
 		},
 		"redigo": func(addr string) pool.Pool {
 			p := &redigoclient.Pool{DialContext: func(ctx context.Context) (redigoclient.Conn, error) {
 				return redigoclient.DialContext(ctx, "tcp", addr)
 			}}
 			t.Cleanup(func() { assert.NoError(t, p.Close()) })
-			return redigo.New(p)
+			return redigo.NewPool(p)
 		},
 	}
 	for name, adapter := range adapters {

@@ -1,7 +1,7 @@
 // Package redlock is a distributed lock over N independent Redis masters: the Redlock
 // algorithm, held by whoever holds it on a majority of them.
 //
-//	rl := redlock.New(goredis.New(a), goredis.New(b), goredis.New(c))
+//	rl := redlock.New(goredis.NewPool(a), goredis.NewPool(b), goredis.NewPool(c))
 //	defer rl.Close()
 //
 //	m := rl.NewMutex("invoice:42")

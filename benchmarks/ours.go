@@ -20,7 +20,7 @@ var ours = []*contender{
 		for _, a := range addrs {
 			p := redigoPool(a)
 			l.closers = append(l.closers, func() { p.Close() })
-			pools = append(pools, redlockredigo.New(p))
+			pools = append(pools, redlockredigo.NewPool(p))
 		}
 		l.open(pools)
 		return l, nil
@@ -36,7 +36,7 @@ func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
 	for _, a := range addrs {
 		c := goredis.NewClient(&goredis.Options{Addr: a})
 		l.closers = append(l.closers, func() { c.Close() })
-		pools = append(pools, redlockgoredis.New(c))
+		pools = append(pools, redlockgoredis.NewPool(c))
 	}
 	l.open(pools, opts...)
 	return l

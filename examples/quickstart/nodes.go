@@ -54,7 +54,7 @@ func open(addrs string) (*nodes, error) {
 func (ns *nodes) pools() []pool.Pool {
 	var pools []pool.Pool
 	for _, n := range ns.list {
-		pools = append(pools, goredis.New(n.client))
+		pools = append(pools, goredis.NewPool(n.client))
 	}
 	return pools
 }

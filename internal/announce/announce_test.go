@@ -294,7 +294,7 @@ func TestReadyWhenAQuorumHasConfirmedOrCannot(t *testing.T) {
 				if tt.after > 0 {
 					time.Sleep(tt.after - 1)
 					assert.False(t, ready(l))
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					synctest.Wait()
 				}
 				assert.True(t, ready(l))

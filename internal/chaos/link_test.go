@@ -71,7 +71,7 @@ func newClient(t *testing.T, servers []*redistest.Server, reach ...int) *client 
 		c.links = append(c.links, l)
 		r := goredislib.NewClient(&goredislib.Options{Addr: s.Addr(), Dialer: l.dial})
 		t.Cleanup(func() { _ = r.Close() })
-		pools[i] = goredis.New(r)
+		pools[i] = goredis.NewPool(r)
 	}
 	c.Redlock = redlock.New(pools...)
 	t.Cleanup(func() {

@@ -40,7 +40,7 @@ func lockerMain() {
 	}
 	pools := make([]pool.Pool, len(c.Servers))
 	for i, addr := range c.Servers {
-		pools[i] = goredis.New(goredislib.NewClient(&goredislib.Options{Addr: addr}))
+		pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr}))
 	}
 	m := redlock.New(pools...).NewMutex("k", redlock.WithFencing(),
 		redlock.WithExpiry(c.Expiry), redlock.WithNodeTimeout(c.NodeTimeout), redlock.WithTries(c.Tries))

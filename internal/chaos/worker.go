@@ -66,9 +66,9 @@ func (c *workerConfig) pools() []pool.Pool {
 	pools := make([]pool.Pool, len(c.Servers))
 	for i, addr := range c.Servers {
 		if c.Worker%2 == 0 {
-			pools[i] = goredis.New(goredislib.NewClient(&goredislib.Options{Addr: addr, Dialer: dial}))
+			pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr, Dialer: dial}))
 		} else {
-			pools[i] = redigo.New(&redigolib.Pool{MaxIdle: 3, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
+			pools[i] = redigo.NewPool(&redigolib.Pool{MaxIdle: 3, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
 				return redigolib.DialContext(ctx, "tcp", addr, redigolib.DialContextFunc(dial))
 			}})
 		}

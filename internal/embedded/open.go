@@ -29,7 +29,7 @@ func Open(addrs string, n int) ([]pool.Pool, func() error, error) {
 	for _, addr := range list {
 		c := redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1})
 		clients = append(clients, c)
-		pools = append(pools, goredis.New(c))
+		pools = append(pools, goredis.NewPool(c))
 	}
 	return pools, func() error {
 		var errs []error

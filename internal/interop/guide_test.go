@@ -138,7 +138,7 @@ func redsyncDir(t *testing.T) string {
 
 // exported lists the exported identifiers of the packages in and below dir that users can
 // import: Name, Type.Member, and with the package's path in front of them, as in
-// pool/redigo.New, for all but the package in dir.
+// pool/redigo.NewPool, for all but the package in dir.
 func exported(t *testing.T, dir string) map[string]bool {
 	names := map[string]bool{}
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -102,10 +102,10 @@ func libraries(t *testing.T, client string) (rs, rl library, nodes []*redistest.
 		switch client {
 		case "go-redis":
 			rsPools = append(rsPools, redsyncgoredis.NewPool(goRedis(t, node.Addr())))
-			rlPools = append(rlPools, goredis.New(goRedis(t, node.Addr())))
+			rlPools = append(rlPools, goredis.NewPool(goRedis(t, node.Addr())))
 		case "redigo":
 			rsPools = append(rsPools, redsyncredigo.NewPool(redigoPool(t, node.Addr())))
-			rlPools = append(rlPools, redigo.New(redigoPool(t, node.Addr())))
+			rlPools = append(rlPools, redigo.NewPool(redigoPool(t, node.Addr())))
 		}
 	}
 	return useRedsync(rsPools), useRedlock(t, rlPools), nodes

@@ -457,7 +457,7 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 			before := w.now()
 			_, err := m.ValidContext(ctx)
 			if held != nil && errors.Is(err, redlock.ErrExpired) {
-				if time.Sleep(1); held.Err() == nil {
+				if time.Sleep(time.Nanosecond); held.Err() == nil {
 					w.violate("I7 loss signal", "%s: Valid says %v, but the held context goes on", w, err)
 				}
 			}
@@ -521,7 +521,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	case errors.Is(err, redlock.ErrExpired):
 		w.reached("extend after the end")
 		if held != nil {
-			if time.Sleep(1); held.Err() == nil {
+			if time.Sleep(time.Nanosecond); held.Err() == nil {
 				w.violate("I7 loss signal", "%s: Extend says %v, but the held context goes on", w, err)
 			}
 		}

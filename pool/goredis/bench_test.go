@@ -44,7 +44,7 @@ func BenchmarkPair(b *testing.B) {
 			return c.EvalSha(ctx, release.ID, []string{key}, value).Err()
 		}
 	}
-	node := goredis.New(client)
+	node := goredis.NewPool(client)
 	shared := func(key, value string) error {
 		if ok, err := node.SetNX(ctx, key, value, 10*time.Second); err != nil || !ok {
 			return fmt.Errorf("%v %w", ok, err)

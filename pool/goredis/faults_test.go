@@ -25,7 +25,7 @@ import (
 // lesson L41
 func TestFrozenNode(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	p := goredis.New(newClient(t, server.Addr(), 3))
+	p := goredis.NewPool(newClient(t, server.Addr(), 3))
 	if _, err := p.SetNX(t.Context(), "before", "v", time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestBrokenNodes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := goredis.New(newClient(t, c.addr, 3))
+			p := goredis.NewPool(newClient(t, c.addr, 3))
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			check := func(what string, err error) {
@@ -161,7 +161,7 @@ func TestBrokenNodes(t *testing.T) {
 // lesson L43
 func TestErrorRepliesSayThemselves(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	p := goredis.New(newClient(t, server.Addr(), 3))
+	p := goredis.NewPool(newClient(t, server.Addr(), 3))
 	server.Must("CONFIG", "SET", "min-replicas-to-write", "1")
 	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
 		t.Errorf("SetNX = %v, %v, want NOREPLICAS", ok, err)
@@ -176,7 +176,7 @@ func TestErrorRepliesSayThemselves(t *testing.T) {
 // A node that was restarted makes old connections fail; the first command must not.
 func TestRestartedNode(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	p := goredis.New(newClient(t, server.Addr(), 3))
+	p := goredis.NewPool(newClient(t, server.Addr(), 3))
 	for i := range 5 {
 		if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); !ok || err != nil {
 			t.Fatalf("SetNX after restart %d = %v, %v, want true", i, ok, err)
@@ -200,7 +200,7 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 		}
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
 		defer client.Close()
-		pooltest.Run(t, func(*testing.T) pool.Pool { return goredis.New(client) })
+		pooltest.Run(t, func(*testing.T) pool.Pool { return goredis.NewPool(client) })
 	})
 	t.Run("ring", func(t *testing.T) {
 		addrs := map[string]string{}
@@ -209,7 +209,7 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 		}
 		client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
 		defer client.Close()
-		p := goredis.New(client)
+		p := goredis.NewPool(client)
 		pooltest.Run(t, func(*testing.T) pool.Pool { return struct{ pool.Pool }{p} })
 		if _, err := p.Subscribe(t.Context(), "c"); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("Subscribe: %v, want %v", err, errors.ErrUnsupported)
@@ -219,7 +219,7 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 
 func TestSubscriptionsLeaveNothing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	p := goredis.New(newClient(t, server.Addr(), 3))
+	p := goredis.NewPool(newClient(t, server.Addr(), 3))
 	if _, err := p.Do(t.Context(), "PING"); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestALostSubscriptionDialsOnce(t *testing.T) {
 		return conn, err
 	}})
 	defer client.Close()
-	sub, err := goredis.New(client).Subscribe(t.Context(), "c")
+	sub, err := goredis.NewPool(client).Subscribe(t.Context(), "c")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package goredis makes a redlock node of a go-redis client.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379"})
-//	node := goredis.New(client)
+//	node := goredis.NewPool(client)
 //
 // TLS, authentication, hooks and tracing are the client's. Its default options are
 // fine. The adapter sends each command at most once, whatever MaxRetries says: a SET NX
@@ -58,14 +58,14 @@ type Pool struct {
 }
 
 var (
-	errNilClient = errors.New("goredis: New was given a nil client")
+	errNilClient = errors.New("goredis: NewPool was given a nil client")
 	errNoArgs    = errors.New("goredis: Do was given no command")
 )
 
-// New returns the node behind client, which stays the caller's to close, after the last
+// NewPool returns the node behind client, which stays the caller's to close, after the last
 // use of the node. It does not connect. Make one Pool of a client, not several: callers
 // share round trips within a Pool. With a nil client, every method returns an error.
-func New(client redis.UniversalClient) *Pool {
+func NewPool(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client}
 	p.line.fly = p.fly
 	p.hub.Dial = p.dial

@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		suite := func(t *testing.T, addr string) {
 			pooltest.Run(t, func(t *testing.T) pool.Pool {
-				return goredis.New(newClient(t, addr, protocol))
+				return goredis.NewPool(newClient(t, addr, protocol))
 			})
 		}
 		t.Run(fmt.Sprintf("embedded RESP%d", protocol), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 	t.Run("real with ContextTimeoutEnabled", func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: redistest.Start(t, 1)[0].Addr(), ContextTimeoutEnabled: true})
 		defer client.Close()
-		p := goredis.New(client)
+		p := goredis.NewPool(client)
 		pooltest.Run(t, func(*testing.T) pool.Pool { return p })
 	})
 }

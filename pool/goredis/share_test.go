@@ -86,7 +86,7 @@ func newBench(t *testing.T, m *miniredis.Miniredis, opt redis.Options) *bench {
 	})
 	b.client = redis.NewClient(&opt)
 	b.client.AddHook(b)
-	b.pool = goredis.New(b.client)
+	b.pool = goredis.NewPool(b.client)
 	return b
 }
 
@@ -605,7 +605,7 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 }
 
 func TestBadUseIsAnError(t *testing.T) {
-	p := goredis.New(nil)
+	p := goredis.NewPool(nil)
 	ctx := context.Background()
 	_, setErr := p.SetNX(ctx, "k", "v", time.Second)
 	_, evalErr := p.Eval(ctx, &pool.Script{}, nil)

@@ -336,7 +336,7 @@ func TestDefects(t *testing.T) {
 				return redis.DialContext(ctx, "tcp", addr)
 			}}
 			t.Cleanup(func() { _ = p.Close() })
-			b := &broken{Pool: redigo.New(p)}
+			b := &broken{Pool: redigo.NewPool(p)}
 			if name != "none" {
 				defects[name](b.Pool, b)
 			}

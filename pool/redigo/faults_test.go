@@ -30,7 +30,7 @@ var release = &pool.Script{
 // lesson L41: redigo's Do would wait for ever.
 func TestFrozenNode(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	p := redigo.New(newPool(t, server.Addr()))
+	p := redigo.NewPool(newPool(t, server.Addr()))
 	if _, err := p.SetNX(t.Context(), "before", "v", time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestUsedUpPool(t *testing.T) {
 	})
 	inner := newPool(t, m.Addr())
 	inner.MaxActive, inner.Wait = 1, true
-	p := redigo.New(inner)
+	p := redigo.NewPool(inner)
 	first := make(chan error)
 	go func() {
 		_, err := p.SetNX(context.Background(), "first", "v", time.Minute)
@@ -125,7 +125,7 @@ func TestSlowDial(t *testing.T) {
 		return redis.Dial("tcp", addr)
 	}}
 	defer inner.Close()
-	p := redigo.New(inner)
+	p := redigo.NewPool(inner)
 	if ok, err := p.SetNX(ctx, "k", "v", time.Minute); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("SetNX = %v, %v, want %v", ok, err, context.Canceled)
 	}
@@ -157,7 +157,7 @@ func TestBrokenNodes(t *testing.T) {
 		{"unknown host", "no-such-host.invalid:6379", "no-such-host.invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := redigo.New(newPool(t, c.addr))
+			p := redigo.NewPool(newPool(t, c.addr))
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			ok, err := p.SetNX(ctx, "k", "v", time.Minute)
@@ -210,7 +210,7 @@ func TestALostReply(t *testing.T) {
 		}
 		return name == "SET"
 	})
-	p := redigo.New(newPool(t, m.Addr()))
+	p := redigo.NewPool(newPool(t, m.Addr()))
 	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil {
 		t.Errorf("SetNX = %v, %v, want an error", ok, err)
 	}
@@ -221,7 +221,7 @@ func TestALostReply(t *testing.T) {
 
 func TestSubscriptionsLeaveNothing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	p := redigo.New(newPool(t, server.Addr()))
+	p := redigo.NewPool(newPool(t, server.Addr()))
 	before := runtime.NumGoroutine()
 	for range 2 {
 		var subs []pool.Subscription
@@ -251,7 +251,7 @@ func TestSubscriptionsLeaveNothing(t *testing.T) {
 
 func TestBadUseIsAnError(t *testing.T) {
 	ctx := t.Context()
-	none := redigo.New(nil)
+	none := redigo.NewPool(nil)
 	_, setErr := none.SetNX(ctx, "k", "v", time.Second)
 	_, evalErr := none.Eval(ctx, release, nil)
 	_, doErr := none.Do(ctx, "PING")
@@ -261,7 +261,7 @@ func TestBadUseIsAnError(t *testing.T) {
 			t.Errorf("with a nil pool: %v", err)
 		}
 	}
-	empty := redigo.New(&redis.Pool{})
+	empty := redigo.NewPool(&redis.Pool{})
 	if _, err := empty.SetNX(ctx, "k", "v", time.Second); err == nil {
 		t.Error("SetNX without Dial: no error")
 	}
@@ -274,7 +274,7 @@ func BenchmarkPair(b *testing.B) {
 	server := redistest.Start(b, 1)[0]
 	inner := newPool(b, server.Addr())
 	inner.MaxIdle = 64
-	p := redigo.New(inner)
+	p := redigo.NewPool(inner)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	for _, n := range []int{1, 64} {

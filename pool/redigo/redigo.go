@@ -1,6 +1,6 @@
 // Package redigo makes a redlock node of a redigo connection pool.
 //
-//	node := redigo.New(&redis.Pool{
+//	node := redigo.NewPool(&redis.Pool{
 //		MaxIdle:     8,
 //		IdleTimeout: time.Minute,
 //		DialContext: func(ctx context.Context) (redis.Conn, error) {
@@ -38,13 +38,13 @@ type Pool struct {
 }
 
 var (
-	errNilPool = errors.New("redigo: New was given a nil pool")
+	errNilPool = errors.New("redigo: NewPool was given a nil pool")
 	errNoArgs  = errors.New("redigo: Do was given no command")
 )
 
-// New returns the node behind p, which stays the caller's to close, after the last use of
+// NewPool returns the node behind p, which stays the caller's to close, after the last use of
 // the node. It does not connect. With a nil pool, every method returns an error.
-func New(p *redis.Pool) *Pool {
+func NewPool(p *redis.Pool) *Pool {
 	node := &Pool{pool: p}
 	node.hub.Dial = node.dial
 	return node

@@ -28,7 +28,7 @@ func newPool(t testing.TB, addr string) *redis.Pool {
 
 func TestConformance(t *testing.T) {
 	suite := func(t *testing.T, addr string) {
-		pooltest.Run(t, func(t *testing.T) pool.Pool { return redigo.New(newPool(t, addr)) })
+		pooltest.Run(t, func(t *testing.T) pool.Pool { return redigo.NewPool(newPool(t, addr)) })
 	}
 	t.Run("embedded", func(t *testing.T) { suite(t, redistest.Embedded(t, 1)[0].Addr()) })
 	t.Run("real", func(t *testing.T) { suite(t, redistest.Start(t, 1)[0].Addr()) })

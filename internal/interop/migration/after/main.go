@@ -36,7 +36,7 @@ func run(addrs []string, merchant string) error {
 
 	var pools []pool.Pool
 	for _, addr := range addrs {
-		pools = append(pools, goredis.New(goredislib.NewClient(&goredislib.Options{Addr: addr})))
+		pools = append(pools, goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr})))
 	}
 	locks := redlock.New(pools...)
 	defer func() { _ = locks.Close() }()

@@ -181,9 +181,9 @@ func (r *report) page() string {
 
 	p("<!-- Written by `cd benchmarks && go run . -all`. Do not edit: change benchmarks/docs.go. -->")
 	p("# Benchmarks")
-	p(`All figures are from one run of one program, in which the contenders take turns: every round measures each of them for %v
-(%v under contention), beginning with another one each time. A figure is the median of %d rounds (%d under contention), with the
-least and the greatest in brackets. Client and servers share the machine and talk over loopback, so round trips are short
+	p(`All figures of a table are from one run of one program, in which the contenders take turns: every round measures each of
+them, for %v (%v under contention) in the latest run, beginning with another one each time. A figure is the median of the rounds,
+%d (%d under contention) in the latest run, with the least and the greatest in brackets. Client and servers share the machine and talk over loopback, so round trips are short
 and the processor is the scarce thing; "latency" below puts a network in between.`,
 		r.Config.Slice, r.Config.Contention, r.Config.Rounds, r.Config.ContentionRounds)
 	p(`Repeat it with

@@ -6,6 +6,7 @@
 //	go run . -all         the same, and write docs/benchmarks.md, its charts and results.json
 //	go run . -only pairs  one section
 //	go run . -only pairs -who "redlock goredis" -nodes 5 -goroutines 64 -cpuprofile cpu.out
+//	go run . -all -only pairs  measure one section anew, and keep the others as they were
 //	go run . -docs        write docs and charts again from results.json
 //
 // The contenders take turns, so that what disturbs the machine disturbs all of them. Leave the machine alone meanwhile.
@@ -141,6 +142,12 @@ func command(c config, all, docs bool, only, out string) (err error) {
 	}
 	if !docs {
 		fmt.Print(r.page())
+	}
+	if all && only != "" {
+		// The other sections stay as an earlier run left them.
+		if old, err := load(results); err == nil {
+			r.keep(old, strings.Split(only, ","))
+		}
 	}
 	if all {
 		if err := r.save(results); err != nil {

@@ -150,6 +150,16 @@ func load(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
+// keep adds the sections of an earlier report that were not measured in this one.
+func (r *report) keep(old *report, measured []string) {
+	for _, s := range old.Series {
+		if !slices.Contains(measured, s.Section) {
+			r.Series = append(r.Series, s)
+		}
+	}
+	r.Notes = append(old.Notes, r.Notes...)
+}
+
 // table lays rows out as a Markdown table that also reads well on a terminal.
 func table(head []string, rows [][]string) string {
 	width := make([]int, len(head))

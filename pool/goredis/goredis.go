@@ -19,6 +19,12 @@
 // held up in that way, and redlock does not wait for them. With
 // ContextTimeoutEnabled there are none.
 //
+// # Dialling
+//
+// By default go-redis tries five times to dial, 100 ms apart, and writes a line to its log each time. That is longer than
+// redlock's default node timeout, so that a refused connection is reported as a node that did not answer. With
+// DialerRetries: 1 the error says what happened, and says it at once.
+//
 // # Which clients
 //
 // A node should be one master that shares its fate with no other node. That is a

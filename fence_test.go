@@ -272,7 +272,7 @@ func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node
 	}
 }
 
-const maxToken = 1<<53 - 1
+const maxToken uint64 = 1<<53 - 1
 
 func TestTokensAreExactUpToTheirEnd(t *testing.T) {
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
@@ -532,7 +532,7 @@ func TestFencingOnClusterNodes(t *testing.T) {
 				require.ErrorAs(t, m.TryLock(), &guard)
 				m = rl.NewMutex(name)
 				require.NoError(t, m.Lock())
-				assert.EqualValues(t, 9000000000000001, m.FencingToken())
+				assert.Equal(t, uint64(9000000000000001), m.FencingToken())
 				for _, call := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
 					_, err := call()
 					require.NoError(t, err)

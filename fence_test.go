@@ -254,6 +254,9 @@ func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node
 	}
 	for client, newPool := range adapters {
 		t.Run(client+"/embedded", func(t *testing.T) {
+			if strconv.IntSize < 64 {
+				t.Skip("an embedded node keeps numbers of scripts in an int, which is too small for tokens here")
+			}
 			t.Parallel()
 			var nodes []redistest.Node
 			for _, m := range redistest.Embedded(t, n) {
@@ -363,7 +366,7 @@ func TestACounterAtItsEndDoesNotSpread(t *testing.T) {
 		require.NoError(t, y.Lock())
 		require.EqualValues(t, maxToken, y.FencingToken())
 		mustUnlock(t, y)
-		require.ErrorContains(t, y.TryLock(), "node 0: ERR redlock: the fence counter {y}:fence is at its end")
+		require.ErrorContains(t, y.TryLock(), "ERR redlock: the fence counter {y}:fence is at its end")
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
 		assert.Less(t, m.FencingToken(), uint64(time.Now().Add(25*time.Hour).UnixMicro()))

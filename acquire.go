@@ -68,6 +68,9 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 	}
 	r := quorum.Start(ctx, m.lanes, spec)
 	won, err := r.Wait(ctx)
+	if won && !m.cfg.fencing && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
+		return l, nil
+	}
 	outcomes := r.Outcomes()
 	if first != everywhere {
 		outcomes[first] = vanguard
@@ -75,11 +78,27 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 	if won && m.cfg.fencing {
 		won, err = m.fence(ctx, outcomes, l)
 	}
-	if err == nil && won && clock.Remaining(m.core.now(), l.until) > 0 {
+	if err == nil && won && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
 		return l, nil
 	}
 	r.Abandon()
 	return nil, m.giveBack(ctx, outcomes, l, err, won, final)
+}
+
+// attemptRounds is how many node timeouts an attempt may take: it asks one node first, then the others, and then may
+// raise the token.
+const attemptRounds = 3
+
+// deadline is when the attempt for a lease must have won. With the restart guard that is not only until: each round keeps
+// to its node timeout, but the process can stop between two of them, while a node that has voted restarts, is healed by the
+// holder, and votes for that one. Healing waits for as long as an attempt may take, see acquireAgain. The node
+// measures that, so a slow clock of ours is allowed for.
+func (m *Mutex) deadline(l *lease) time.Time {
+	limit := attemptRounds * float64(m.cfg.nodeTimeout) * (1 - m.cfg.driftFactor)
+	if m.cfg.guarded && limit < float64(l.until.Sub(l.granted)) {
+		return l.granted.Add(time.Duration(limit))
+	}
+	return l.until
 }
 
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
@@ -106,13 +125,14 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 	// by its own key: then the release deletes what was thought to be somebody else's, and the lock was
 	// free. And where the attempt was outvoted before a node had answered, perhaps by the errors of others,
 	// it tells that the lock is taken there, too.
-	was := make([]bool, n)
+	was, silent := make([]bool, n), make([]bool, n) // taken, not answered yet
 	for i, o := range outcomes {
 		was[i] = o.Err == nil && o.Reply <= 0
+		silent[i] = o.Err == quorum.ErrUnanswered
 	}
 	d.back = m.release(ctx, l, quorum.Spec{
 		Need: blocking,
-		Vote: func(node int, reply int64) bool { return reply < 0 || was[node] && reply == 0 },
+		Vote: func(node int, reply int64) bool { return reply < 0 && silent[node] || reply <= 0 && was[node] },
 	})
 	if ended != nil {
 		return d
@@ -127,7 +147,7 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 			case o.Err != nil:
 			case was[i] && o.Reply > 0:
 				d.own = !foreign
-			case outcomes[i].Err == quorum.ErrUnanswered && o.Reply < 0:
+			case silent[i] && o.Reply < 0:
 				outcomes[i] = quorum.Outcome{}
 				refused++
 			}
@@ -139,6 +159,10 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 	case late:
 		e.kinds = []error{ErrFailed, ErrExpired}
 		e.reason = fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
+		if clock.Remaining(m.core.now(), l.until) > 0 {
+			e.reason = fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of %v a node that forgot its vote may have been healed",
+				attemptRounds, m.cfg.nodeTimeout)
+		}
 	case refused >= blocking:
 		e.kinds = []error{ErrFailed, ErrTaken}
 		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)

@@ -12,17 +12,23 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// Check asks every node about itself, by INFO, TIME and CONFIG GET, and tells what in the deployment makes
-// locks unsafe or unavailable. It changes nothing. It is meant for a start-up log, a health page or a
-// command such as examples/doctor, not for every lock.
+// Check tries on every node whether locks with r's options can live there, asks it about itself, by INFO, TIME and CONFIG GET,
+// and tells what in the deployment makes locks unsafe or unavailable. It disturbs no lock, and can be used in
+// production: in a start-up log, a health page or a command such as examples/doctor, but not for every lock.
 //
-// Check blocks until all nodes have answered, at most for five node timeouts, or until ctx is done. What a node denies, or a
-// pool that is no [pool.Doer] cannot ask, is reported as unknown. The error is an [*OptionError], or the
-// context's; then the result is nil.
+// On each node it acquires a key of its own, extends it, sees that it is not released with another value, and releases it, by the commands
+// of a lock. The key is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix]; with [WithFencing] it has a
+// counter beside it. Nothing else is written, and both are gone when Check returns. Where a node did not answer, or denies the
+// deletion, they expire by themselves after six node timeouts, or after a second if that is longer. The release is announced unless there is
+// [WithoutAnnouncements]; whether announcements arrive is not tried.
+//
+// Check blocks until all nodes have answered, at most for ten node timeouts and for one where a node answers nothing, or until ctx is
+// done. What a node denies to tell of itself, or a pool that is no [pool.Doer] cannot ask, is reported as unknown. The error is an
+// [*OptionError], or the context's; then the result is nil.
 //
 // The codes of its findings:
 //   - same-server: several pools reach the same server, so its vote counts several times
-//   - unreachable: a node does not answer, or refuses what a lock needs
+//   - unreachable: a node does not answer, or refuses something that a lock with these options needs
 //   - sentinel, replica: a node is no master
 //   - replicas: a node has replicas, and a failover to one of them forgets locks
 //   - cluster: a node is part of a cluster, which does the same
@@ -38,13 +44,12 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 		return nil, r.err
 	}
 	timeout := r.cfg.nodeTimeout
-	key := r.cfg.prefix + "redlock:check"
 	// What a lock asks of a node comes first: it tells who is there at all.
-	alive := survey(ctx, r.core, timeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
-		return inspect(ctx, n.Pool, key)
+	tried := survey(ctx, r.core, trialCommands*timeout, func(ctx context.Context, n *quorum.Node) (struct{}, error) {
+		return struct{}{}, r.newTrial().try(ctx, n)
 	})
 	answers := survey(ctx, r.core, probeCommands*timeout, func(ctx context.Context, n *quorum.Node) (NodeReport, error) {
-		report := NodeReport{Err: alive[n.Index].err}
+		report := NodeReport{Err: tried[n.Index].err}
 		if errors.Is(report.Err, ErrNodeTimeout) {
 			return report, report.Err
 		}
@@ -71,7 +76,7 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 // judge fills in the findings.
 func (r *Report) judge(c *config) {
 	r.judgeNumber()
-	r.judgeReach()
+	r.judgeReach(c)
 	r.judgeIdentity()
 	r.judgeRole()
 	r.judgeMemory()
@@ -134,23 +139,35 @@ func (r *Report) judgeNumber() {
 	}
 }
 
-func (r *Report) judgeReach() {
-	severity, out := Warning, 0
+// outvoted is the severity of nodes that take no part in locks: with too many of them, nothing can be locked.
+func (r *Report) outvoted(otherwise Severity) Severity {
+	out := 0
 	for _, n := range r.Nodes {
 		if n.Err != nil {
 			out++
 		}
 	}
 	if out > len(r.Nodes)-r.Quorum {
-		severity = Critical // nothing can be locked
+		return Critical
 	}
-	r.findEach(severity, "unreachable", "Cannot take part in a lock: %s.",
-		"Start the server, or mend the network, the address or the permissions (EVALSHA, EVAL and what the scripts call).",
+	return otherwise
+}
+
+func (r *Report) judgeReach(c *config) {
+	rights, keys := "+eval +evalsha +get +set +pexpire +pttl +del", "~"+c.prefix+"*"
+	if c.guarded {
+		rights += " +info"
+	}
+	if c.fencing && c.prefix != "" && !strings.Contains(c.prefix, "}") {
+		keys += " ~{" + c.prefix + "*"
+	}
+	r.findEach(r.outvoted(Warning), "unreachable", "Cannot take part in a lock: %s.",
+		fmt.Sprintf("Start the server, or mend what it says, the network, the address or the permissions (ACL: %s %s).", rights, keys),
 		func(n *NodeReport) string {
-			if n.Err == nil {
+			if n.Err == nil || n.keptOut() != nil || n.sentinel() || n.replica() {
 				return ""
 			}
-			return n.Err.Error()
+			return strings.ReplaceAll(n.Err.Error(), "\n", "; ")
 		})
 }
 
@@ -166,10 +183,10 @@ func (r *Report) judgeIdentity() {
 
 func (r *Report) judgeRole() {
 	r.findEach(Critical, "sentinel", "A %s keeps no keys.", "Give the pool the address of a master.",
-		func(n *NodeReport) string { return when(n.Mode == "sentinel", "Sentinel") })
+		func(n *NodeReport) string { return when(n.sentinel(), "Sentinel") })
 	r.findEach(Critical, "replica", "A %s refuses writes, or its master overwrites them.",
 		"Redlock needs independent masters: make it one (REPLICAOF NO ONE), or use another server.",
-		func(n *NodeReport) string { return when(n.Role == "slave", "replica") })
+		func(n *NodeReport) string { return when(n.replica(), "replica") })
 	r.findEach(Warning, "replicas", "A failover to a replica (%s) forgets the locks that it had not received.",
 		"Take the replicas away, or make sure that none is promoted sooner than the longest expiry after the end of its master.",
 		func(n *NodeReport) string { return when(n.Replicas > 0, fmt.Sprintf("%d connected", n.Replicas)) })
@@ -198,21 +215,14 @@ func (r *Report) judgeMemory() {
 
 func (r *Report) judgeRestart(c *config) {
 	if c.guarded {
-		guard := (c.guard + time.Second - 1).Truncate(time.Second) // the figure is in whole seconds
-		out := 0
-		kept := func(n *NodeReport) bool { return n.Err == nil && n.knows("uptime") && n.Uptime <= guard }
-		for i := range r.Nodes {
-			if n := &r.Nodes[i]; n.Err != nil || kept(n) {
-				out++
-			}
-		}
-		severity := Note
-		if out > len(r.Nodes)-r.Quorum {
-			severity = Critical // nothing can be locked
-		}
-		r.findEach(severity, "guard", "Up for only %s, and kept out by the restart guard.",
+		r.findEach(r.outvoted(Note), "guard", "Has restarted, and is kept out by the restart guard for another %s.",
 			fmt.Sprintf("Wait until it has been up for longer than %v.", c.guard),
-			func(n *NodeReport) string { return when(kept(n), n.Uptime.String()) })
+			func(n *NodeReport) string {
+				if guard := n.keptOut(); guard != nil {
+					return guard.Wait.String()
+				}
+				return ""
+			})
 		return
 	}
 	r.findEach(Warning, "restart", "A restart forgets locks (persistence: %s), and one of them could be granted again.",
@@ -279,7 +289,7 @@ func (r *Report) judgeVersion(c *config) {
 func (r *Report) judgeUnknown() {
 	r.findEach(Note, "unknown", "Unknown: %s.",
 		"Allow INFO, TIME and CONFIG GET (ACL: +info +time +config|get), or look for yourself.", func(n *NodeReport) string {
-			if n.Err != nil {
+			if n.Err != nil && n.keptOut() == nil {
 				return "" // there is a finding of its own
 			}
 			var what []string

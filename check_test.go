@@ -79,7 +79,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 		assert.Equal(t, "noeviction", n.Eviction)
 		assert.Equal(t, "AOF always", n.Persistence)
 		assert.Less(t, n.ClockOffset.Abs(), 100*time.Millisecond+n.ClockError)
-		assert.Equal(t, int64(0), servers[i].Must("DBSIZE"), "it changes nothing")
+		assert.Equal(t, int64(0), servers[i].Must("DBSIZE"), "it leaves nothing behind")
 	}
 }
 
@@ -95,10 +95,10 @@ func TestCheckFindsReplicas(t *testing.T) {
 	servers := redistest.Start(t, 3, healthy)
 	host, port, _ := strings.Cut(servers[0].Addr(), ":")
 	servers[1].Must("REPLICAOF", host, port)
-	require.Eventually(t, func() bool {
+	eventually(t, "a replica", func() bool {
 		info, _ := servers[0].Must("INFO", "replication").(string)
 		return strings.Contains(info, "connected_slaves:1")
-	}, 10*time.Second, 5*time.Millisecond)
+	})
 	r, found := check(t, redlock.New(serverPools(t, servers)...))
 	assert.Equal(t, []string{"critical replica [1]", "warning replicas [0]"}, found)
 	assert.Equal(t, 1, r.Nodes[0].Replicas)
@@ -157,7 +157,7 @@ func TestCheckFindsClusterMode(t *testing.T) {
 	servers := redistest.Start(t, 2, healthy)
 	servers = append(servers, redistest.Start(t, 1, healthy, redistest.Args("--cluster-enabled", "yes"))...)
 	servers[2].Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	require.Eventually(t, func() bool { _, err := servers[2].Do("GET", "x"); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	eventually(t, "a cluster", func() bool { _, err := servers[2].Do("GET", "x"); return err == nil })
 	r, found := check(t, redlock.New(serverPools(t, servers)...))
 	assert.Equal(t, []string{"warning cluster [2]"}, found)
 	assert.Equal(t, "cluster", r.Nodes[2].Mode)
@@ -179,13 +179,13 @@ func TestCheckFindsNodesOutOfReach(t *testing.T) {
 	assert.Contains(t, found, "critical unreachable [4]", "nothing can be locked")
 }
 
-// What a user may not do is unknown, and no error.
+// What a user may not ask is unknown, and no error.
 func TestCheckDegrades(t *testing.T) {
 	servers := redistest.Start(t, 3, healthy)
 	grants := []string{"+info", "+info +config|get", "+time"}
 	var pools []pool.Pool
 	for i, s := range servers {
-		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+eval", "+evalsha", "+hello", "+client"}, strings.Fields(grants[i])...)...)
+		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+hello", "+client"}, strings.Fields(grants[i])...)...)
 		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
 	r, found := check(t, redlock.New(pools...))
@@ -202,15 +202,168 @@ func TestCheckDegrades(t *testing.T) {
 	assert.Equal(t, []string{"server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence"}, unknown(2))
 }
 
-// A user who may not lock is as good as no node.
-func TestCheckFindsWhatALockNeeds(t *testing.T) {
-	s := redistest.Start(t, 1, healthy)[0]
-	s.Must("ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
-	p := goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"})
-	_, found := check(t, redlock.New(p))
-	assert.Equal(t, []string{"critical unreachable [0]", "warning single []"}, found)
-	_, found = check(t, redlock.New(p).With(redlock.WithKeyPrefix("app:")))
-	assert.Equal(t, []string{"warning single []"}, found)
+// A user who may not do all that a lock needs is as good as no node. What has been written is gone all the same, or soon.
+func TestCheckTriesWhatALockNeeds(t *testing.T) {
+	const app, fence = "~app:*", "~{app:*"
+	guard := redlock.WithRestartGuard(10 * time.Second)
+	for name, tt := range map[string]struct {
+		denied, keys string
+		opts         []redlock.Option
+		want         string // "" for nothing
+		left         bool   // until it expires
+	}{
+		"all allowed":                 {keys: app},
+		"all allowed, with a token":   {keys: app + " " + fence, opts: []redlock.Option{redlock.WithFencing()}},
+		"INFO needs no lock":          {denied: "-info", keys: app},
+		"PUBLISH needs no lock":       {denied: "-publish", keys: app},
+		"other keys":                  {keys: "~other:*", want: "acquire: NOPERM"},
+		"SET":                         {denied: "-set", keys: app, want: "acquire: NOPERM"},
+		"EVALSHA":                     {denied: "-evalsha", keys: app, want: "command; release: NOPERM", left: true},
+		"GET":                         {denied: "-get", keys: app, want: "extend: ERR", left: true},
+		"PEXPIRE":                     {denied: "-pexpire", keys: app, want: "extend: ERR"},
+		"PTTL":                        {denied: "-pttl", keys: app, want: "a stranger's release: ERR"},
+		"DEL":                         {denied: "-del", keys: app, want: "lock: release: ERR", left: true},
+		"the counter":                 {keys: app, opts: []redlock.Option{redlock.WithFencing()}, want: "acquire: NOPERM"},
+		"INFO under the guard":        {denied: "-info", keys: app, opts: []redlock.Option{guard}, want: "acquire: ERR"},
+		"DEL with a token":            {denied: "-del", keys: app + " " + fence, opts: []redlock.Option{redlock.WithFencing()}, want: "release: ERR", left: true},
+		"PEXPIRE, kept out by guards": {denied: "-pexpire", keys: app, opts: []redlock.Option{guard}, want: "extend: ERR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, 1, healthy)[0]
+			for client, newPool := range adapters {
+				s.Must(append([]string{"ACL", "SETUSER", "default", "reset", "on", "nopass", "&*", "+@all"}, strings.Fields(tt.denied+" "+tt.keys)...)...)
+				rl := redlock.New(newPool(t, s.Addr())).With(append(tt.opts, redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(time.Second))...)
+				r, found := check(t, rl)
+				keys := s.Must("KEYS", "*").([]any)
+				assert.Equal(t, tt.left, len(keys) > 0, "%s: %s", client, keys)
+				for _, key := range keys {
+					assert.Contains(t, key, "app:redlock:check:")
+					ttl := s.Must("PTTL", key.(string)).(int64)
+					assert.True(t, 0 < ttl && ttl <= 6000, "%d ms", ttl)
+				}
+				err := r.Nodes[0].Err
+				if tt.want == "" {
+					assert.NoError(t, err, client)
+					assert.NotContains(t, found, "critical unreachable [0]", client)
+				} else {
+					assert.Error(t, err, client)
+					assert.Contains(t, found, "critical unreachable [0]", client)
+					assert.Contains(t, r.Findings[0].Problem, tt.want, client)
+				}
+				require.NoError(t, rl.Close())
+				s.Must("FLUSHALL")
+			}
+		})
+	}
+}
+
+// What a server refuses although the user may is found in the same way.
+func TestCheckFindsServersThatRefuse(t *testing.T) {
+	for _, name := range []string{"OOM", "NOREPLICAS", "MISCONF", "READONLY"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := serverFaults[name]
+			servers := redistest.Start(t, 3, append(f.opts, healthy)...)
+			rl := redlock.New(serverPools(t, servers)...)
+			f.inject(t, servers[1])
+			r, found := check(t, rl)
+			assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)
+			if name == "READONLY" {
+				assert.Equal(t, []string{"critical replica [1]"}, found, "said once")
+			} else {
+				assert.Contains(t, found, "warning unreachable [1]")
+			}
+			f.heal(t, servers[1])
+			r, _ = check(t, rl)
+			assert.NoError(t, r.Nodes[1].Err)
+		})
+	}
+}
+
+// Whatever the options: all keys are gone, no lock is touched, and nobody who waits for one is woken.
+func TestCheckLeavesNothingBehind(t *testing.T) {
+	for name, opts := range map[string][]redlock.Option{
+		"plain":          nil,
+		"token":          {redlock.WithFencing()},
+		"guard":          {redlock.WithRestartGuard(8 * time.Second)},
+		"token, guard":   {redlock.WithFencing(), redlock.WithRestartGuard(8 * time.Second), redlock.WithKeyPrefix("p:")},
+		"long TTLs":      {redlock.WithFencing(), redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(time.Second)},
+		"short timeouts": {redlock.WithFencing(), redlock.WithNodeTimeout(time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x")
+				require.NoError(t, m.Lock())
+				synctest.Wait()
+				keys, until := nodes[0].Keys(), m.Until()
+				nodes[2].Restart(true) // the guard keeps it out: it is tried all the same
+				log := nodes.Record()
+				r, err := rl.Check(t.Context())
+				require.NoError(t, err)
+				var guard *redlock.GuardError
+				assert.Equal(t, strings.Contains(name, "guard"), errors.As(r.Nodes[2].Err, &guard))
+				for i, n := range nodes {
+					assert.Equal(t, keys, n.Keys(), "node %d", i)
+					assert.Equal(t, 1, n.Count("extend"), "node %d", i)
+				}
+				checked := map[string]bool{}
+				for _, e := range log.Events() {
+					if strings.Contains(e.Key, "redlock:check:") {
+						checked[e.Key] = true
+					} else {
+						t.Errorf("%s of %s", e.Command, e.Key)
+					}
+				}
+				assert.NotEmpty(t, checked)
+				assert.Equal(t, until, m.Until())
+				ok, err := m.Valid()
+				assert.True(t, ok, err)
+				mustUnlock(t, m)
+			}, opts...)
+		})
+	}
+}
+
+// A trial is cleaned up like a lock: after its context has ended, and after a SET that came late.
+func TestCheckCleansUpWhatComesLate(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[0].Next("set", sim.Slow(300*time.Millisecond))
+		nodes[1].Next("set", sim.Fate{Request: 600 * time.Millisecond})
+		nodes[2].Next("release", sim.Slow(300*time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := rl.Check(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(1500 * time.Millisecond) // less than the keys would live
+		synctest.Wait()
+		for i, n := range nodes {
+			assert.Equal(t, 1, n.Count("set"), "node %d", i)
+			assert.Zero(t, n.Keys(), "node %d", i)
+		}
+	})
+}
+
+// A client that sends SET again after its reply was lost is refused by its own key.
+func TestCheckAllowsForClientsThatResend(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[1].Next("set", sim.Fate{ReplyLost: true, Again: 10 * time.Millisecond})
+		r, _ := check(t, rl)
+		assert.NoError(t, r.Nodes[1].Err)
+		assert.Zero(t, nodes[1].Keys())
+	})
+}
+
+// An address behind which there are several servers grants what it does not have a moment later.
+func TestCheckFindsNodesThatForgetAtOnce(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[1].Next("extend", sim.Reply(int64(0)))
+		_, found := check(t, rl)
+		assert.Contains(t, found, "warning unreachable [1]")
+		nodes[1].Next("release", sim.Reply(int64(1)))
+		_, found = check(t, rl)
+		assert.Contains(t, found, "warning unreachable [1]", "it deletes without looking at the value")
+	})
 }
 
 // RESP2, RESP3 and redigo give maps and lists in different forms.
@@ -273,7 +426,7 @@ func (d *doer) Do(ctx context.Context, args ...any) (any, error) {
 	switch name {
 	case "INFO":
 		if d.info == nil {
-			return nil, errNode
+			return nil, errOops
 		}
 		text := "# Server\r\n"
 		for k, v := range d.info {
@@ -343,14 +496,24 @@ func TestCheckFindsSentinels(t *testing.T) {
 }
 
 func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
-	ds, pools := doers(3)
-	ds[0].info["uptime_in_seconds"] = "60"
-	ds[1].info["uptime_in_seconds"] = "61"
-	_, found := check(t, redlock.New(pools...).With(redlock.WithRestartGuard(time.Minute)))
-	assert.Equal(t, []string{"note guard [0]"}, found)
-	ds[2].info["uptime_in_seconds"] = "60"
-	_, found = check(t, redlock.New(pools...).With(redlock.WithRestartGuard(time.Minute)))
-	assert.Equal(t, []string{"critical guard [0 2]"}, found, "nothing can be locked")
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		kept := func(want ...string) *redlock.Report {
+			t.Helper()
+			r, found := check(t, rl)
+			assert.Equal(t, want, found)
+			return r
+		}
+		nodes[0].Restart(true)
+		time.Sleep(60 * time.Second)
+		r := kept("note guard [0]", "note unknown [0 1 2]")
+		assert.Equal(t, &redlock.GuardError{Wait: time.Second}, r.Nodes[0].Err)
+		assert.NotContains(t, r.String(), "unreachable")
+		nodes[2].Restart(true)
+		kept("critical guard [0]", "critical guard [2]", "note unknown [0 1 2]")
+		time.Sleep(time.Second)
+		nodes[1].Always(sim.Fail(errOops))
+		kept("critical unreachable [1]", "critical guard [2]", "note unknown [0 2]")
+	}, redlock.WithRestartGuard(time.Minute))
 }
 
 func TestCheckNotesWhatIsGarbled(t *testing.T) {
@@ -395,7 +558,7 @@ func TestCheckGivesUpOneCommandAtATime(t *testing.T) {
 // A node that answers neither a script nor INFO is left alone.
 func TestCheckDoesNotInsist(t *testing.T) {
 	ds, pools := doers(3)
-	ds[1].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fail(errNode) })
+	ds[1].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fail(errOops) })
 	ds[1].info = nil
 	_, found := check(t, redlock.New(pools...))
 	assert.Equal(t, []string{"warning unreachable [1]"}, found)
@@ -408,12 +571,12 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		nodes[1].Always(sim.Deaf(sim.Hang()))
 		rl := redlock.New(nodes.Pools("a")...)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Millisecond, func() { cancel(errNode) })
+		time.AfterFunc(time.Millisecond, func() { cancel(errOops) })
 		start := time.Now()
 		r, err := rl.Check(ctx)
 		assert.Nil(t, r)
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.ErrorIs(t, err, errNode)
+		assert.ErrorIs(t, err, errOops)
 		assert.Equal(t, time.Millisecond, time.Since(start))
 
 		// A client that does not come back costs a node timeout.
@@ -449,8 +612,10 @@ func TestReportString(t *testing.T) {
 		ds[1].info["connected_slaves"] = "1"
 		ds[2].clock = func() time.Time { return time.Now().Add(90 * time.Second) }
 		ds[3].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Hang() })
-		r, err := redlock.New(pools...).Check(t.Context())
+		rl := redlock.New(pools...)
+		r, err := rl.Check(t.Context())
 		require.NoError(t, err)
+		require.NoError(t, rl.Close()) // which sends the release once more
 		assert.Equal(t, `4 nodes, quorum 3: 2 critical, 4 warnings, 0 notes
 
 node  server       up      role               memory                  persistence  clock
@@ -472,9 +637,9 @@ WARNING (even), deployment
   -> Use 3 nodes or 5.
 
 WARNING (unreachable), node 3
-  Cannot take part in a lock: no answer within 400ms.
-  -> Start the server, or mend the network, the address or the permissions (EVALSHA, EVAL and what
-     the scripts call).
+  Cannot take part in a lock: acquire: no answer within 400ms: context deadline exceeded.
+  -> Start the server, or mend what it says, the network, the address or the permissions (ACL: +eval
+     +evalsha +get +set +pexpire +pttl +del ~*).
 
 WARNING (replicas), node 1
   A failover to a replica (1 connected) forgets the locks that it had not received.

@@ -80,41 +80,85 @@ func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
 	}
 }
 
-// CloseContext returns when its context ends, whatever the nodes do, and says what it did not finish.
+// CloseContext returns when its context ends, whatever the nodes do, and says what it did not finish. Closing
+// again goes on with it.
 func TestCloseIsBoundedByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const n = 300 // more than are released at a time
 		nodes := sim.NewNodes(3)
 		rl := redlock.New(nodes.Pools("a")...)
 		var held []context.Context
-		for i := range 200 {
+		for i := range n {
 			held = append(held, mustHold(t, rl.NewMutex(fmt.Sprint("x", i))))
 		}
-		all(nodes, sim.Deaf(sim.Hang()))
+		all(nodes, sim.Fate{Lost: true, Deaf: true, Timeout: 2 * time.Second})
 		for _, bound := range []time.Duration{10 * time.Millisecond, time.Second, 0} {
 			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			start := time.Now()
 			err := rl.CloseContext(ctx)
 			assert.Equal(t, bound, time.Since(start))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.ErrorContains(t, err, fmt.Sprintf("%d of %d locks not released", n, n))
+			assert.Less(t, len(err.Error()), 10_000, "the rest are no different")
 			cancel()
 			for _, h := range held {
 				assert.ErrorIs(t, context.Cause(h), redlock.ErrReleased, "all are told at once")
 			}
 		}
-		nodes.Close()
+		assert.Equal(t, 3*n, keys(nodes))
+		all(nodes, sim.Fate{})
+		time.Sleep(3 * time.Second) // the clients have returned
+		require.NotZero(t, keys(nodes), "not expired yet")
 		require.NoError(t, rl.CloseContext(t.Context()))
+		assert.Zero(t, keys(nodes))
+		log := nodes.Record()
+		require.NoError(t, rl.CloseContext(t.Context()))
+		assert.Empty(t, log.Events(), "nothing is left to do")
+		nodes.Close()
 	})
 }
 
+// Close says what it could not release, and closing again tries again.
 func TestCloseReportsWhatCouldNotBeReleased(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		mustHold(t, rl.NewMutex("x"))
 		nodes[0].Crash()
 		nodes[1].Crash()
-		err := rl.Close()
-		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
-		assert.ErrorIs(t, err, sim.ErrRefused)
+		for range 2 {
+			err := rl.Close()
+			assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+			assert.ErrorIs(t, err, sim.ErrRefused)
+			assert.ErrorContains(t, err, "1 of 1 locks not released")
+		}
+		nodes[0].Restart(true)
+		nodes[1].Restart(true)
+		require.NoError(t, rl.Close())
+		assert.Zero(t, keys(nodes))
 	})
+}
+
+// The bound of Close grows with the number of holds, and with the longest of their node timeouts.
+func TestCloseHasTheTimeItNeeds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		holds   int
+		answer  time.Duration
+		timeout time.Duration // of the holds
+	}{
+		"many holds":              {3000, 20 * time.Millisecond, 40 * time.Millisecond},
+		"a derived Redlock's own": {1, 200 * time.Millisecond, redlock.DefaultExpiry / 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				derived := rl.With(redlock.WithExpiry(redlock.DefaultExpiry), redlock.WithNodeTimeout(tt.timeout))
+				for i := range tt.holds {
+					mustHold(t, derived.NewMutex(fmt.Sprint("x", i)))
+				}
+				all(nodes, sim.Slow(tt.answer))
+				require.NoError(t, rl.Close())
+				assert.Zero(t, keys(nodes))
+			}, redlock.WithExpiry(500*time.Millisecond), redlock.WithNodeTimeout(40*time.Millisecond))
+		})
+	}
 }
 
 // A Hold that is being granted when Close is called is released, or is among those that Close ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,4 +150,91 @@ func TestDoReleasesWithADeadContext(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, holders(nodes, "x"))
 	})
+}
+
+// Close gives the lock back under fn, which has been told by its context. Do says so, and not that there was nothing to unlock.
+func TestDoSaysThatCloseReleasedTheLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		err := rl.Do(t.Context(), "x", func(ctx context.Context) error {
+			require.NoError(t, rl.Close())
+			assert.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
+			return errOops
+		})
+		assert.ErrorIs(t, err, errOops)
+		assert.ErrorIs(t, err, redlock.ErrReleased)
+		assert.NotErrorIs(t, err, redlock.ErrNotHeld)
+	})
+}
+
+// Where fn returns and Close comes at the same moment, either of them releases.
+func TestDoAndCloseAtOnce(t *testing.T) {
+	outcomes := map[bool]int{}
+	for range 300 {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			all(nodes, sim.Slow(10*time.Millisecond))
+			var task sync.WaitGroup
+			task.Go(func() {
+				time.Sleep(time.Second)
+				assert.NoError(t, rl.Close())
+			})
+			start := time.Now()
+			err := rl.Do(t.Context(), "x", func(context.Context) error {
+				time.Sleep(time.Until(start.Add(time.Second)))
+				return nil
+			})
+			outcomes[err == nil]++
+			if err != nil {
+				assert.ErrorIs(t, err, redlock.ErrReleased)
+				assert.NotErrorIs(t, err, redlock.ErrNotHeld)
+			}
+			task.Wait()
+			landed()
+			assert.Zero(t, keys(nodes))
+		})
+	}
+	t.Log(outcomes)
+}
+
+// observed is a pool that tells when the library looks at the clock.
+type observed struct {
+	*sim.Link
+	look func()
+}
+
+func (o observed) Now() time.Time {
+	o.look()
+	return time.Now()
+}
+
+// lesson L36: Close comes whenever the library looks at the clock, once at each time. After it, fn is not called.
+func TestDoDoesNotCallFnAfterClose(t *testing.T) {
+	called := false
+	for at := 1; !called; at++ {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := sim.NewNodes(3)
+			pools := nodes.Pools("a")
+			var rl *redlock.Redlock
+			looks := 0
+			pools[0] = observed{nodes[0].Link("a"), func() {
+				if looks++; looks == at && !called {
+					_ = rl.Close()
+				}
+			}}
+			rl = redlock.New(pools...)
+			err := rl.Do(t.Context(), "x", func(context.Context) error {
+				assert.Less(t, looks, at)
+				called = true
+				return nil
+			})
+			if !called {
+				assert.ErrorIs(t, err, redlock.ErrClosed, "closed at look %d", at)
+				assert.ErrorIs(t, err, redlock.ErrFailed)
+			}
+			require.NoError(t, rl.Close())
+			landed()
+			assert.Zero(t, keys(nodes))
+			nodes.Close()
+		})
+		require.Less(t, at, 100)
+	}
 }

@@ -132,18 +132,24 @@ func ExampleMutex_TryLock() {
 func ExampleMutex_Unlock() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	m := rl.NewMutex("invoice:42", redlock.WithExpiry(100*time.Millisecond))
 
-	m.Lock()
-	ok, err := m.Unlock()
-	fmt.Println(ok, err)
+	m := rl.NewMutex("invoice:42")
+	if err := m.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(m.Unlock())
 
-	m.Lock()
-	time.Sleep(110 * time.Millisecond) // too long
-	ok, err = m.Unlock()
+	brief := rl.NewMutex("invoice:43", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
+	if err := brief.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	time.Sleep(310 * time.Millisecond) // too long
+	ok, err := brief.Unlock()
 	fmt.Println(ok, errors.Is(err, redlock.ErrExpired))
 
-	ok, err = m.Unlock()
+	ok, err = brief.Unlock()
 	fmt.Println(ok, errors.Is(err, redlock.ErrNotHeld))
 	// Output:
 	// true <nil>
@@ -200,7 +206,7 @@ func ExampleMutex_Hold() {
 	nodes := sim.NewNodes(3)
 	rl := redlock.New(nodes.Pools("example")...)
 	defer rl.Close()
-	m := rl.NewMutex("import", redlock.WithExpiry(200*time.Millisecond))
+	m := rl.NewMutex("import", redlock.WithExpiry(500*time.Millisecond), redlock.WithNodeTimeout(500*time.Millisecond))
 
 	held, err := m.Hold(context.Background())
 	if err != nil {
@@ -210,7 +216,7 @@ func ExampleMutex_Hold() {
 	defer m.Unlock()
 	select {
 	case <-held.Done():
-	case <-time.After(400 * time.Millisecond):
+	case <-time.After(time.Second):
 		fmt.Println("still held after twice the expiry")
 	}
 
@@ -221,6 +227,45 @@ func ExampleMutex_Hold() {
 	// Output:
 	// still held after twice the expiry
 	// lost: true
+}
+
+// At the limit the context ends, and the lock goes on for a while, so that the work can be brought to an end under it.
+func ExampleWithMaxHold() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	m := rl.NewMutex("import", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithMaxHold(time.Second))
+
+	held, err := m.Hold(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-held.Done() // the work takes too long
+	fmt.Println(context.Cause(held))
+	fmt.Println(m.Unlock())
+	// Output:
+	// redlock: "import" lost: held for the maximum of 1s
+	// true <nil>
+}
+
+// Close unlocks what is still held and ends all waiting. With a context it has a bound of the caller's.
+func ExampleRedlock_CloseContext() {
+	rl := redlock.New(nodes()...)
+	held, err := rl.NewMutex("import").Hold(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(rl.CloseContext(ctx))
+	fmt.Println(context.Cause(held))
+	fmt.Println(errors.Is(rl.NewMutex("import").TryLock(), redlock.ErrClosed))
+	// Output:
+	// <nil>
+	// redlock: lock released
+	// true
 }
 
 // Do is the safest way: it extends the lock while the function runs, tells it of a loss, and always unlocks.
@@ -259,19 +304,69 @@ func ExampleWithFencing() {
 		fmt.Println("written:", text)
 	}
 
-	ada := rl.NewMutex("page", redlock.WithExpiry(100*time.Millisecond))
-	ada.Lock()
+	ada := rl.NewMutex("page", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
+	if err := ada.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
 	old := ada.FencingToken()
-	time.Sleep(110 * time.Millisecond) // paused for longer than the lock lives
+	time.Sleep(310 * time.Millisecond) // paused for longer than the lock lives
 
 	grace := rl.NewMutex("page")
-	grace.Lock()
+	if err := grace.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
 	write(grace.FencingToken(), "Grace's text")
 	write(old, "Ada's text")
 	grace.Unlock()
 	// Output:
 	// written: Grace's text
 	// refused: Ada's text
+}
+
+// The function that Do calls has its token in the context.
+func ExampleFencingToken() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	write := func(ctx context.Context, text string) {
+		fmt.Println("with a token:", redlock.FencingToken(ctx) > 0, text)
+	}
+
+	err := rl.Do(context.Background(), "page", func(ctx context.Context) error {
+		write(ctx, "the text")
+		return nil
+	}, redlock.WithFencing())
+	fmt.Println(err)
+	// Output:
+	// with a token: true the text
+	// <nil>
+}
+
+// Servers that may have forgotten locks grant none until those would have expired.
+func ExampleWithRestartGuard() {
+	nodes := sim.NewNodes(3)
+	rl := redlock.New(nodes.Pools("example")...).With(redlock.WithRestartGuard(redlock.DefaultExpiry))
+	defer rl.Close()
+	for _, n := range nodes {
+		n.Clock(1, time.Hour) // up for an hour
+	}
+	m := rl.NewMutex("invoice:42")
+	fmt.Println(m.TryLock())
+	defer m.Unlock()
+
+	for _, n := range nodes[:2] {
+		n.Crash()
+		n.Restart(false) // empty
+	}
+	err := rl.NewMutex("invoice:42").TryLock()
+	var guard *redlock.GuardError
+	if errors.As(err, &guard) {
+		fmt.Println("refused for some more seconds:", guard.Wait > time.Second)
+	}
+	// Output:
+	// <nil>
+	// refused for some more seconds: true
 }
 
 // One process hands a lock over to another by its value.
@@ -408,10 +503,10 @@ func ExampleRedlock_Inspect() {
 	fmt.Print(in)
 	// Output:
 	// true 3
-	// lock "invoice:42": held by "web-3" on 3 of 5 nodes, never expires
-	//   node 0  "web-3", never expires
-	//   node 1  "web-3", never expires
-	//   node 2  "web-3", never expires
+	// lock "invoice:42": held by "w"… on 3 of 5 nodes, never expires
+	//   node 0  "w"…, never expires
+	//   node 1  "w"…, never expires
+	//   node 2  "w"…, never expires
 	//   node 3  no key
 	//   node 4  sim: connection refused
 }

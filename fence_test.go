@@ -250,7 +250,7 @@ func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node
 		}
 		rl := redlock.New(pools...).With(redlock.WithFencing())
 		f(t, nodes, rl)
-		require.NoError(t, rl.Close())
+		mustClose(t, rl)
 	}
 	for client, newPool := range adapters {
 		t.Run(client+"/embedded", func(t *testing.T) {
@@ -468,46 +468,55 @@ func TestExtendAndHoldKeepTheCounter(t *testing.T) {
 	})
 }
 
-// Counted on servers: all that a lock asks of each, while the nodes agree.
-func TestAFencedLockIsOneCommandANode(t *testing.T) {
+// lesson L38: on servers that know the scripts, each operation is one command, EVALSHA, or SET for a lock without a token.
+func TestEachOperationIsOneCommandANode(t *testing.T) {
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			servers := redistest.Start(t, 5)
-			rl := reaching(t, newPool, servers, 0, 1, 2, 3, 4)
-			everyone := func(m *redlock.Mutex, want any) {
-				for i, s := range servers {
-					eventually(t, fmt.Sprintf("%v on server %d", want, i), func() bool { return s.Must("GET", m.Name()) == want })
+			pools := make([]pool.Pool, len(servers))
+			cycle := func(name string, opts []redlock.Option, pools ...pool.Pool) (value string) {
+				rl := redlock.New(pools...).With(redlock.WithExpiry(time.Minute))
+				defer mustClose(t, rl)
+				m := rl.NewMutex(name, opts...)
+				require.NoError(t, m.Lock())
+				value = m.Value()
+				for _, call := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
+					_, err := call()
+					require.NoError(t, err)
 				}
+				return value
 			}
-			warm := rl.NewMutex("warm", redlock.WithFencing())
-			require.NoError(t, warm.Lock())
-			everyone(warm, warm.Value())
-			mustUnlock(t, warm)
-			everyone(warm, nil)
-
-			for _, name := range []string{"x", "x", "{tag}:x"} {
-				m := rl.NewMutex(name, redlock.WithFencing())
+			fenced := []redlock.Option{redlock.WithFencing()}
+			for i, s := range servers {
+				pools[i] = newPool(t, s.Addr())
+				cycle("warm", fenced, pools[i])
+			}
+			for _, c := range []struct {
+				name string
+				opts []redlock.Option
+				lock string
+			}{{"x", nil, "SET"}, {"x", fenced, "EVALSHA"}, {"x", fenced, "EVALSHA"}, {"{tag}:x", fenced, "EVALSHA"}} {
 				var monitors []*redistest.Monitor
 				for _, s := range servers {
 					monitors = append(monitors, s.Monitor())
 				}
-				require.NoError(t, m.Lock())
-				value := m.Value()
-				everyone(m, value)
+				value := cycle(c.name, c.opts, pools...)
+				total := 0
 				for i, mon := range monitors {
 					var sent []string
 					for _, line := range mon.Lines() {
 						if strings.Contains(line, value) && !strings.Contains(line, " lua]") {
-							sent = append(sent, line)
+							words := strings.Split(line, "\"") // every other one is the command or an argument
+							sent = append(sent, strings.ToUpper(words[1]))
 						}
 					}
-					if assert.Len(t, sent, 1, "server %d", i) {
-						assert.Contains(t, strings.ToUpper(sent[0]), `"EVALSHA"`)
-					}
+					// A server that is slow to answer may not be asked to extend, nor whether the lock is valid.
+					want := []string{c.lock, "EVALSHA", "EVALSHA", "EVALSHA"}
+					assert.Equal(t, want[:max(2, min(len(sent), 4))], sent, "server %d", i)
+					total += len(sent)
 				}
-				mustUnlock(t, m)
-				everyone(m, nil)
+				assert.GreaterOrEqual(t, total, 5+3+3+5)
 			}
 		})
 	}

@@ -19,17 +19,18 @@ import (
 //	                  |  |     too few answered: again, sooner     |    |
 //	                  |  +-----------------------------------------+    |
 //	                  |                                                 |
-//	                  +------------------------+------------------------+
-//	                  |                        |
-//	  Unlock or Close |                        | until has passed, or a quorum is proven
-//	                  v                        v impossible, or WithMaxHold is reached
-//	               released                   lost
+//	                  +---------------+----------------+----------------+
+//	                  |               |                |
+//	  Unlock or Close |   WithMaxHold |                | until has passed, or a quorum
+//	                  v               v                v is proven impossible
+//	               released         let go            lost
 //
-// Both ends cancel the held context, before anything else; neither is ever left. A renewal under way
-// is cancelled and joined before the release, and what it has sent is ahead of the release on every
-// lane, so nothing writes the key after Unlock has returned.
+// Each end cancels the held context, before anything else, and none is ever left. What has been let go is still
+// locked until until, for Unlock to release. What is lost is being released. Whoever releases, what a
+// renewal has sent is ahead of it on every lane, and what it has not sent is not sent any more; Unlock
+// also waits for the renewal's end. So nothing writes the key after Unlock has returned.
 //
-// Between renewals a hold is a timer and no goroutine. The renewal has a goroutine of its own, so that
+// Between renewals a hold is a timer and no goroutine. The renewal is on another goroutine, so that
 // the timer can end the hold at until whatever the network does.
 type hold struct {
 	m      *Mutex
@@ -42,14 +43,9 @@ type hold struct {
 	over    bool
 	timer   *time.Timer // ends in tick
 	next    time.Time   // when to renew
+	due     bool        // among the renewals that wait
 	renewal *renewal    // under way, or nil
 	failure error       // of the last renewal, if it failed
-}
-
-// renewal is an extension under way.
-type renewal struct {
-	cancel context.CancelFunc
-	done   chan struct{}
 }
 
 // Hold is LockContext followed by keeping the lock: it extends the lock each time a third of its
@@ -58,14 +54,16 @@ type renewal struct {
 //
 // The held context carries the values of ctx and is done
 //   - at the moment when the lock cannot be trusted any more, at the latest at [Mutex.Until] by the local
-//     clock: [context.Cause] then matches [ErrLost] and says which nodes did what. An outage that is over before
-//     Until does not end it. What can still be released has been.
+//     clock: [context.Cause] then matches [ErrLost] and says which nodes did what. What is left of the lock is
+//     being released. An outage that is over when Until is still six times as far away as
+//     the nodes take to answer does not end it.
 //   - when ctx is done, with the cause of ctx. The lock itself is still kept, so that work can be
 //     wound down under it.
 //   - at Unlock or Close, with the cause [ErrReleased].
 //
 // Until Unlock, Close, the loss or [WithMaxHold], whichever comes first, the lock is kept, so every Hold
-// must be followed by an Unlock. A paused process learns of a loss when it runs again; what that
+// must be followed by an Unlock. A paused process learns of a loss when it runs again, and one on a machine that was
+// suspended up to a tenth of the expiry later, or up to a second if that is more; what that
 // means is said in docs/safety.md.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	l, err := m.lock(ctx, m.cfg.tries)
@@ -85,15 +83,19 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 		cancel(ErrReleased)
 		return nil, closedError(m.name)
 	}
+	now := m.core.now()
 	m.mu.Lock()
 	l.hold = h
+	over := h.over           // by Close, which releases it
 	releasing := l.releasing // by an Unlock that could not see the hold yet
-	if !releasing && !h.over {
-		now := m.core.now()
+	if !releasing && !over {
 		h.next = now.Add(clock.Remaining(now, l.until) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 	}
 	m.mu.Unlock()
+	if over {
+		return nil, closedError(m.name)
+	}
 	if releasing {
 		h.end(ErrReleased)
 	}
@@ -133,16 +135,20 @@ func FencingToken(ctx context.Context) uint64 {
 	return token
 }
 
-// wait is how long the timer has to run from now. The caller holds mu.
+// glance is the least time after which a hold looks at the clocks again.
+const glance = time.Second
+
+// wait is how long the timer has to run from now. The timer stands still while the machine is suspended, so it
+// also fires from time to time with nothing due, to look at the clock that does not. The caller holds mu.
 func (h *hold) wait(now time.Time) time.Duration {
 	d := clock.Remaining(now, h.l.until)
 	if !h.limit.IsZero() {
 		d = min(d, clock.Remaining(now, h.limit))
 	}
-	if h.renewal == nil {
-		d = min(d, h.next.Sub(now))
+	if h.renewal == nil && !h.due {
+		d = min(d, clock.Remaining(now, h.next))
 	}
-	return max(d, 0)
+	return max(min(d, max(h.m.cfg.expiry/10, glance)), 0)
 }
 
 // tick does what is due.
@@ -160,9 +166,9 @@ func (h *hold) tick() {
 	case clock.Remaining(now, h.l.until) <= 0:
 		end = h.lose("not extended in time", h.failure)
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		end = h.lose(fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold), nil)
-	case h.renewal == nil && !now.Before(h.next):
-		h.startRenewal()
+		end = h.letGo()
+	case h.renewal == nil && !h.due && clock.Remaining(now, h.next) <= 0:
+		h.m.core.renewals.add(h)
 		fallthrough
 	default:
 		h.timer.Reset(h.wait(now))
@@ -173,39 +179,14 @@ func (h *hold) tick() {
 	}
 }
 
-// startRenewal extends the lease on a goroutine that ends within the node timeout. The caller holds mu.
-func (h *hold) startRenewal() {
-	ctx, cancel := context.WithCancel(h.values)
-	r := &renewal{cancel: cancel, done: make(chan struct{})}
-	h.renewal = r
-	go func() {
-		defer cancel()
-		err := h.m.extend(ctx, h.l)
-		h.m.mu.Lock()
-		h.renewal = nil
-		h.failure = err
-		if !h.over {
-			now := h.m.core.now()
-			left := clock.Remaining(now, h.l.until)
-			if err == nil {
-				h.next = now.Add(left / 3)
-			} else {
-				// Often enough for several more, and ever more often towards the end.
-				h.next = now.Add(max(left/8, time.Millisecond))
-			}
-			if h.l.lost != nil {
-				h.next = now
-			}
-			h.timer.Reset(h.wait(now))
-		}
-		h.m.mu.Unlock()
-		close(r.done)
-	}()
+// loss is the cause of a held context that has not ended by a release.
+func (h *hold) loss(reason string) *Error {
+	return &Error{Name: h.m.name, failed: "lost", kinds: []error{ErrLost}, reason: reason}
 }
 
-// lose ends the hold. The caller holds mu, and calls what it returns without.
+// lose ends the hold of a lock that is lost. The caller holds mu, and calls what it returns without.
 func (h *hold) lose(reason string, why error) func() {
-	e := &Error{Name: h.m.name, failed: "lost", kinds: []error{ErrLost}, reason: reason}
+	e := h.loss(reason)
 	var last *Error
 	if errors.As(why, &last) {
 		e.causes = []error{why}
@@ -223,8 +204,31 @@ func (h *hold) lose(reason string, why error) func() {
 	}
 }
 
-// end stops the hold for a release, and returns when no renewal is under way any more.
+// letGo ends the hold of a lock that has been held for as long as it may. What is left of the lease is for the end of
+// the work. The caller holds mu, and calls what it returns without.
+func (h *hold) letGo() func() {
+	e := h.loss(fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold))
+	h.over = true
+	h.timer.Stop()
+	if h.renewal != nil {
+		h.renewal.cancel()
+	}
+	return func() {
+		h.cancel(e)
+		h.m.core.unregister(h)
+	}
+}
+
+// end stops the hold for its owner's Unlock, which Close leaves to the owner.
 func (h *hold) end(cause error) {
+	if h.stop(cause) {
+		h.m.core.unregister(h)
+	}
+}
+
+// stop stops the hold for a release, and returns when no renewal is under way any more. It reports whether
+// the hold was not over before.
+func (h *hold) stop(cause error) bool {
 	h.m.mu.Lock()
 	over, r := h.over, h.renewal
 	h.over = true
@@ -234,88 +238,10 @@ func (h *hold) end(cause error) {
 	h.m.mu.Unlock()
 	if !over {
 		h.cancel(cause)
-		h.m.core.unregister(h)
 	}
 	if r != nil {
 		r.cancel()
 		<-r.done
 	}
+	return !over
 }
-
-// register notes a hold that Close is to end; false if Close has been called.
-func (c *core) register(h *hold) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isClosed() {
-		return false
-	}
-	c.holds[h] = struct{}{}
-	return true
-}
-
-func (c *core) unregister(h *hold) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.holds, h)
-}
-
-// isClosed reports whether Close has been called.
-func (c *core) isClosed() bool {
-	select {
-	case <-c.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-// closeHolds lets nothing begin any more and unlocks what is held. All held contexts are cancelled at once;
-// of the releases, a bounded number is under way at a time, until ctx is done.
-func (c *core) closeHolds(ctx context.Context) error {
-	c.mu.Lock()
-	if !c.isClosed() {
-		close(c.closed)
-	}
-	holds := make([]*hold, 0, len(c.holds))
-	for h := range c.holds {
-		holds = append(holds, h)
-	}
-	c.mu.Unlock()
-
-	for _, h := range holds {
-		h.end(ErrReleased)
-	}
-	type outcome struct {
-		hold int
-		err  error
-	}
-	errs := make([]error, len(holds))
-	for i, h := range holds {
-		errs[i] = fmt.Errorf("redlock: close: %q not released", h.m.name)
-	}
-	outcomes := make(chan outcome, len(holds)) // nobody waits to send
-	begun := 0
-	for over := 0; over < len(holds); over++ {
-		for ; begun < len(holds) && begun-over < maxReleases; begun++ {
-			i, h := begun, holds[begun]
-			c.tracker.Enter()
-			go func() { // ends within the node timeout, which may be later than ctx
-				defer c.tracker.Leave()
-				outcomes <- outcome{i, h.m.unlock(ctx)}
-			}()
-		}
-		select {
-		case o := <-outcomes:
-			errs[o.hold] = o.err
-			if errors.Is(o.err, ErrNotHeld) {
-				errs[o.hold] = nil // unlocked by its owner meanwhile
-			}
-		case <-ctx.Done():
-			return errors.Join(append(errs, ctx.Err())...)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// maxReleases is how many releases Close has under way at a time.
-const maxReleases = 64

@@ -176,28 +176,30 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 	})
 }
 
-// lesson L27: an outage of a majority that is over before 60 % of what is left of the validity has passed, of
-// whatever kind, does not end a hold.
+// lesson L27: an outage of whatever kind does not end a hold, if it is over when until is still six times as far away as
+// the nodes take to answer, and a few milliseconds. The node timeout may be all of the expiry.
 func TestAHoldSurvivesOutages(t *testing.T) {
 	const trials = 1000
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(trials) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			expiry := between(r, 300*time.Millisecond, 10*time.Second)
+			answer := between(r, 200*time.Microsecond, expiry/100) // and the default node timeout is five times that
 			nodes := sim.NewNodes(5)
 			pools := nodes.Pools("a")
-			plan(pools, func(sim.Op) sim.Fate {
-				return sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond}
-			})
+			plan(pools, func(sim.Op) sim.Fate { return sim.Slow(answer) })
 			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
+			if r.IntN(2) == 0 {
+				rl = rl.With(redlock.WithNodeTimeout(between(r, expiry/10, expiry-time.Millisecond)))
+			}
 			m := rl.NewMutex("x")
 			held, err := m.Hold(t.Context())
 			require.NoError(t, err)
 			time.Sleep(between(r, time.Millisecond, 3*expiry))
 			out := nodes[r.IntN(3):]
-			kind := r.IntN(5)
-			for _, n := range out {
-				switch kind {
+			kinds := []int{r.IntN(5), r.IntN(5)}
+			for i, n := range out {
+				switch kinds[i%2] {
 				case 0:
 					n.Crash()
 				case 1:
@@ -210,9 +212,16 @@ func TestAHoldSurvivesOutages(t *testing.T) {
 					n.Always(sim.Deaf(sim.Hang()))
 				}
 			}
-			time.Sleep(time.Until(m.Until()) * 6 / 10)
-			for _, n := range out {
-				switch kind {
+			least := 6*answer + 3*time.Millisecond
+			if r.IntN(2) == 0 {
+				least = max(least, time.Until(m.Until())*time.Duration(r.IntN(100))/100)
+			}
+			// What is under way may still move until.
+			for left := time.Until(m.Until()) - least; left > 0; left = time.Until(m.Until()) - least {
+				time.Sleep(left)
+			}
+			for i, n := range out {
+				switch kinds[i%2] {
 				case 0:
 					n.Restart(true)
 				case 1:
@@ -222,12 +231,52 @@ func TestAHoldSurvivesOutages(t *testing.T) {
 				}
 			}
 			time.Sleep(2 * expiry)
-			require.NoError(t, held.Err(), "seed %d, outage of kind %d of %d nodes: %v", seed, kind, len(out), context.Cause(held))
+			require.NoError(t, held.Err(), "seed %d, outage of kinds %v of %d nodes: %v", seed, kinds, len(out), context.Cause(held))
 			mustUnlock(t, m)
 			nodes.Close()
 			require.NoError(t, rl.Close())
 		}
 	})
+}
+
+// A renewal that is lost does not use up what is left, however long the node timeout.
+func TestAHoldSurvivesAnOutageWithANodeTimeoutOfTheExpiry(t *testing.T) {
+	const expiry = time.Second
+	for _, until := range []time.Duration{345 * time.Millisecond, 939 * time.Millisecond} { // just over, and 95 % of the validity
+		for _, timeout := range []time.Duration{expiry / 20, expiry * 7 / 10, expiry} {
+			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x")
+				held := mustHold(t, m)
+				time.Sleep(300 * time.Millisecond)
+				all(nodes, sim.Hang())
+				time.Sleep(until - 300*time.Millisecond)
+				all(nodes, sim.Fate{})
+				time.Sleep(2 * expiry)
+				require.NoError(t, held.Err(), "over at %v, node timeout %v", until, timeout)
+				mustUnlock(t, m)
+			}, redlock.WithExpiry(expiry), redlock.WithNodeTimeout(timeout))
+		}
+	}
+}
+
+// The caller's own Extend waits for one node, while renewals have their quorum on the others.
+func TestASlowExtendDoesNotUndoWhatRenewalsHaveDone(t *testing.T) {
+	const expiry = 2 * time.Second
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		held := mustHold(t, m)
+		start := time.Now()
+		nodes[1].Next("extend", sim.Fate{Reply: expiry - 5*time.Millisecond})
+		nodes[2].Next("extend", sim.Fail(errOops))
+		_, err := m.Extend()
+		require.NoError(t, err, "a quorum has confirmed it")
+		assert.Equal(t, expiry-5*time.Millisecond, time.Since(start), "when its own expiry was over")
+		assert.NoError(t, held.Err())
+		assert.True(t, m.Until().After(time.Now()))
+		time.Sleep(2 * expiry)
+		assert.NoError(t, held.Err())
+		mustUnlock(t, m)
+	}, redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
 }
 
 // A node that has lost its data has the lock again after one renewal.
@@ -454,8 +503,9 @@ func TestALateRenewalGivesTheFullValidity(t *testing.T) {
 		held, err := m.Hold(t.Context())
 		require.NoError(t, err)
 		validity := redlock.DefaultExpiry - drift(redlock.DefaultExpiry, redlock.DefaultDriftFactor)
+		time.Sleep(validity/3 - time.Millisecond)
 		by.Store(int64(4 * time.Second))
-		time.Sleep(validity / 3)
+		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		assert.Equal(t, time.Now().Add(4*time.Second+validity), m.Until())
 		require.NoError(t, held.Err())
@@ -469,6 +519,29 @@ func TestALateRenewalGivesTheFullValidity(t *testing.T) {
 	})
 }
 
+// After a machine was suspended, its wall clock says that until has passed, and no timer has fired. The hold
+// ends within a tenth of the expiry, or a second if that is more, and not only with the next renewal.
+func TestAHoldEndsSoonAfterASuspend(t *testing.T) {
+	for _, expiry := range []time.Duration{redlock.DefaultExpiry, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var by atomic.Int64
+			nodes := sim.NewNodes(3)
+			rl := redlock.New(late{nodes[0].Link("a"), &by}, nodes[1].Link("a"), nodes[2].Link("a")).With(redlock.WithExpiry(expiry))
+			held := mustHold(t, rl.NewMutex("x"))
+			log := nodes.Record()
+			by.Store(int64(expiry))
+			start := time.Now()
+			lossOf(t, held)
+			assert.LessOrEqual(t, time.Since(start), max(expiry/10, time.Second))
+			synctest.Wait()
+			for _, e := range log.Events() {
+				assert.Equal(t, "release", e.Command, "what is left is released")
+			}
+			require.NoError(t, rl.Close())
+		})
+	}
+}
+
 // lesson L32: whatever renewals are answered, the hold ends at until, in the held context's cause.
 func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
 	for name, fate := range map[string]sim.Fate{
@@ -479,29 +552,79 @@ func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
 		"executed, but": sim.FailAfter(errOops),
 		"no answer":     sim.Deaf(sim.Hang()),
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-				m := rl.NewMutex("x")
-				held := mustHold(t, m)
-				until := m.Until()
-				for _, n := range nodes[:2] {
-					n.Always(fate)
-				}
-				cause := lossOf(t, held)
-				assert.Equal(t, until, time.Now())
-				assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
-				if fate.Answer != nil && fate.Answer.Err != nil {
-					assert.ErrorIs(t, cause, errOops)
-				}
-				all(nodes, sim.Fate{})
-				_, err := m.Unlock()
-				assert.ErrorIs(t, err, redlock.ErrLost)
+		for _, timeout := range []time.Duration{redlock.DefaultExpiry / 20, redlock.DefaultExpiry} {
+			t.Run(fmt.Sprint(name, " within ", timeout), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					m := rl.NewMutex("x")
+					held := mustHold(t, m)
+					until := m.Until()
+					for _, n := range nodes[:2] {
+						n.Always(fate)
+					}
+					cause := lossOf(t, held)
+					assert.Equal(t, until, time.Now())
+					assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
+					assert.ErrorContains(t, cause, "node 1: ")
+					if fate.Answer != nil && fate.Answer.Err != nil {
+						assert.ErrorIs(t, cause, errOops)
+					}
+					all(nodes, sim.Fate{})
+					_, err := m.Unlock()
+					assert.ErrorIs(t, err, redlock.ErrLost)
+				}, redlock.WithNodeTimeout(timeout))
 			})
-		})
+		}
 	}
 }
 
-// lesson L35
+// moody is a pool that panics from a certain moment on.
+type moody struct {
+	pool.Pool
+	panics *atomic.Bool
+}
+
+func (m moody) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+	if m.panics.Load() {
+		panic("oops")
+	}
+	return m.Pool.Eval(ctx, s, keys, args...)
+}
+
+// lesson L32: a renewal on a pool that panics is one that failed.
+func TestPanicsDuringRenewalsEndInTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, many := range []int{1, 2} {
+			nodes := sim.NewNodes(3)
+			pools := nodes.Pools("a")
+			var panics atomic.Bool
+			for i := range many {
+				pools[i] = moody{pools[i], &panics}
+			}
+			rl := redlock.New(pools...)
+			m := rl.NewMutex("x")
+			held := mustHold(t, m)
+			until := m.Until()
+			panics.Store(true)
+			if many == 1 {
+				time.Sleep(time.Minute)
+				require.NoError(t, held.Err(), "outvoted")
+				mustUnlock(t, m)
+			} else {
+				cause := lossOf(t, held)
+				assert.Equal(t, until, time.Now())
+				assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
+				assert.ErrorContains(t, cause, "node 0: the pool panicked: oops")
+				_, err := m.Unlock()
+				assert.ErrorIs(t, err, redlock.ErrLost)
+			}
+			panics.Store(false)
+			require.NoError(t, rl.CloseContext(t.Context()))
+		}
+	})
+}
+
+// lesson L35: at the limit the context ends and the lock is extended no more. It is not given away under
+// work that is being wound down.
 func TestMaxHoldEndsAHold(t *testing.T) {
 	const limit = time.Minute
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -518,10 +641,23 @@ func TestMaxHoldEndsAHold(t *testing.T) {
 
 		lossOf(t, held)
 		assert.Equal(t, limit, time.Since(start))
+		until := m.Until()
+		assert.Greater(t, time.Until(until), redlock.DefaultExpiry/2)
+		assert.ErrorIs(t, rl.NewMutex("x").TryLock(), redlock.ErrTaken)
 		synctest.Wait()
-		assert.Empty(t, holders(nodes, "x"), "it is free at once")
+		log := nodes.Record()
+		time.Sleep(time.Until(until) - time.Second)
+		synctest.Wait()
+		assert.Empty(t, log.Events(), "neither extended nor released")
+		mustUnlock(t, m)
+		synctest.Wait()
+		assert.Empty(t, holders(nodes, "x"))
+
+		lossOf(t, mustHold(t, m))
+		time.Sleep(redlock.DefaultExpiry)
+		assert.Empty(t, holders(nodes, "x"), "who never unlocks does not keep it")
 		_, err := m.Unlock()
-		assert.ErrorIs(t, err, redlock.ErrLost)
+		assert.ErrorIs(t, err, redlock.ErrExpired)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -597,23 +733,24 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 			for _, s := range servers {
 				direct = append(direct, newPool(t, s.Addr()))
 			}
-			rival := redlock.New(direct...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited),
+			rival := redlock.New(direct...).With(redlock.WithExpiry(time.Minute), redlock.WithTries(redlock.Unlimited),
 				redlock.WithRetryDelay(20*time.Millisecond), redlock.WithoutAnnouncements())
-			// Other work on the machine makes timers late, for the library and for the test: a few rounds may be repeated.
+			// Other work on the machine makes some timers later than others: a few rounds may be repeated.
 			for round, repeated := 0, 0; round < rounds; round++ {
 				worst := blackHole(t, servers, newPool, rival, holds, expiry)
 				if worst > 5*time.Millisecond {
 					repeated++
 					round--
+					t.Logf("once more: a hold ended %v later than a timer for until", worst)
 					require.LessOrEqual(t, repeated, 10, "cancelled %v after until", worst)
 				}
 			}
-			require.NoError(t, rival.Close())
+			mustClose(t, rival)
 		})
 	}
 }
 
-// blackHole returns how long after until the last of some holds ended.
+// blackHole returns how long after a timer for until the last of some holds ended.
 func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.TB, string) pool.Pool, rival *redlock.Redlock, holds int, expiry time.Duration) (worst time.Duration) {
 	var dark atomic.Bool
 	var pools []pool.Pool
@@ -638,14 +775,22 @@ func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.T
 			context.AfterFunc(held, func() { cancelled = time.Now(); close(over) })
 			time.Sleep(time.Until(night.Add(100 * time.Millisecond)))
 			until := m.Until()
+			control := make(chan time.Time, 1) // when a timer for until really fires
+			time.AfterFunc(time.Until(until), func() { control <- time.Now() })
 			theirs := rival.NewMutex(m.Name())
 			assert.NoError(t, theirs.Lock())
 			granted := time.Now()
 			<-over
-			overdue[i] = cancelled.Sub(until)
-			assert.GreaterOrEqual(t, overdue[i], time.Duration(0), "not before until")
-			if overdue[i] <= 5*time.Millisecond {
-				assert.True(t, cancelled.Before(granted), "cancelled before the next holder")
+			overdue[i] = cancelled.Sub(<-control)
+			if until.IsZero() {
+				overdue[i] = expiry // the machine was so busy that it was lost before the night
+			}
+			assert.False(t, cancelled.Before(until), "not before until")
+			// The keys outlive until by the drift, of which 2 ms are for Redis, who counts whole milliseconds.
+			if late := cancelled.Sub(until); late <= expiry/100 {
+				assert.True(t, cancelled.Before(granted), "cancelled %v after until, before the next holder", late)
+			} else {
+				t.Logf("cancelled %v after until, and so %v before the next holder", late, granted.Sub(cancelled))
 			}
 			assert.ErrorIs(t, context.Cause(held), redlock.ErrLost)
 			_, err = theirs.Unlock()
@@ -736,7 +881,7 @@ func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
 			})
 		}
 		tasks.Wait()
-		require.NoError(t, rl.Close())
+		mustClose(t, rl)
 		time.Sleep(100 * time.Millisecond) // a renewal that was armed once more would come
 		server.Must("DEL", "over")
 		over, renewed := map[string]bool{}, 0
@@ -754,7 +899,7 @@ func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
 		}
 		assert.NotEmpty(t, over)
 		assert.NotZero(t, renewed)
-		assert.Equal(t, int64(0), server.Must("DBSIZE"))
+		eventually(t, "what a busy machine could not release in time to expire", func() bool { return server.Must("DBSIZE") == int64(0) })
 	}
 }
 

@@ -162,8 +162,8 @@ func (in *Inspection) quorumTTL() time.Duration {
 	return ttls[in.Quorum-1]
 }
 
-// String tells everything in a line for the lock and one for each node. Values are cut short, so that who reads it
-// can tell them apart but not release the lock.
+// String tells everything in a line for the lock and one for each node. Of values only the beginning is shown, so that who
+// reads it can tell redlock's own apart but release no lock: all but the last 18 characters, or a third of a short one.
 func (in *Inspection) String() string {
 	var b strings.Builder
 	n, answered := len(in.Nodes), 0
@@ -198,12 +198,13 @@ func (in *Inspection) String() string {
 	return b.String()
 }
 
-// shortValue keeps the beginning of a value; of redlock's own, six of 24 letters.
+// shortValue keeps the beginning of a value: of redlock's own, six of 24 letters and what is before them; of a short one, as other
+// libraries may set, a third.
 func shortValue(value string) string {
-	if len(value) > 18 {
-		return fmt.Sprintf("%q…", value[:len(value)-18])
+	if value == "" {
+		return `""`
 	}
-	return fmt.Sprintf("%q", value)
+	return fmt.Sprintf("%q…", value[:max(len(value)-18, min(len(value)/3, 6))])
 }
 
 func ttlText(ttl time.Duration) string {

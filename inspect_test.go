@@ -2,38 +2,31 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	redigoclient "github.com/gomodule/redigo/redis"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
-	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/goredis"
-	"github.com/redlock-go/redlock/pool/redigo"
 )
 
-var errNode = errors.New("oops")
-
 // scene makes simulated nodes of a word with one letter each: - for no key, x for an error, any
-// other for a key with that value, which expires after ttl.
+// other for a key with a value of three such letters, which expires after ttl.
 func scene(word string, ttl time.Duration) sim.Nodes {
 	nodes := sim.NewNodes(len(word))
 	for i, c := range word {
 		switch c {
 		case '-':
 		case 'x':
-			nodes[i].Always(sim.Fail(errNode))
+			nodes[i].Always(sim.Fail(errOops))
 		default:
-			nodes[i].Set("job", string(c), ttl)
+			nodes[i].Set("job", strings.Repeat(string(c), 3), ttl)
 		}
 	}
 	return nodes
@@ -83,7 +76,7 @@ func TestInspectVerdict(t *testing.T) {
 			assert.Equal(t, word[i] != 'x' && word[i] != '-', n.Found, "%s: node %d", word, i)
 		}
 		if want == redlock.VerdictHeld {
-			assert.Equal(t, "a", in.Value, word)
+			assert.Equal(t, "aaa", in.Value, word)
 			assert.GreaterOrEqual(t, in.Votes, in.Quorum, word)
 		}
 	}
@@ -94,25 +87,25 @@ func TestInspectTTLIsThatOfTheQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := scene("aaab-", 0)
 		for i, ttl := range []time.Duration{9 * time.Second, 3 * time.Second, 5 * time.Second} {
-			nodes[i].Set("job", "a", ttl)
+			nodes[i].Set("job", "aaa", ttl)
 		}
 		rl := redlock.New(nodes.Pools("a")...)
 		in, err := rl.Inspect(t.Context(), "job")
 		require.NoError(t, err)
 		assert.Equal(t, 3*time.Second, in.TTL)
-		nodes[4].Set("job", "a", 4*time.Second)
+		nodes[4].Set("job", "aaa", 4*time.Second)
 		in, err = rl.Inspect(t.Context(), "job")
 		require.NoError(t, err)
 		assert.Equal(t, 4*time.Second, in.TTL)
 		assert.Equal(t, 4, in.Votes)
 
 		for i := range 2 {
-			nodes[i].Set("job", "a", 0)
+			nodes[i].Set("job", "aaa", 0)
 		}
 		in, err = rl.Inspect(t.Context(), "job")
 		require.NoError(t, err)
 		assert.Equal(t, 5*time.Second, in.TTL)
-		nodes[2].Set("job", "a", 0)
+		nodes[2].Set("job", "aaa", 0)
 		in, err = rl.Inspect(t.Context(), "job")
 		require.NoError(t, err)
 		assert.Equal(t, redlock.NoExpiry, in.TTL)
@@ -121,21 +114,21 @@ func TestInspectTTLIsThatOfTheQuorum(t *testing.T) {
 
 func TestInspectString(t *testing.T) {
 	for _, c := range []struct{ word, want string }{
-		{"abaxa", `lock "job": held by "a" on 3 of 5 nodes, expires in 7s
-  node 0  "a", expires in 7s
-  node 1  "b", expires in 7s
-  node 2  "a", expires in 7s
+		{"abaxa", `lock "job": held by "a"… on 3 of 5 nodes, expires in 7s
+  node 0  "a"…, expires in 7s
+  node 1  "b"…, expires in 7s
+  node 2  "a"…, expires in 7s
   node 3  oops
-  node 4  "a", expires in 7s
+  node 4  "a"…, expires in 7s
 `},
 		{"a--", `lock "job": free, at least 2 of 3 nodes have no key
-  node 0  "a", expires in 7s
+  node 0  "a"…, expires in 7s
   node 1  no key
   node 2  no key
 `},
 		{"ab-", `lock "job": split, nobody has or can get 2 of 3 nodes before keys go away
-  node 0  "a", expires in 7s
-  node 1  "b", expires in 7s
+  node 0  "a"…, expires in 7s
+  node 1  "b"…, expires in 7s
   node 2  no key
 `},
 		{"x-x", `lock "job": unknown, only 1 of 3 nodes answered
@@ -163,6 +156,20 @@ func TestInspectStringDoesNotShowTheWholeValue(t *testing.T) {
 	assert.Equal(t, m.Value(), in.Value)
 	assert.NotContains(t, in.String(), m.Value())
 	assert.Contains(t, in.String(), fmt.Sprintf("held by %q… on ", m.Value()[:len("web-3:")+6]))
+}
+
+// Values of other libraries may be as short as these.
+func TestInspectStringShowsNoShortValue(t *testing.T) {
+	for value, want := range map[string]string{
+		"": `""`, "x": `""…`, "xy": `""…`, "owner": `"o"…`, "0123456789abcdef": `"01234"…`,
+		"0123456789abcdef01": `"012345"…`, "0123456789abcdef0123": `"012345"…`, "0123456789abcdef0123456789": `"01234567"…`,
+	} {
+		nodes := sim.NewNodes(1)
+		nodes[0].Set("job", value, 0)
+		in, err := redlock.New(nodes.Pools("a")...).Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Contains(t, in.String(), "held by "+want+" on 1 of 1 nodes")
+	}
 }
 
 // A frozen node costs the node timeout, also if its client does not come back.
@@ -196,12 +203,12 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 		nodes[1].Always(sim.Deaf(sim.Hang()))
 		rl := redlock.New(nodes.Pools("a")...)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Millisecond, func() { cancel(errNode) })
+		time.AfterFunc(time.Millisecond, func() { cancel(errOops) })
 		start := time.Now()
 		in, err := rl.Inspect(ctx, "job")
 		assert.Nil(t, in)
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.ErrorIs(t, err, errNode)
+		assert.ErrorIs(t, err, errOops)
 		assert.EqualError(t, err, `redlock: "job" not inspected: context canceled (oops)`)
 		assert.Equal(t, time.Millisecond, time.Since(start))
 		nodes.Close()
@@ -232,54 +239,30 @@ func TestInspectReplies(t *testing.T) {
 
 // On real nodes, with both adapters: what is there is seen, and nothing is changed.
 func TestInspectOnNodes(t *testing.T) {
-	nodes := redistest.Nodes(t, 5)
-	adapters := map[string]func(addr string) pool.Pool{
-		"go-redis": func(addr string) pool.Pool {
-			c := redis.NewClient(&redis.Options{Addr: addr})
-			t.Cleanup(func() { assert.NoError(t, c.Close()) })
-			return goredis.NewPool(c)
-		},
-		"redigo": func(addr string) pool.Pool {
-			p := &redigoclient.Pool{DialContext: func(ctx context.Context) (redigoclient.Conn, error) {
-				return redigoclient.DialContext(ctx, "tcp", addr)
-			}}
-			t.Cleanup(func() { assert.NoError(t, p.Close()) })
-			return redigo.NewPool(p)
-		},
-	}
-	for name, adapter := range adapters {
-		t.Run(name, func(t *testing.T) {
-			var pools []pool.Pool
-			for _, n := range nodes {
-				n.Must("FLUSHALL")
-				pools = append(pools, adapter(n.Addr()))
-			}
-			rl := redlock.New(pools...).With(redlock.WithKeyPrefix("app:"))
-			defer func() { assert.NoError(t, rl.Close()) }()
-			in, err := rl.Inspect(t.Context(), "job")
-			require.NoError(t, err)
-			assert.Equal(t, redlock.VerdictFree, in.Verdict)
+	onNodes(t, 5, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+		rl = rl.With(redlock.WithKeyPrefix("app:"))
+		in, err := rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, redlock.VerdictFree, in.Verdict)
 
-			m := rl.NewMutex("job")
-			require.NoError(t, m.Lock())
-			for i := range nodes { // the stragglers too
-				require.Eventually(t, func() bool { v, _ := nodes[i].Do("GET", "app:job"); return v == m.Value() }, time.Second, time.Millisecond)
-			}
-			nodes[0].Must("DEL", "app:job")
-			nodes[0].Must("RPUSH", "app:job", "x")
-			nodes[1].Must("SET", "app:job", "")
-			in, err = rl.Inspect(t.Context(), "job")
-			require.NoError(t, err)
-			assert.Equal(t, redlock.VerdictHeld, in.Verdict)
-			assert.Equal(t, "job", in.Name)
-			assert.Equal(t, "app:job", in.Key)
-			assert.Equal(t, m.Value(), in.Value)
-			assert.Equal(t, 3, in.Votes)
-			assert.InDelta(t, 8, in.TTL.Seconds(), 2)
-			assert.ErrorContains(t, in.Nodes[0].Err, "WRONGTYPE")
-			assert.Equal(t, redlock.NodeKey{Node: 1, Found: true, TTL: redlock.NoExpiry}, in.Nodes[1])
-			ok, err := m.Unlock()
-			assert.True(t, ok, err)
+		m := rl.NewMutex("job")
+		require.NoError(t, m.Lock())
+		eventually(t, "the key on all nodes", func() bool {
+			return assert.ObjectsAreEqual(everywhere(5, m.Value()), values(nodes, "app:job"))
 		})
-	}
+		nodes[0].Must("DEL", "app:job")
+		nodes[0].Must("RPUSH", "app:job", "x")
+		nodes[1].Must("SET", "app:job", "")
+		in, err = rl.Inspect(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, redlock.VerdictHeld, in.Verdict)
+		assert.Equal(t, "job", in.Name)
+		assert.Equal(t, "app:job", in.Key)
+		assert.Equal(t, m.Value(), in.Value)
+		assert.Equal(t, 3, in.Votes)
+		assert.InDelta(t, 8, in.TTL.Seconds(), 2)
+		assert.ErrorContains(t, in.Nodes[0].Err, "WRONGTYPE")
+		assert.Equal(t, redlock.NodeKey{Node: 1, Found: true, TTL: redlock.NoExpiry}, in.Nodes[1])
+		mustUnlock(t, m)
+	})
 }

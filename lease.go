@@ -60,9 +60,9 @@ func (m *Mutex) misuse(failed string, kinds ...error) *Error {
 	return &Error{Name: m.name, failed: failed, kinds: kinds, reason: m.err.Error(), causes: []error{m.err}}
 }
 
-// ask puts a question about the lease to the nodes. It returns the round if a quorum said that it still has
-// the lock. The nodes' proof that it is gone ends the lease.
-func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command) (*quorum.Round, error) {
+// ask puts a question about the lease to the nodes, which have the budget to answer. It returns the round if a quorum
+// said that it still has the lock. The nodes' proof that it is gone ends the lease.
+func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command, budget time.Duration) (*quorum.Round, error) {
 	refuse := func(kind error, reason string, causes ...error) error {
 		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
 	}
@@ -90,7 +90,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	}
 
 	r := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Command: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		Command: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: budget, Marks: l.marks,
 	})
 	has, err := r.Wait(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 // valid asks the nodes, and the clock once they have answered.
 func (m *Mutex) valid(ctx context.Context, l *lease) error {
 	const failed = "not valid"
-	if _, err := m.ask(ctx, failed, l, m.askValid); err != nil {
+	if _, err := m.ask(ctx, failed, l, m.askValid, m.cfg.nodeTimeout); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -161,11 +161,11 @@ func (m *Mutex) changed(failed string, l *lease) error {
 	return nil
 }
 
-// extend moves until, if a quorum still has the lock.
-func (m *Mutex) extend(ctx context.Context, l *lease) error {
+// extend moves until, if a quorum says within the budget that it still has the lock.
+func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) error {
 	const failed = "not extended"
 	start := m.core.now()
-	r, err := m.ask(ctx, failed, l, m.askExtend)
+	r, err := m.ask(ctx, failed, l, m.askExtend, budget)
 	if err != nil {
 		return err
 	}
@@ -181,11 +181,11 @@ func (m *Mutex) extend(ctx context.Context, l *lease) error {
 		// a late SET of ours. See docs/safety.md and the model.
 		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "expired during the call"}
 		l.lose(err)
-	case clock.Remaining(now, until) <= 0:
+	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
 		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired},
 			reason: fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)}
 		l.lose(err)
-	case until.After(l.until):
+	case until.After(l.until): // else another extension has moved it further
 		l.until = until
 	}
 	m.mu.Unlock()
@@ -261,6 +261,7 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		m.mu.Unlock()
 		<-other // bounded by its node timeout
 	}
+	again := l.releasing || l.lost != nil // it may have been released on some nodes
 	l.releasing = true
 	l.until = time.Time{}
 	l.unlocking = true
@@ -273,10 +274,9 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	if m.cfg.announce {
 		m.core.lines.releasing(m.key, l.value)
 	}
-	before := m.deleted(l)
-	spec := quorum.Spec{Need: m.core.quorum - before}
-	if before > 0 {
-		// By an earlier Unlock, or what it left to be done in the background.
+	spec := quorum.Spec{Need: m.core.quorum}
+	if again {
+		spec.Need -= m.deleted(l)
 		spec.Skip = func(node int) bool { return m.lanes[node].Undone(&l.marks[node]) }
 	}
 	r := m.release(ctx, l, spec)

@@ -60,7 +60,9 @@ func (m *Mutex) Until() time.Time {
 // FencingToken returns the lease's fencing token, a number greater than that of every earlier
 // holder of the name, below 2^53. Pass it along with every write to the resource that the lock
 // protects, and let the resource refuse a token lower than one it has seen. It stays
-// the same across Extend. It is 0 without [WithFencing], and while the mutex is not locked.
+// the same across Extend, and until Unlock also when the lock has expired or is proven to be lost: a write that comes too
+// late must carry it to be refused. So unlike Until it does not tell whether the lock is held. It is 0
+// without [WithFencing], and while the mutex is not locked.
 func (m *Mutex) FencingToken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,9 +75,10 @@ func (m *Mutex) FencingToken() uint64 {
 // Lock is [Mutex.LockContext] without an end but the number of tries.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext blocks until the lock is granted, the tries are used up, or ctx is done; then it returns within
+// LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is done it returns within
 // milliseconds, whatever the nodes do. Between attempts it waits for the retry delay, or until
-// the lock is announced to be free.
+// the lock is announced to be free. One attempt takes four node timeouts at most, where nodes are silent: to ask
+// a first node, then the others, to raise the fencing token, and to find out why it failed.
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, what had been granted is being
 // released, and the error matches [ErrFailed] and one of [ErrTaken], [ErrNoQuorum] and [ErrExpired], which tell what became of
@@ -88,7 +91,9 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock is [Mutex.TryLockContext] without a context.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext is LockContext with a single attempt, whatever the number of tries.
+// TryLockContext is LockContext with a single attempt, whatever the number of tries. It asks all nodes at once, and so
+// takes two node timeouts at most, or three with [WithFencing]. Only where the nodes say that the attempt was
+// refused by its own key, which a client has sent twice, it is made anew, up to three times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, 1)
 	return err
@@ -98,8 +103,8 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
 // UnlockContext releases the lock on all nodes. It blocks until the outcome is decided, at most for the
-// node timeout, and after that releases on slower nodes in the background. Of ctx it uses only the
-// values: it works when ctx is done.
+// node timeout, and after that releases on slower nodes in the background. Calls at the same time take their turns, each with its
+// node timeout, until one has succeeded. Of ctx it uses only the values: it works when ctx is done, and does not end with it.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the
 // lock and has deleted it: it was never lost, and it is free now. The error matches
@@ -122,14 +127,14 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 // node timeout, or until ctx is done.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the lock, so nobody else had
-// it since it was granted, and Until has moved. Nodes that had lost the key are given it again. The error matches
+// it since it was granted, and Until has moved (if another extension has not moved it further meanwhile). Nodes that had lost the key are given it again. The error matches
 //   - [ErrExpired] if the lock ran out before, and then nothing was sent, or during the call, or if the nodes
 //     proved that it is gone,
 //   - [ErrNoQuorum] if too few nodes answered, and the context's error if it ended the
 //     call; the lock is then held until Until as before, and Extend may be called again,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
-	err := m.extend(ctx, m.current())
+	err := m.extend(ctx, m.current(), m.cfg.nodeTimeout)
 	return err == nil, err
 }
 

@@ -31,7 +31,7 @@ func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, r
 			}
 			rl := redlock.New(pools...)
 			f(t, nodes, rl)
-			require.NoError(t, rl.Close())
+			mustClose(t, rl)
 		})
 	}
 }
@@ -56,15 +56,16 @@ func everywhere(n int, value any) []any {
 
 func TestLockExtendUnlockOnNodes(t *testing.T) {
 	onNodes(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		m, other := rl.NewMutex("x"), rl.NewMutex("x")
+		const expiry = time.Minute
+		m, other := rl.NewMutex("x", redlock.WithExpiry(expiry)), rl.NewMutex("x")
 		start := time.Now()
 		require.NoError(t, m.Lock())
 		eventually(t, "the key on all nodes", func() bool {
 			return assert.ObjectsAreEqual(everywhere(3, m.Value()), values(nodes, "x"))
 		})
 		ttl := nodes[0].Must("PTTL", "x").(int64)
-		assert.LessOrEqual(t, ttl, redlock.DefaultExpiry.Milliseconds())
-		assert.Greater(t, ttl, (redlock.DefaultExpiry-time.Since(start)).Milliseconds()-2)
+		assert.LessOrEqual(t, ttl, expiry.Milliseconds())
+		assert.Greater(t, ttl, (expiry-time.Since(start)).Milliseconds()-2)
 
 		require.ErrorIs(t, other.TryLock(), redlock.ErrTaken)
 		until := m.Until()
@@ -136,7 +137,7 @@ func TestQuorumsOfNodesThatAreDown(t *testing.T) {
 // lesson L24, L25
 func TestHealingOnNodes(t *testing.T) {
 	onNodes(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		m := rl.NewMutex("x", redlock.WithFencing())
+		m := rl.NewMutex("x", redlock.WithFencing(), redlock.WithExpiry(time.Minute))
 		require.NoError(t, m.Lock())
 		token := m.FencingToken()
 		nodes[1].Must("FLUSHALL")

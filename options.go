@@ -159,7 +159,8 @@ func WithKeyPrefix(prefix string) Option {
 
 // WithFencing gives every acquisition a fencing token, see [Mutex.FencingToken]. It
 // costs no further round trip unless the nodes' counters disagree. The counter of
-// a name is the key "{name}:fence", or name:fence if the name has a hash tag.
+// a key is "{key}:fence", or key:fence if it has a closing brace; the key is the prefix of [WithKeyPrefix] and the name. An
+// ACL that allows app:* must so allow {app:* too.
 // All users of a name must use the option, or tokens go back. Default: no token, 0.
 func WithFencing() Option {
 	return option(func(c *config) { c.fencing = true })
@@ -171,16 +172,18 @@ func WithFenceTTL(ttl time.Duration) Option {
 	return option(func(c *config) { c.fenceTTL = ttl })
 }
 
-// WithRestartGuard makes a node refuse to grant locks until it has been up for maxTTL, and a
-// second more: until every lock that it may have forgotten has expired. Set it to
-// the longest expiry in use on these nodes, at least the mutex's own. The refusal is a [*GuardError]. Default: no guard.
+// WithRestartGuard takes no vote from a node until that has been up for maxTTL, and a
+// second more: by then every lock that it may have forgotten has expired. Every client of these nodes must set it, to
+// the longest expiry that any of them uses: a client without it is granted locks by a restarted node at once. It needs the
+// permission for INFO. The refusal is a [*GuardError]. Default: no guard.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return option(func(c *config) { c.guard, c.guarded = maxTTL, true })
 }
 
-// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then
-// the lock is released and the held context cancelled with ErrLost as the cause. At least the expiry.
-// Default: no bound.
+// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then the held context is
+// cancelled with ErrLost as the cause, and the lock is extended no more. It is not released: work can
+// be wound down under it until [Mutex.Until], which is mostly two thirds of the expiry away or more, and Unlock gives it
+// back. At least the expiry. Default: no bound.
 func WithMaxHold(limit time.Duration) Option {
 	return option(func(c *config) { c.maxHold, c.maxHoldBy = limit, true })
 }

@@ -15,7 +15,8 @@ import (
 type NodeReport struct {
 	// Node is the index of the node's pool in the call of New.
 	Node int
-	// Err says why the node cannot take part in a lock: it does not answer, or refuses what a lock needs.
+	// Err says why the node cannot take part in a lock: it does not answer, or refuses something that a lock needs. It is
+	// a [*GuardError] if only the restart guard still keeps it out.
 	Err error
 	// Server is the kind of server and its version, "Redis 7.0.15".
 	Server string
@@ -50,6 +51,16 @@ type Gap struct {
 	// Why is the client's error, or says that the node did not tell.
 	Why error
 }
+
+// keptOut returns how the restart guard keeps the node out, or nil if it does not.
+func (n *NodeReport) keptOut() *GuardError {
+	guard, _ := n.Err.(*GuardError)
+	return guard
+}
+
+func (n *NodeReport) sentinel() bool { return n.Mode == "sentinel" }
+
+func (n *NodeReport) replica() bool { return n.Role == "slave" }
 
 // knows reports whether the node told about something.
 func (n *NodeReport) knows(what string) bool {

@@ -48,41 +48,47 @@ func TestAMutexIsSafeForConcurrentUse(t *testing.T) {
 // lesson L10
 func TestOneOfAHundredConcurrentLocksWins(t *testing.T) {
 	for _, shared := range []bool{true, false} {
-		nodes := sim.NewNodes(5)
-		log := nodes.Record()
-		rl := redlock.New(nodes.Pools("a")...)
-		m := rl.NewMutex("x")
-		var all sync.WaitGroup
-		var won atomic.Int64
-		for range 100 {
-			all.Go(func() {
-				m := m
-				if !shared {
-					m = rl.NewMutex("x")
+		var winners int64
+		for round := 0; round < 10 || winners == 0 && round < 200; round++ {
+			// In real time, a busy machine would make nodes seem silent.
+			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				log := nodes.Record()
+				m := rl.NewMutex("x")
+				var all sync.WaitGroup
+				var won atomic.Int64
+				for range 100 {
+					all.Go(func() {
+						m := m
+						if !shared {
+							m = rl.NewMutex("x")
+						}
+						if err := m.TryLock(); err == nil {
+							won.Add(1)
+						} else {
+							assert.ErrorIs(t, err, redlock.ErrTaken)
+						}
+					})
 				}
-				if err := m.TryLock(); err == nil {
-					won.Add(1)
-				} else {
-					assert.ErrorIs(t, err, redlock.ErrTaken)
+				all.Wait()
+				synctest.Wait()
+				assert.LessOrEqual(t, won.Load(), int64(1), "or none: a split vote")
+				winners += won.Load()
+				asked := map[string][5]int{}
+				for _, e := range log.Events() {
+					if e.Command == "set" {
+						perNode := asked[e.Value]
+						perNode[e.Node]++
+						asked[e.Value] = perNode
+					}
+				}
+				for _, perNode := range asked {
+					for _, n := range perNode {
+						assert.LessOrEqual(t, n, 1, "an attempt asks each node once")
+					}
 				}
 			})
 		}
-		all.Wait()
-		require.NoError(t, rl.Close())
-		assert.LessOrEqual(t, won.Load(), int64(1), "or none: a split vote")
-		asked := map[string][5]int{}
-		for _, e := range log.Events() {
-			if e.Command == "set" {
-				perNode := asked[e.Value]
-				perNode[e.Node]++
-				asked[e.Value] = perNode
-			}
-		}
-		for _, perNode := range asked {
-			for _, n := range perNode {
-				assert.LessOrEqual(t, n, 1, "an attempt asks each node once")
-			}
-		}
+		assert.Positive(t, winners, "not always a split vote")
 	}
 }
 

@@ -55,8 +55,9 @@ type core struct {
 
 	lastToken atomic.Uint64 // the greatest fencing token seen
 
-	lines  lines
-	closed chan struct{} // closed by Close, under mu
+	lines    lines
+	renewals renewals
+	closed   chan struct{} // closed by Close, under mu
 
 	mu    sync.Mutex // guards what follows
 	holds map[*hold]struct{}
@@ -69,12 +70,12 @@ type core struct {
 // New does no I/O and cannot fail: no pools, a nil pool or one pool given twice is an [*OptionError]
 // on first use. The pools stay the caller's, to close after the Redlock.
 func New(pools ...pool.Pool) *Redlock {
-	cfg := defaults()
+	cfg, tracker := defaults(), quorum.NewTracker()
 	r := &Redlock{
 		core: &core{
-			nodes:   quorum.Nodes(pools),
+			nodes:   quorum.Nodes(pools, tracker),
 			quorum:  len(pools)/2 + 1,
-			tracker: quorum.NewTracker(),
+			tracker: tracker,
 			now:     time.Now,
 			jitter:  rand.N[time.Duration],
 			closed:  make(chan struct{}),
@@ -158,19 +159,22 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if cfg.announce {
 		m.channel = announceChannel(m.key)
 	}
-	m.lanes = quorum.Lanes(r.core.nodes, r.core.tracker)
+	m.lanes = quorum.Lanes(r.core.nodes)
 	if cfg.value != nil {
 		m.cur = &lease{value: *cfg.value, marks: quorum.Sent(len(m.lanes))}
 	}
 	return m
 }
 
-// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It calls fn only once it holds the lock,
-// with the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
+// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
+// [Mutex.LockContext] does, by default for about five seconds, and adds up to a node timeout for Unlock. It calls fn
+// only once it holds the lock, with the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
 // any more; fn must return then. The lock is released even if fn panics.
 //
 // Do returns the error of Hold, and then fn has not been called, or else [errors.Join] of the
-// errors of fn and Unlock. The latter matches [ErrLost] if the lock was lost before fn returned.
+// errors of fn and Unlock. The latter matches [ErrExpired] if the nodes did not have the lock any more when fn had
+// returned, and [ErrLost] too if the held context had ended with that. If Close released the lock while fn ran, the
+// error matches [ErrReleased] instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m := r.NewMutex(name, opts...)
 	held, err := m.Hold(ctx)
@@ -178,31 +182,22 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 		return err
 	}
 	defer func() {
+		var closeErr error
+		if m.closing() {
+			closeErr = &Error{Name: name, failed: "not held to the end", kinds: []error{ErrReleased}, reason: "released by Close"}
+		}
 		_, unlockErr := m.UnlockContext(ctx)
-		err = errors.Join(err, unlockErr)
+		if errors.Is(unlockErr, ErrNotHeld) {
+			unlockErr = nil // Close has done it
+		}
+		err = errors.Join(err, closeErr, unlockErr)
 	}()
 	return fn(held)
 }
 
-// Close ends every hold of r and of all Redlocks derived from the same New, by
-// unlocking, and waits until all commands to the nodes have returned from the clients; but no
-// longer than three times the node timeout. See [Redlock.CloseContext].
-func (r *Redlock) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*r.cfg.nodeTimeout)
-	defer cancel()
-	return r.CloseContext(ctx)
-}
-
-// CloseContext is Close with a bound of one's own: it blocks until everything has ended, or
-// until ctx is done. It returns the errors of releasing holds, and the context's error, with
-// the number of commands that are still in the clients' hands, if that came first.
-//
-// Locking fails with [ErrClosed] from the moment Close is called; a lock that is not held by Hold stays as it is and
-// can still be unlocked. Close the pools after the Redlock. Closing again waits again.
-func (r *Redlock) CloseContext(ctx context.Context) error {
-	err := r.core.closeHolds(ctx)
-	if n := r.core.tracker.Wait(ctx); n > 0 {
-		err = errors.Join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
-	}
-	return err
+// closing reports whether the release of the lease has begun.
+func (m *Mutex) closing() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cur == nil || m.cur.releasing
 }

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -18,7 +19,13 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		os.Exit(m.Run()) // fuzzing leaves a goroutine behind that waits for signals
+	}
+	os.Exit(leak.Main(m))
+}
 
 var errOops = errors.New("oops")
 

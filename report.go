@@ -113,7 +113,7 @@ func (n *NodeReport) row(w *tabwriter.Writer) {
 		}
 		return text
 	}
-	if n.Err != nil && len(n.Unknown) > len(infoTells) {
+	if n.Err != nil && n.keptOut() == nil && len(n.Unknown) > len(infoTells) {
 		fmt.Fprintf(w, "%d\tunreachable\t?\t?\t?\t?\t?\n", n.Node)
 		return
 	}

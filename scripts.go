@@ -83,32 +83,36 @@ return 0
 		Name: "acquire",
 		Source: `local held = redis.call('GET', KEYS[1])
 if held and held ~= ARGV[1] then return 0 end
-local guard = tonumber(ARGV[3])
-if guard > 0 and not held then
+local guard = ARGV[3]
+if guard ~= '0' and not held then
 	local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
 	if not up then return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds') end
-	if up < guard then return up - guard end
+	if up < tonumber(guard) then return up - tonumber(guard) end
 end
 local c = 1
 if KEYS[2] then
-	local v = redis.call('GET', KEYS[2])
-	c = tonumber(ARGV[4])
+	local token, v = ARGV[4], redis.call('GET', KEYS[2])
+	c = tonumber(token)
 	if v then
-		if not string.match(v, '^%d+$') or #v > 16 or tonumber(v) > 9007199254740991 then
+		local last = tonumber(v)
+		if string.find(v, '%D') or #v > 16 or not last or last > 9007199254740991 then
 			return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
 		end
-		if held then return tonumber(v) end
-		c = math.max(c, tonumber(v) + 1)
+		if held then return last end
+		if last >= c then
+			c = last + 1
+			token = string.format('%.0f', c)
+		end
 	end
 	if c > 9007199254740991 then
 		return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' is at its end')
 	end
-	redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', ARGV[5])
+	redis.call('SET', KEYS[2], token, 'PX', ARGV[5])
 end
 if not held then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
 return c
 `,
-		ID: "4166797fee819d33d0d46042729072fc5af52204",
+		ID: "c90958bd585fa23e0bb2df7e340b3cf4f5fa0311",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.

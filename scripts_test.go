@@ -1,21 +1,23 @@
 package redlock
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
 )
 
 var scripts = []*pool.Script{releaseScript, extendScript, validScript, acquireScript, raiseScript, inspectScript}
 
-// lesson L38: the IDs are what Redis computes; pooltest compares with SCRIPT LOAD on a server.
+// lesson L38
 func TestScriptIDs(t *testing.T) {
-	for _, s := range scripts {
-		sum := sha1.Sum([]byte(s.Source))
-		assert.Equal(t, hex.EncodeToString(sum[:]), s.ID, s.Name)
+	compare := func(t *testing.T, node redistest.Node) {
+		for _, s := range scripts {
+			assert.Equal(t, node.Must("SCRIPT", "LOAD", s.Source), s.ID, s.Name)
+		}
 	}
+	t.Run("server", func(t *testing.T) { compare(t, redistest.Start(t, 1)[0]) })
+	t.Run("embedded", func(t *testing.T) { compare(t, redistest.Embedded(t, 1)[0]) })
 }

@@ -7,7 +7,7 @@
 //
 // What a node can do beyond locking is said by optional interfaces, which a
 // Pool implements where its client can: [Subscriber] to wake waiters when a lock
-// is released, [Doer] to inspect a deployment.
+// is released, [Starter] to do without a goroutine for each command, [Doer] to inspect a deployment.
 package pool
 
 import (
@@ -84,12 +84,8 @@ type Doer interface {
 // Starter is implemented by pools that can have many commands under way without a goroutine
 // for each. Redlock then starts none of its own.
 type Starter interface {
-	// StartSetNX begins what Pool.SetNX does and returns without waiting. The reply is a bool.
-	StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to Receiver)
-
-	// StartEval begins what Pool.Eval does and returns without waiting. The script's keys and
-	// arguments are not changed by the caller before the outcome is there.
-	StartEval(ctx context.Context, script *Script, keys []string, args []any, to Receiver)
+	// Start begins what Pool.SetNX or Pool.Eval does and returns without waiting. The reply to a SET is a bool.
+	Start(ctx context.Context, c *Command, to Receiver)
 }
 
 // Receiver is told the outcome of one command.

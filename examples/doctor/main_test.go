@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
 )
 
 func TestEmbeddedNodesAreNotCritical(t *testing.T) {
 	var out bytes.Buffer
-	status, err := run(t.Context(), &out, "", 0, "")
+	status, err := run(t.Context(), &out, "", "")
 	require.NoError(t, err)
 	assert.Equal(t, 0, status)
 	assert.Contains(t, out.String(), "3 nodes, quorum 2: 0 critical")
@@ -23,7 +24,7 @@ func TestOneServerTwiceIsCritical(t *testing.T) {
 	servers := redistest.Start(t, 2)
 	addrs := servers[0].Addr() + "," + servers[1].Addr() + "," + servers[0].Addr()
 	var out bytes.Buffer
-	status, err := run(t.Context(), &out, addrs, time.Minute, "invoice:42")
+	status, err := run(t.Context(), &out, addrs, "invoice:42", options(time.Minute, "app:", true)...)
 	require.NoError(t, err)
 	t.Log(out.String())
 	assert.Equal(t, 1, status)
@@ -33,7 +34,27 @@ func TestOneServerTwiceIsCritical(t *testing.T) {
 
 func TestNoAnswerIsCritical(t *testing.T) {
 	var out bytes.Buffer
-	status, err := run(t.Context(), &out, "127.0.0.1:1", 0, "")
+	status, err := run(t.Context(), &out, "127.0.0.1:1", "")
 	require.NoError(t, err)
 	assert.Equal(t, 1, status)
+}
+
+// Where INFO is denied, the guard lets nobody lock; and without the second pattern, no token is made.
+func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	server.Must("ACL", "SETUSER", "default", "resetkeys", "~app:*", "-info")
+	for _, tt := range []struct {
+		options []redlock.Option
+		status  int
+	}{
+		{options(0, "app:", false), 0},
+		{options(0, "app:", true), 1},
+		{options(time.Minute, "app:", false), 1},
+		{options(0, "", false), 1},
+	} {
+		var out bytes.Buffer
+		status, err := run(t.Context(), &out, server.Addr(), "", tt.options...)
+		require.NoError(t, err)
+		assert.Equal(t, tt.status, status, out.String())
+	}
 }

@@ -95,7 +95,7 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node), f func(t *test
 			prepare(nodes)
 		}
 		tracker := quorum.NewTracker()
-		l := Listen(quorum.Nodes(pools), tracker, "channel", timeout, retry)
+		l := Listen(quorum.Nodes(pools, tracker), tracker, "channel", timeout, retry)
 		synctest.Wait()
 		f(t, nodes, l)
 		l.Close()

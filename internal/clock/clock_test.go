@@ -5,25 +5,30 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/redlock-go/redlock/internal/clock/clocktest"
 )
 
+// lesson L45: a clock that was set back, or stood still, does not prolong a lease.
 func TestRemainingIsThePessimisticOfTwoClocks(t *testing.T) {
-	now := time.Now()
+	start := time.Now()
+	now := clocktest.Time(start, time.Minute)
 	until := now.Add(10 * time.Second)
-	assert.Equal(t, 10*time.Second, Remaining(now, until))
-	assert.Equal(t, time.Duration(0), Remaining(until, until))
-	assert.Equal(t, -time.Second, Remaining(until.Add(time.Second), until))
+	for name, c := range map[string]struct{ wall, monotonic, left time.Duration }{
+		"at once":                         {0, 0, 10 * time.Second},
+		"at until":                        {10 * time.Second, 10 * time.Second, 0},
+		"past until":                      {11 * time.Second, 11 * time.Second, -time.Second},
+		"the wall clock was set back":     {-time.Hour, 4 * time.Second, 6 * time.Second},
+		"set back, past until":            {-time.Hour, 11 * time.Second, -time.Second},
+		"the wall clock was set forwards": {time.Hour, 4 * time.Second, 10*time.Second - time.Hour},
+		"the machine was suspended":       {time.Minute, 0, -50 * time.Second},
+		"it was for a moment":             {3 * time.Second, 2 * time.Second, 7 * time.Second},
+	} {
+		later := clocktest.Time(start.Add(c.wall), time.Minute+c.monotonic)
+		// As this is what the rest stands on: these are times of two clocks.
+		assert.Equal(t, c.monotonic, later.Sub(now), name)
+		assert.Equal(t, c.wall, later.Round(0).Sub(now.Round(0)), name)
 
-	// Without its monotonic reading a time is compared by the wall clock alone: that is how
-	// a wall clock that went on by a minute during a suspend is made here.
-	wallAhead := now.Add(time.Minute).Round(0)
-	assert.Equal(t, -50*time.Second, Remaining(wallAhead, until))
-}
-
-// lesson L45: a wall clock that is set back does not prolong a lease.
-func TestRemainingIgnoresAWallClockSetBack(t *testing.T) {
-	now := time.Now()
-	until := now.Add(10 * time.Second)
-	later := now.Add(4 * time.Second)
-	assert.LessOrEqual(t, Remaining(later, until), 6*time.Second)
+		assert.Equal(t, c.left, Remaining(later, until), name)
+	}
 }

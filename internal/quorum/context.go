@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,9 +14,10 @@ type term struct {
 	context.Context // values
 	deadline        time.Time
 
-	mu   sync.Mutex // guards what follows
+	ended atomic.Pointer[error]
+
+	mu   sync.Mutex // guards done, and is held while ended is set
 	done chan struct{}
-	err  error
 }
 
 func (t *term) Deadline() (time.Time, bool) { return t.deadline, true }
@@ -25,7 +27,7 @@ func (t *term) Done() <-chan struct{} {
 	defer t.mu.Unlock()
 	if t.done == nil {
 		t.done = make(chan struct{})
-		if t.err != nil {
+		if t.ended.Load() != nil {
 			close(t.done)
 		}
 	}
@@ -33,19 +35,26 @@ func (t *term) Done() <-chan struct{} {
 }
 
 func (t *term) Err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.err
+	if err := t.ended.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
+// The ends of a context, by their address.
+var (
+	errCanceled = context.Canceled
+	errDeadline = context.DeadlineExceeded
+)
+
 // end ends the context, once.
-func (t *term) end(err error) {
+func (t *term) end(err *error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err != nil {
+	if t.ended.Load() != nil {
 		return
 	}
-	t.err = err
+	t.ended.Store(err)
 	if t.done != nil {
 		close(t.done)
 	}

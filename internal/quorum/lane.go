@@ -25,12 +25,12 @@ const (
 // Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
 // lets an Undo be left out, or be sent once more. The lane's mutex guards it.
 type Mark struct {
-	sent   int    // Writes that were handed to the client
+	sent   int32  // Writes that were handed to the client
+	out    int32  // Writes that were given up and have not returned from the client
 	over   bool   // an Undo was submitted: what else has not been sent is not sent any more
 	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
-	out    int    // Writes that were given up and have not returned from the client
-	undo   *Round // the Undo to send once more whenever one of those returns
 	undone bool   // an Undo found something and took it back
+	undo   *Round // the Undo to send once more whenever one of those that are out returns
 }
 
 // Sent makes marks for n lanes of an acquisition whose Writes were sent by somebody else.
@@ -57,22 +57,32 @@ func (l *Lane) Undone(m *Mark) bool {
 // The zero value with a node is ready for use. A Lane is safe for concurrent use and is not copied.
 // An idle lane has no goroutine and no timer.
 type Lane struct {
-	node    *Node
-	tracker *Tracker
+	node *Node
 
-	mu      sync.Mutex
-	running *call       // handed to the client and not given up, or nil; its goroutine is run
-	queue   []*call     // waiting behind running, in order; empty while running is nil
-	timer   *time.Timer // ends in giveUp; set while queue is not empty
+	mu      sync.Mutex // guards what follows
+	running *call      // handed to the client and not given up, or nil
+	waiting *backlog   // behind running, or nil
 }
 
-// Lanes makes a lane for each of the nodes. The tracker counts their commands, from
-// the time they are submitted until the client has returned.
-func Lanes(nodes []*Node, tracker *Tracker) []Lane {
+// backlog is what waits behind the running call of a lane: at least one call.
+type backlog struct {
+	calls []*call     // in order
+	timer *time.Timer // ends in giveUp; nil as long as the running call's round does that
+	few   [2]*call    // calls of the usual number, allocated with the backlog
+}
+
+func (b *backlog) stop() {
+	if b.timer != nil {
+		b.timer.Stop() // if it fires all the same, giveUp finds that it is not time
+		b.timer = nil
+	}
+}
+
+// Lanes makes a lane for each of the nodes.
+func Lanes(nodes []*Node) []Lane {
 	lanes := make([]Lane, len(nodes))
 	for i := range lanes {
 		lanes[i].node = nodes[i]
-		lanes[i].tracker = tracker
 	}
 	return lanes
 }
@@ -82,17 +92,17 @@ type call struct {
 	round *Round
 	lane  *Lane
 	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
-	again bool  // an Undo sent for the second time
+	again bool  // an Undo sent once more
 
-	// Who runs the call has these to itself.
-	start  time.Time
-	sent   bool
-	ctx    context.Context
-	cancel context.CancelFunc // of a ctx of its own, or nil
+	// Set under the lane's mutex when the call begins to run, and not changed any more.
+	began    int64     // see ticks
+	deadline time.Time // for the node's answer
+	unsent   error     // why it is not sent, or nil
 
-	// The lane's mutex guards these.
-	deadline time.Time // for the node's answer, since the call runs
-	inHand   bool      // the client has it
+	own    context.Context    // in place of the round's, or nil; it is only for who runs the call
+	cancel context.CancelFunc // of own
+
+	inHand bool // the client has it; the lane's mutex guards this
 
 	// The round's mutex guards these.
 	settled bool
@@ -102,7 +112,7 @@ type call struct {
 
 // submit puts a call at the end of the lane.
 func (l *Lane) submit(c *call) {
-	l.tracker.Enter()
+	l.node.tracker.Enter()
 	l.mu.Lock()
 	var idle []*call // that have nothing to do any more
 	var first *call  // that may run at once
@@ -116,54 +126,63 @@ func (l *Lane) submit(c *call) {
 	switch {
 	case c.round.kind == Undo && c.mark.sent == 0:
 	case l.running == nil:
-		l.running = c
-		c.deadline = c.round.deadline
-		if c.again {
-			c.deadline = time.Now().Add(c.round.budget)
+		now := c.round.start
+		if c.again || c.round.expired.Load() { // while Start stood still
+			now = time.Now()
 		}
+		l.begin(c, now)
 		first = c
+	case l.waiting == nil:
+		l.waiting = &backlog{}
+		l.waiting.calls = append(l.waiting.few[:0], c)
+		l.arm()
 	default:
-		l.queue = append(l.queue, c)
-		if len(l.queue) == 1 {
-			l.arm()
-		}
+		l.waiting.calls = append(l.waiting.calls, c)
 	}
 	l.mu.Unlock()
 	for _, c := range idle {
 		c.round.settle(c, 0, ErrUnsent)
-		l.tracker.Leave()
+		l.node.tracker.Leave()
 	}
 	l.launch(first)
 }
 
-// withdraw takes from the end of the queue what has the mark of an Undo. None of it would be
-// sent, and the queue stays short while an owner locks and unlocks beside a frozen node. The
+// withdraw takes from the end of the backlog what has the mark of an Undo. None of it would be
+// sent, and the backlog stays short while an owner locks and unlocks beside a frozen node. The
 // caller holds mu.
 func (l *Lane) withdraw(m *Mark) (idle []*call) {
-	for last := len(l.queue) - 1; last >= 0; last-- {
-		if w := l.queue[last]; w.mark != m || w.round.kind == Undo {
-			break
-		}
-		idle = append(idle, l.queue[last])
-		l.queue[last] = nil
-		l.queue = l.queue[:last]
+	b := l.waiting
+	if b == nil {
+		return nil
 	}
+	for last := len(b.calls) - 1; last >= 0; last-- {
+		if w := b.calls[last]; w.mark != m || w.round.kind == Undo {
+			return idle
+		}
+		idle = append(idle, b.calls[last])
+		b.calls[last] = nil
+		b.calls = b.calls[:last]
+	}
+	b.stop()
+	l.waiting = nil
 	return idle
 }
 
-// arm sets the timer to the moment when the running call is given up. The caller holds mu.
+// arm sees to it that the running call is given up when it has used up its time, if its round does not. The caller holds mu.
 func (l *Lane) arm() {
-	if l.timer != nil {
-		l.timer.Stop() // if it fires all the same, giveUp finds that it is not time
+	// A round sets expired before it looks at the lane. So either this finds it set, or the round
+	// finds the backlog.
+	if r := l.running.round; l.running.deadline.Equal(r.deadline) && !r.expired.Load() {
+		return
 	}
-	l.timer = time.AfterFunc(time.Until(l.running.deadline), l.giveUp)
+	l.waiting.timer = time.AfterFunc(time.Until(l.running.deadline), l.giveUp)
 }
 
-// giveUp lets the queue go on past a call that has used up its time. Who waits for the client's answer to
+// giveUp lets the backlog go on past a call that has used up its time. Who waits for the client's answer to
 // that call stays with it.
 func (l *Lane) giveUp() {
 	l.mu.Lock()
-	if l.running == nil || len(l.queue) == 0 || time.Now().Before(l.running.deadline) {
+	if l.running == nil || l.waiting == nil || time.Now().Before(l.running.deadline) {
 		l.mu.Unlock()
 		return
 	}
@@ -177,178 +196,176 @@ func (l *Lane) giveUp() {
 	l.launch(first)
 }
 
-// advance makes the head of the queue, or nobody, the running call. The caller holds mu.
+// advance begins the first call of the backlog, if there is one. The caller holds mu.
 func (l *Lane) advance() {
-	if len(l.queue) == 0 {
-		l.running, l.queue, l.timer = nil, nil, nil
+	b := l.waiting
+	if b == nil {
+		l.running = nil
 		return
 	}
-	c := l.queue[0]
-	l.queue[0] = nil
-	l.queue = l.queue[1:]
-	l.running = c
-	c.deadline = c.round.deadline
-	if c.round.kind == Undo {
-		// It has to be sent, and to have its time, also if it has waited for long.
-		if now := time.Now(); c.deadline.Sub(now) < c.round.budget*3/4 {
-			c.deadline = now.Add(c.round.budget)
-		}
+	b.stop()
+	c := b.calls[0]
+	b.calls[0] = nil
+	b.calls = b.calls[1:]
+	l.begin(c, time.Now())
+	if len(b.calls) == 0 {
+		l.waiting = nil
+		return
 	}
-	if len(l.queue) > 0 {
-		l.arm()
+	l.arm()
+}
+
+// begin makes a call the running one and decides whether it is sent, in one step with noting that
+// it is: between the two it could be given up, and an Undo could find that there is nothing to take back.
+// The caller holds mu, and launches the call.
+func (l *Lane) begin(c *call, now time.Time) {
+	r := c.round
+	l.running = c
+	c.began = ticks(now)
+	c.deadline = r.deadline
+	if r.kind == Undo && c.deadline.Sub(now) < r.budget*3/4 {
+		// It has to be sent, and to have its time, also if it has waited for long.
+		c.deadline = now.Add(r.budget)
+	}
+	if r.kind != Undo && (r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over) {
+		c.unsent = ErrUnsent
+		return
+	}
+	if c.unsent = l.node.enter(c.began, r.budget); c.unsent == nil && r.kind == Write {
+		c.mark.sent++
+		c.inHand = true
 	}
 }
 
-// launch lets a call and those that wait behind it run, and does not wait for them: it hands them to a
+// launch lets a call that has begun and those that wait behind it run, and does not wait for them: it hands them to a
 // client that can do that, or else to a goroutine. Nil is no call.
 func (l *Lane) launch(c *call) {
 	for c != nil {
-		if l.node.Starter == nil || c.round.op != nil {
+		switch {
+		case c.unsent != nil:
+			c = l.close(c, 0, c.unsent)
+		case l.node.Starter == nil || c.round.op != nil:
 			go l.run(c)
 			return
-		}
-		ctx, err := l.open(c)
-		if err == nil {
-			c.round.command.Start(ctx, l.node, c)
+		default:
+			l.node.Starter.Start(c.context(), c.round.command.Command, c)
 			return // Receive goes on
 		}
-		c = l.close(c, 0, err)
 	}
 }
 
 // Receive is told the outcome of a call that was started.
 func (c *call) Receive(reply any, err error) {
-	n, err := c.round.command.Reply(reply, err)
+	command := c.round.command
+	n, err := command.Reply(command.Command, reply, err)
 	c.lane.launch(c.lane.close(c, n, err))
 }
 
 // run makes a call, and then those that wait behind it.
 func (l *Lane) run(c *call) {
 	for c != nil {
-		ctx, err := l.open(c)
-		reply := int64(0)
+		reply, err := int64(0), c.unsent
 		if err == nil {
-			reply, err = c.round.do(ctx, l.node)
+			reply, err = c.round.do(c.context(), l.node)
 		}
 		c = l.close(c, reply, err)
 	}
 }
 
-// next returns the call after c, or nil if there is none or c had been given up: then another goroutine
-// has gone on with the lane.
-func (l *Lane) next(c *call) *call {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running != c {
-		return nil
+// context returns what bounds the call: that of its round, unless it has more time than that.
+func (c *call) context() context.Context {
+	if c.deadline.Equal(c.round.deadline) {
+		return &c.round.ctx
 	}
-	if l.timer != nil {
-		l.timer.Stop()
-	}
-	l.advance()
-	return l.running
+	c.own, c.cancel = context.WithDeadline(c.round.base, c.deadline)
+	return c.own
 }
 
-// open decides whether a call is sent, and returns the context for it.
-func (l *Lane) open(c *call) (context.Context, error) {
-	r := c.round
-	c.start = time.Now()
-	l.mu.Lock()
-	deadline := c.deadline
-	err := l.admit(c, c.start)
-	l.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	c.sent, c.ctx = true, &r.ctx
-	if !deadline.Equal(r.deadline) {
-		c.ctx, c.cancel = context.WithDeadline(r.base, deadline)
-	}
-	return c.ctx, nil
-}
-
-// close notes the outcome of a call, and returns the one that may run now.
+// close notes the outcome of a call, and returns the one that may run now: none if there is none
+// or c had been given up, for then another goroutine has gone on with the lane.
 func (l *Lane) close(c *call, reply int64, err error) (next *call) {
 	r := c.round
-	if c.sent {
-		l.node.leave(ticks(c.start), ticks(time.Now()), r.budget, err)
-		if err != nil && c.ctx.Err() == context.DeadlineExceeded {
-			err = &TimeoutError{Budget: r.budget, Err: err}
-		}
-		if c.cancel != nil {
-			c.cancel()
-		}
-	}
-	switch {
-	case r.kind == Undo:
-		l.undid(c, reply, err)
-	case r.kind == Write && c.sent:
-		l.wrote(c, reply, err)
+	if c.unsent == nil {
+		err = c.left(err)
 	}
 	if r.kind == Ask {
 		// What waits behind it may want to know its outcome.
 		r.settle(c, reply, err)
 	}
-	next = l.next(c)
+	var undo *Round
+	l.mu.Lock()
+	switch {
+	case r.kind == Undo:
+		l.undid(c, reply, err)
+	case r.kind == Write && c.unsent == nil:
+		undo = l.wrote(c, reply, err)
+	}
+	if l.running == c {
+		l.advance()
+		next = l.running
+	}
+	l.mu.Unlock()
+	if undo != nil {
+		l.submit(undo.again(c))
+	}
 	if r.kind != Ask {
 		// Whoever waits for this may submit the next command at once: the lane is free by then.
 		r.settle(c, reply, err)
 	}
-	l.tracker.Leave()
+	l.node.tracker.Leave()
 	return next
 }
 
-// admit decides whether a call is sent, in one step with noting that it is: between the two
-// it could be given up, and an Undo could find that there is nothing to take back. The caller holds mu.
-func (l *Lane) admit(c *call, now time.Time) error {
-	r := c.round
-	if r.kind != Undo && (l.running != c || r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over) {
-		return ErrUnsent
+// left notes that the client has returned from the call, and returns the error to report.
+func (c *call) left(err error) error {
+	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an Op did not ask.
+	c.lane.node.leave(err == nil ||
+		!errors.Is(err, ErrUnsent) && time.Duration(ticks(time.Now())-c.began) < c.round.budget/4)
+	var ctx context.Context = &c.round.ctx
+	if c.own != nil {
+		ctx = c.own
 	}
-	if err := l.node.enter(ticks(now), r.budget); err != nil {
-		return err
+	if err != nil && ctx.Err() == context.DeadlineExceeded {
+		err = &TimeoutError{Budget: c.round.budget, Err: err}
 	}
-	if r.kind == Write {
-		c.mark.sent++
-		c.inHand = true
+	if c.cancel != nil {
+		c.cancel()
 	}
-	return nil
+	return err
 }
 
-// wrote notes the outcome of a Write, and sends the Undo again that may have overtaken it.
-func (l *Lane) wrote(c *call, reply int64, err error) {
-	l.mu.Lock()
+// wrote notes the outcome of a Write, and returns the Undo that may have overtaken it and has to be
+// submitted again, or nil. The caller holds mu.
+func (l *Lane) wrote(c *call, reply int64, err error) *Round {
 	m := c.mark
 	c.inHand = false
 	failed := err != nil && !errors.Is(err, ErrUnsent)
 	if failed {
 		m.unsure = true
 	}
-	var undo *Round
-	if l.running != c {
-		undo = m.undo
-		m.out--
-		if m.out == 0 {
-			m.undo = nil
-		}
+	if l.running == c {
+		return nil
 	}
-	l.mu.Unlock()
+	undo := m.undo
+	m.out--
+	if m.out == 0 {
+		m.undo = nil
+	}
 	switch {
 	case undo == nil:
 	case failed:
 		l.repeat(undo, c)
 	case err == nil && reply > 0:
-		l.submit(undo.again(c))
+		return undo
 	}
+	return nil
 }
 
 // undid arranges for an Undo to be sent once more if it failed, or if it found nothing to undo but a
 // Write may yet arrive: when the client returns from that Write with an answer or, where it
 // returns without one or has done so already, one budget later. A frozen node that executes a
-// buffered SET later still is beyond any client; that key lives until it expires.
+// buffered SET later still is beyond any client; that key lives until it expires. The caller holds mu.
 func (l *Lane) undid(c *call, reply int64, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	m := c.mark
 	if err == nil && reply > 0 {
 		m.undone = true
@@ -366,9 +383,9 @@ func (l *Lane) undid(c *call, reply int64, err error) {
 
 // repeat sends the Undo r for the Mark of c once more, one budget later.
 func (l *Lane) repeat(r *Round, c *call) {
-	l.tracker.Enter()
+	l.node.tracker.Enter()
 	time.AfterFunc(r.budget, func() {
 		l.submit(r.again(c))
-		l.tracker.Leave()
+		l.node.tracker.Leave()
 	})
 }

@@ -81,7 +81,7 @@ func later(d time.Duration) {
 // done is when all commands have returned.
 func done(t *testing.T, lanes []Lane) {
 	t.Helper()
-	assert.Zero(t, lanes[0].tracker.Wait(t.Context()))
+	assert.Zero(t, lanes[0].node.tracker.Wait(t.Context()))
 	synctest.Wait()
 }
 
@@ -115,9 +115,8 @@ func TestAnIdleLaneHasNothing(t *testing.T) {
 		later(time.Second)
 		l := &lanes[0]
 		assert.Nil(t, l.running)
-		assert.Nil(t, l.queue)
-		assert.Nil(t, l.timer)
-		assert.Zero(t, l.tracker.n.Load())
+		assert.Nil(t, l.waiting)
+		assert.Zero(t, l.node.tracker.n.Load())
 		assert.Zero(t, l.node.unanswered.Load())
 	})
 }
@@ -133,7 +132,7 @@ func TestALaneGoesOnPastACommandThatUsedUpItsTime(t *testing.T) {
 		later(2 * time.Hour)
 		assert.Equal(t, []string{"0s frozen", "100ms next", "150ms last"}, j.read(),
 			"next has the rest of its own budget, not a new one")
-		assert.Zero(t, lanes[0].tracker.n.Load())
+		assert.Zero(t, lanes[0].node.tracker.n.Load())
 	})
 }
 
@@ -148,7 +147,7 @@ func TestUndoOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
 		for _, r := range []*Round{w, a, u} {
 			assert.Equal(t, []Outcome{{Err: ErrUnsent}}, r.Outcomes(), "known at once")
 		}
-		assert.EqualValues(t, 1, lanes[0].tracker.n.Load())
+		assert.EqualValues(t, 1, lanes[0].node.tracker.n.Load())
 		later(time.Second)
 		assert.Equal(t, []string{"0s slow"}, j.read())
 	})
@@ -292,7 +291,9 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 			send(t, lanes, Undo, m, op)
 			l := &lanes[0]
 			l.mu.Lock()
-			assert.LessOrEqual(t, len(l.queue), 2)
+			if l.waiting != nil {
+				assert.LessOrEqual(t, len(l.waiting.calls), 2)
+			}
 			l.mu.Unlock()
 			if i%100 == 99 {
 				later(budget / 3)
@@ -308,11 +309,11 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 // a quarter of the budget; and one answer opens it again.
 func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := &Node{}
 		tracker := NewTracker()
+		node := &Node{tracker: tracker}
 		frozen := make(chan struct{})
 		ask := func() *Round {
-			lanes := Lanes([]*Node{node}, tracker) // every owner has lanes of its own
+			lanes := Lanes([]*Node{node}) // every owner has lanes of its own
 			return send(t, lanes, Ask, nil, func(context.Context, *Node) (int64, error) {
 				<-frozen
 				return 1, nil
@@ -347,10 +348,10 @@ func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 
 func TestABurstToAFrozenNodeIsHeldOnlyForAQuarterOfTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := &Node{}
 		tracker := NewTracker()
+		node := &Node{tracker: tracker}
 		ask := func() {
-			send(t, Lanes([]*Node{node}, tracker), Ask, nil, func(ctx context.Context, _ *Node) (int64, error) {
+			send(t, Lanes([]*Node{node}), Ask, nil, func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			})
@@ -373,11 +374,11 @@ func TestABurstToAFrozenNodeIsHeldOnlyForAQuarterOfTheBudget(t *testing.T) {
 
 func TestASlowNodeThatAnswersIsNotLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := &Node{}
 		tracker := NewTracker()
+		node := &Node{tracker: tracker}
 		var rounds []*Round
 		for range 500 {
-			rounds = append(rounds, send(t, Lanes([]*Node{node}, tracker), Ask, nil, func(context.Context, *Node) (int64, error) {
+			rounds = append(rounds, send(t, Lanes([]*Node{node}), Ask, nil, func(context.Context, *Node) (int64, error) {
 				time.Sleep(budget * 9 / 10)
 				return 1, nil
 			}))
@@ -399,18 +400,19 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			takes   time.Duration
+			err     error
 			refuses bool
-		}{{budget/4 - 1, false}, {budget / 4, true}} {
-			node := &Node{}
+		}{{budget/4 - 1, errNode, false}, {budget / 4, errNode, true}, {0, ErrUnsent, true}} {
 			tracker := NewTracker()
+			node := &Node{tracker: tracker}
 			hang := func(ctx context.Context, _ *Node) (int64, error) { <-ctx.Done(); return 0, ctx.Err() }
 			for range maxUnanswered {
-				send(t, Lanes([]*Node{node}, tracker), Ask, nil, hang)
+				send(t, Lanes([]*Node{node}), Ask, nil, hang)
 			}
 			synctest.Wait()
-			send(t, Lanes([]*Node{node}, tracker), Ask, nil, newJournal().op("", tt.takes, 0, errNode))
+			send(t, Lanes([]*Node{node}), Ask, nil, newJournal().op("", tt.takes, 0, tt.err))
 			time.Sleep(budget/4 + 1)
-			r := send(t, Lanes([]*Node{node}, tracker), Ask, nil, hang)
+			r := send(t, Lanes([]*Node{node}), Ask, nil, hang)
 			synctest.Wait()
 			assert.Equal(t, !tt.refuses, r.Tally().Failed == 0, tt.takes)
 			tracker.Wait(t.Context())
@@ -520,7 +522,7 @@ func survive(t *testing.T, seed uint64) {
 		})
 		time.Sleep(pause())
 	}
-	if left := lanes[0].tracker.Wait(t.Context()); left != 0 {
+	if left := lanes[0].node.tracker.Wait(t.Context()); left != 0 {
 		t.Fatalf("seed %d: %d commands left", seed, left)
 	}
 	time.Sleep(10 * budget)
@@ -529,7 +531,7 @@ func survive(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: value %d is left", seed, node.value)
 	}
 	l := &lanes[0]
-	if l.running != nil || l.queue != nil || l.node.unanswered.Load() != 0 {
+	if l.running != nil || l.waiting != nil || l.node.unanswered.Load() != 0 {
 		t.Fatalf("seed %d: the lane is not idle: %+v", seed, l.running)
 	}
 }
@@ -541,10 +543,10 @@ func TestLanesUnderRace(t *testing.T) {
 	node := &model{}
 	var owners sync.WaitGroup
 	tracker := NewTracker()
-	shared := Nodes(make([]pool.Pool, 1))
+	shared := Nodes(make([]pool.Pool, 1), tracker)
 	for owner := range 4 {
 		owners.Go(func() {
-			lanes := Lanes(shared, tracker)
+			lanes := Lanes(shared)
 			for i := range 100 {
 				v := 1 + owner*1000 + i
 				m := make([]Mark, 1)

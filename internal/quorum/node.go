@@ -29,15 +29,17 @@ type Node struct {
 	// Starter is the Pool, if it is one.
 	Starter pool.Starter
 
+	tracker    *Tracker
 	unanswered atomic.Int64 // commands in the client's hands
-	answered   atomic.Int64 // when the node last answered, or was first asked after an idle time; see ticks
+	silent     atomic.Int64 // when the first was sent that the node has not answered since; 0 after an answer; see ticks
 }
 
-// Nodes makes a group of the pools.
-func Nodes(pools []pool.Pool) []*Node {
+// Nodes makes a group of the pools. The tracker counts their commands, from the time they are
+// submitted until the client has returned.
+func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
 	nodes := make([]*Node, len(pools))
 	for i, p := range pools {
-		nodes[i] = &Node{Pool: p, Index: i}
+		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker}
 		nodes[i].Starter, _ = p.(pool.Starter)
 	}
 	return nodes
@@ -47,7 +49,7 @@ func Nodes(pools []pool.Pool) []*Node {
 // has left too many unanswered for too long. It matches [ErrTimeout].
 type UnresponsiveError struct {
 	Unanswered int           // commands waiting on the node
-	Silence    time.Duration // since its last answer
+	Silence    time.Duration // since the first that it was sent after its last answer
 }
 
 func (e *UnresponsiveError) Error() string {
@@ -63,22 +65,20 @@ func (e *UnresponsiveError) Is(target error) bool { return target == ErrTimeout 
 // to open it again.
 func (n *Node) enter(now int64, budget time.Duration) error {
 	unanswered := n.unanswered.Add(1)
-	if unanswered == 1 {
-		n.answered.Store(now)
-	} else if unanswered > maxUnanswered {
-		if silence := time.Duration(now - n.answered.Load()); silence > budget/4 {
-			n.unanswered.Add(-1)
-			return &UnresponsiveError{Unanswered: int(unanswered - 1), Silence: silence}
-		}
+	since := n.silent.Load()
+	if since == 0 || unanswered == 1 {
+		n.silent.Store(now)
+	} else if silence := time.Duration(now - since); unanswered > maxUnanswered && silence > budget/4 {
+		n.unanswered.Add(-1)
+		return &UnresponsiveError{Unanswered: int(unanswered - 1), Silence: silence}
 	}
 	return nil
 }
 
-// leave counts a command out. An error that took long is a client's timeout, not an
-// answer of the node.
-func (n *Node) leave(start, now int64, budget time.Duration, err error) {
-	if err == nil || time.Duration(now-start) < budget/4 {
-		n.answered.Store(now)
+// leave counts a command out.
+func (n *Node) leave(answered bool) {
+	if answered {
+		n.silent.Store(0)
 	}
 	n.unanswered.Add(-1)
 }

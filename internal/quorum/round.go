@@ -43,14 +43,17 @@ func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 // Unwrap returns what the client said.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// Command is an Op that a client can also carry out without a goroutine that waits for it.
-type Command interface {
-	// Run does what an Op does.
-	Run(ctx context.Context, node *Node) (int64, error)
-	// Start begins the command on a node whose pool is a [pool.Starter].
-	Start(ctx context.Context, node *Node, to pool.Receiver)
-	// Reply makes of the client's reply what Run would have returned.
-	Reply(reply any, err error) (int64, error)
+// Command is what an Op does, for clients that carry it out without a goroutine that waits for it.
+type Command struct {
+	*pool.Command
+	// Reply makes of the client's reply to c what an Op would have returned.
+	Reply func(c *pool.Command, reply any, err error) (int64, error)
+}
+
+// Run is the Op.
+func (c Command) Run(ctx context.Context, node *Node) (int64, error) {
+	reply, err := c.Command.Run(ctx, node.Pool)
+	return c.Reply(c.Command, reply, err)
 }
 
 // Op is a command on one node. A positive reply is a yes. It is called on a goroutine of the
@@ -60,7 +63,7 @@ type Op func(ctx context.Context, node *Node) (reply int64, err error)
 // Round is one command for all lanes. It is safe for concurrent use.
 type Round struct {
 	op       Op
-	command  Command // or nil, if there is an op
+	command  Command // if there is no op
 	kind     Kind
 	need     int
 	vote     func(node int, reply int64) bool
@@ -73,8 +76,9 @@ type Round struct {
 	hasty    bool
 	haste    *time.Timer // ends in giveUp, or nil; mu guards it
 
-	over atomic.Bool   // nobody wants what has not been sent
-	done chan struct{} // closed when decided
+	over    atomic.Bool   // nobody wants what has not been sent
+	expired atomic.Bool   // the deadline has passed
+	done    chan struct{} // closed when decided
 
 	mu      sync.Mutex // guards what follows, and the outcomes in calls
 	calls   []call
@@ -127,9 +131,6 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 	r.deadline = r.start.Add(s.Budget)
 	last := min(s.Budget/16, lastWord)
 	r.ctx.Context, r.ctx.deadline = r.base, r.deadline.Add(-last)
-	r.mu.Lock() // which expire takes, so that it sees the timer
-	r.timer = time.AfterFunc(s.Budget-last, r.expire)
-	r.mu.Unlock()
 	for i := range lanes {
 		c := &r.calls[i]
 		c.round, c.lane = r, &lanes[i]
@@ -137,6 +138,9 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 			c.mark = &s.Marks[i]
 		}
 	}
+	r.mu.Lock() // which expire takes, so that it sees the timer
+	r.timer = time.AfterFunc(s.Budget-last, r.expire)
+	r.mu.Unlock()
 	for i := range lanes {
 		if s.Skip != nil && s.Skip(i) {
 			r.settle(&r.calls[i], 0, ErrUnsent)
@@ -201,7 +205,7 @@ func (r *Round) settle(c *call, reply int64, err error) {
 	r.decide()
 	if r.tally.Pending == 0 && r.timer != nil {
 		r.timer.Stop()
-		r.ctx.end(context.Canceled)
+		r.ctx.end(&errCanceled)
 	}
 }
 
@@ -244,15 +248,16 @@ func (r *Round) giveUp() {
 }
 
 // expire ends the context of the commands and then, when clients have had a moment to
-// say why they have no answer, counts every missing one as a failure.
+// say why they have no answer, counts every missing one as a failure and lets the lanes go on without it.
 func (r *Round) expire() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.ctx.end(&errDeadline) // also when the timer fires so late that the deadline has passed
 	if left := time.Until(r.deadline); left > 0 {
-		r.ctx.end(context.DeadlineExceeded)
 		r.timer.Reset(left)
+		r.mu.Unlock()
 		return
 	}
+	r.expired.Store(true)
 	for i := range r.calls {
 		c := &r.calls[i]
 		if c.settled {
@@ -263,16 +268,24 @@ func (r *Round) expire() {
 		r.tally.Failed++
 	}
 	r.decide()
+	r.mu.Unlock()
+	for i := range r.calls {
+		r.calls[i].lane.giveUp()
+	}
 }
 
 // Wait blocks until the round is decided, which takes no longer than the budget,
 // or until ctx is done. It reports whether the needed votes were given; the
 // error is nil or the context's.
 func (r *Round) Wait(ctx context.Context) (bool, error) {
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-		return false, ctx.Err()
+	if ended := ctx.Done(); ended == nil {
+		<-r.done
+	} else {
+		select {
+		case <-r.done:
+		case <-ended:
+			return false, ctx.Err()
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

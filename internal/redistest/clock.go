@@ -21,7 +21,8 @@ func buildShim(t testing.TB, dir string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		missing(t, "needs gcc for the clock shim: "+err.Error())
+		LeaveOut(t, Clocks, err.Error())
+		t.Skip("no clock shim")
 	}
 	source, shim := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
 	if err := os.WriteFile(source, shimSource, 0o600); err != nil {

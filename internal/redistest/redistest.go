@@ -8,15 +8,19 @@
 // never by sleeping for a guessed time. A failure in starting or controlling a
 // server ends the test; the methods that can do so are called from the test's goroutine.
 //
-// Environment: REDLOCK_REQUIRE_REDIS=1 makes tests fail that would be skipped for
-// want of a redis-server; REDLOCK_REDIS_SERVER names the program to run
+// Environment: REDLOCK_REQUIRE_REDIS=1 makes tests fail that would be skipped, or leave something out, for
+// want of a redis-server or of what it takes to do something to it; REDLOCK_LEAVE_OUT names what
+// may be left out all the same, see LeaveOut; REDLOCK_REDIS_SERVER names the program to run
 // ("redis-server" from the PATH by default; valkey-server works as well);
 // REDLOCK_EMBEDDED=1 makes Nodes give embedded nodes all the same.
 package redistest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -34,18 +38,35 @@ func Program() (string, error) {
 // REDLOCK_REQUIRE_REDIS=1 it fails the test instead.
 func Require(t testing.TB) {
 	t.Helper()
-	if _, err := Program(); err != nil {
-		missing(t, "needs a real redis-server: "+err.Error())
+	_, err := Program()
+	switch {
+	case err == nil:
+	case required():
+		t.Fatalf("needs a real redis-server: %v (REDLOCK_REQUIRE_REDIS=1)", err)
+	default:
+		t.Skip("needs a real redis-server: " + err.Error())
 	}
 }
 
-// missing skips the test for the reason, or fails it if nothing may be skipped.
-func missing(t testing.TB, reason string) {
+// required reports whether tests must not go without anything.
+func required() bool { return os.Getenv("REDLOCK_REQUIRE_REDIS") == "1" }
+
+// What a machine may be unable to do to its servers.
+const (
+	Clocks     = "clocks"     // skew theirs: needs gcc to build the clock shim
+	Partitions = "partitions" // cut them off: needs root and nftables
+)
+
+// LeaveOut notes that the test goes without what for the reason, in the test's log and on standard error, where
+// go test shows it without -v too if it is run in the package's directory. With REDLOCK_REQUIRE_REDIS=1
+// it fails the test instead, unless REDLOCK_LEAVE_OUT names what: "partitions", or "clocks,partitions".
+func LeaveOut(t testing.TB, what, reason string) {
 	t.Helper()
-	if os.Getenv("REDLOCK_REQUIRE_REDIS") == "1" {
-		t.Fatalf("%s (REDLOCK_REQUIRE_REDIS=1)", reason)
+	if required() && !slices.Contains(strings.Split(os.Getenv("REDLOCK_LEAVE_OUT"), ","), what) {
+		t.Fatalf("no %s: %s (REDLOCK_REQUIRE_REDIS=1; REDLOCK_LEAVE_OUT=%s to go without)", what, reason, what)
 	}
-	t.Skip(reason)
+	t.Logf("left out: %s: %s", what, reason)
+	fmt.Fprintf(os.Stderr, "%s: left out: %s: %s\n", t.Name(), what, reason)
 }
 
 // Option changes how Start runs its servers.
@@ -87,5 +108,5 @@ func OwnAddress() Option { return func(c *config) { c.ownAddr = true } }
 func Loading() Option { return func(c *config) { c.loading = true } }
 
 // Clock runs the servers on a wall clock that Server.Jump and Server.Rate can
-// change. The test is skipped where there is no gcc to build the shim with.
+// change. Where there is no gcc to build the shim with, the test is skipped, see LeaveOut.
 func Clock() Option { return func(c *config) { c.clock = true } }

@@ -303,6 +303,32 @@ func TestRequire(t *testing.T) {
 	}
 }
 
+func TestLeaveOut(t *testing.T) {
+	for _, c := range []struct {
+		require, leave string
+		dies           bool
+	}{
+		{"", "", false},
+		{"1", "", true},
+		{"1", Clocks, true},
+		{"1", Partitions, false},
+		{"1", Clocks + "," + Partitions, false},
+	} {
+		t.Setenv("REDLOCK_REQUIRE_REDIS", c.require)
+		t.Setenv("REDLOCK_LEAVE_OUT", c.leave)
+		fake := &fakeTB{TB: t}
+		done := make(chan struct{})
+		go func() { defer close(done); LeaveOut(fake, Partitions, "not root") }()
+		<-done
+		if fake.failed != c.dies || fake.skipped {
+			t.Errorf("%+v: failed %v, skipped %v", c, fake.failed, fake.skipped)
+		}
+		if c.dies && !strings.Contains(fake.text, "REDLOCK_LEAVE_OUT=partitions") {
+			t.Errorf("%+v: the text does not say how to go without: %q", c, fake.text)
+		}
+	}
+}
+
 func TestTakenPortIsGivenUp(t *testing.T) {
 	s := Start(t, 1)[0]
 	second := &Server{t: t, dir: t.TempDir(), control: control{addr: s.Addr()}}

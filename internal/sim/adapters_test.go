@@ -2,11 +2,11 @@ package sim_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -24,44 +24,67 @@ import (
 
 // The second ring: the adapters, with the clients they adapt at (nearly) their default options, over a network in
 // memory with delays, partitions and losses, to embedded nodes. What the first ring assumes of a Pool,
-// the whole stack has to keep.
+// the whole stack has to keep. Every fourth seed is without faults.
 func TestSchedulesThroughTheAdapters(t *testing.T) {
 	n := 40
 	if *count > 0 {
 		n = *count
 	}
-	grants := 0
-	for i := range uint64(n) {
-		s := setup{Seed: *first + i, Nodes: 3, Clients: 3, Workers: 1, Cycles: 3, Faults: partition}
-		if i%4 == 0 {
+	states, grants := make(map[string]int), 0
+	begun, schedules := time.Now(), 0
+	defer func() {
+		t.Logf("%d schedules in %v, %d grants, %v", schedules, time.Since(begun).Round(time.Millisecond), grants, states)
+	}()
+	for schedules < n {
+		s := setup{Seed: *first + uint64(schedules), Nodes: 3, Clients: 3, Workers: 1, Cycles: 3, Faults: partition}
+		if s.Seed%4 == 0 {
 			s.Faults = 0
 		}
+		schedules++
+		again := fmt.Sprintf("go test ./internal/sim -run '^TestSchedulesThroughTheAdapters$' -v -first %d -schedules 1", s.Seed)
 		h := newHistory(s)
-		synctest.Test(t, func(t *testing.T) { throughAdapters(t, h) })
-		require.Empty(t, h.violations, "seed %d: %s", s.Seed, some(h.violations))
+		bubble(t, again, func(t *testing.T) { throughAdapters(t, h) })
+		if len(h.violations) > 0 {
+			t.Fatalf("%d violations in\n\tseed %d\n%s%s", len(h.violations), s.Seed, some(h.violations), again)
+		}
 		grants += h.grants
+		for state, k := range h.sometimes {
+			states[state] += k
+		}
 	}
-	t.Logf("%d schedules, %d grants", n, grants)
-	assert.NotZero(t, grants)
+	if n < 20 {
+		return
+	}
+	for _, state := range []string{"wire cut", "lost", "fenced", "unfenced", "extended", "extend refused", "unlock refused"} {
+		assert.NotZero(t, states[state], "the campaign has not reached: %s", state)
+	}
 }
+
+// ring is one schedule of the second ring. Whether it locks with fencing follows from the seed.
+type ring struct {
+	*history
+	servers []*miniredis.Miniredis
+}
+
+// Of its locks, and of its network, whose faults end.
+const ringName, ringExpiry, ringFaults = "lock", 2 * time.Second, 10 * time.Second
 
 func throughAdapters(t *testing.T, h *history) {
 	h.start = time.Now()
-	w := &world{history: h}
-	servers := make([]*miniredis.Miniredis, h.Nodes)
-	for i := range servers {
+	w := &ring{history: h, servers: make([]*miniredis.Miniredis, h.Nodes)}
+	for i := range w.servers {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		first, err := m.Dial() // starts it
 		require.NoError(t, err)
 		_ = first.Close()
-		servers[i] = m
+		w.servers[i] = m
 	}
 	var all sync.WaitGroup
 	for c := range h.Clients {
 		var closers []func() error
 		pools := make([]pool.Pool, h.Nodes)
-		for i, m := range servers {
+		for i, m := range w.servers {
 			dial := func() net.Conn {
 				client, server := newWire(w.traffic(c, i, 0), w.traffic(c, i, 1))
 				go m.Server().ServeConn(server)
@@ -84,10 +107,13 @@ func throughAdapters(t *testing.T, h *history) {
 			}
 		}
 		all.Go(func() {
-			rl := redlock.New(pools...).With(redlock.WithExpiry(2*time.Second), redlock.WithTries(redlock.Unlimited), redlock.WithFencing())
+			rl := redlock.New(pools...).With(redlock.WithExpiry(ringExpiry), redlock.WithTries(redlock.Unlimited))
+			if h.fencing() {
+				rl = rl.With(redlock.WithFencing())
+			}
 			for cycle := range int64(h.Cycles) {
 				time.Sleep(h.dice().between(0, time.Second, "idle", int64(c), cycle))
-				w.turn(t, rl, fmt.Sprintf("c%d", c), int64(c), cycle)
+				w.turn(rl, fmt.Sprintf("c%d", c), int64(c), cycle)
 			}
 			ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 			defer stop()
@@ -98,61 +124,132 @@ func throughAdapters(t *testing.T, h *history) {
 		})
 	}
 	all.Wait()
-	time.Sleep(time.Minute) // what is under way lands, and expires
-	for i, m := range servers {
-		if m.Exists("lock") {
-			h.violate("I8 no leaks", "node %d still holds the lock", i)
-		}
+	// What is under way lands, and expires: a client that is closed sends nothing again.
+	time.Sleep(ringExpiry + time.Second)
+	if n := w.holding(""); n > 0 {
+		h.violate("I8 no leaks", "%d nodes still hold the lock", n)
+	}
+	for _, m := range w.servers {
 		m.Close()
 	}
 	h.finish()
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // the clients' timers
 }
 
-// turn locks, holds and unlocks once.
-func (w *world) turn(t *testing.T, rl *redlock.Redlock, owner string, client, cycle int64) {
-	m := rl.NewMutex("lock")
+// holding returns how many nodes hold the lock with a value, or with any if it is empty.
+func (w *ring) holding(value string) int {
+	n := 0
+	for _, m := range w.servers {
+		if v, err := m.Get(ringName); err == nil && (value == "" || v == value) {
+			n++
+		}
+	}
+	return n
+}
+
+// turn locks, works, extends and unlocks once.
+func (w *ring) turn(rl *redlock.Redlock, owner string, client, cycle int64) {
+	m := rl.NewMutex(ringName)
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
 	if err := m.LockContext(ctx); err != nil {
 		w.violate("I9 liveness", "%s: %v", owner, err)
 		return
 	}
-	now := w.now()
-	l := &lease{owner: owner, name: "lock", value: m.Value(), token: m.FencingToken(), from: now, first: now}
+	now, value := w.now(), m.Value()
+	l := &lease{owner: owner, name: ringName, value: value, token: m.FencingToken(), from: now, first: now}
 	l.prolong(m.Until().Sub(w.start))
 	w.mu.Lock()
 	w.leases = append(w.leases, l)
 	w.grants++
 	w.mu.Unlock()
-	time.Sleep(w.dice().between(0, 500*time.Millisecond, "work", client, cycle))
-	if _, err := m.ExtendContext(ctx); err == nil {
-		l.prolong(m.Until().Sub(w.start))
+	if w.fencing() != (l.token != 0) {
+		w.violate("I3 token order", "%s has the token %d", owner, l.token)
 	}
-	time.Sleep(w.dice().between(0, 500*time.Millisecond, "work", client, cycle, 1))
+	w.held(l)
+	for i := range int64(2) {
+		w.update(l, client, cycle, i)
+		time.Sleep(w.dice().between(0, 500*time.Millisecond, "work", client, cycle, i))
+		switch _, err := m.ExtendContext(ctx); {
+		case err == nil:
+			w.reached("extended")
+			l.prolong(m.Until().Sub(w.start))
+			w.held(l)
+		case w.Faults == 0 || !errors.Is(err, redlock.ErrExpired) && !errors.Is(err, redlock.ErrNoQuorum):
+			w.violate("I12 bounded", "%s: extend: %v", owner, err)
+		default:
+			w.reached("extend refused")
+		}
+	}
+	w.update(l, client, cycle, 2)
+	if w.now() < l.until() {
+		w.held(l)
+	}
 	l.end(w.now())
-	_, err := m.Unlock()
-	if err != nil && w.Faults == 0 {
-		w.violate("I12 bounded", "%s: %v", owner, err)
+	switch _, err := m.Unlock(); {
+	case err == nil:
+		if n := w.holding(value); n > w.Nodes-w.quorum() {
+			w.violate("I8 no leaks", "%s unlocked, and %d nodes still hold the lock", owner, n)
+		}
+	case w.Faults == 0 || !errors.Is(err, redlock.ErrExpired) && !errors.Is(err, redlock.ErrNoQuorum):
+		w.violate("I12 bounded", "%s: unlock: %v", owner, err)
+	default:
+		w.reached("unlock refused")
+	}
+	if w.Faults == 0 {
+		// The others follow at once, long before it expires.
+		time.Sleep(5 * time.Millisecond)
+		if n := w.holding(value); n > 0 {
+			w.violate("I8 no leaks", "%d nodes still hold the lock that %s released", n, owner)
+		}
 	}
 }
 
+// held checks that a quorum of nodes holds a lease that has not ended.
+func (w *ring) held(l *lease) {
+	if n := w.holding(l.value); n < w.quorum() {
+		w.violate("I15 quorum", "%s holds the lock on %d of %d nodes", l.owner, n, w.Nodes)
+	}
+}
+
+// update is one read-modify-write of the resource, with some time in between. It is the fenced one if there are tokens; without
+// them, only the lease keeps others out, and has to last.
+func (w *ring) update(l *lease, id ...int64) {
+	takes := w.dice().between(0, 200*time.Millisecond, "update", id...)
+	if !w.fencing() && w.now()+takes >= l.until() {
+		return
+	}
+	v, ok := w.read(w.fenced, l.name, l.token)
+	if !ok {
+		return
+	}
+	time.Sleep(takes)
+	w.write(w.fenced, l.name, l.token, v+1)
+	w.reached(map[bool]string{true: "fenced", false: "unfenced"}[w.fencing()])
+}
+
 // traffic returns what becomes of the bytes between a client and a node in one direction: 0 for
-// requests, 1 for replies. For ten seconds they are delayed, or lost, now and then.
-func (w *world) traffic(client, node int, direction int64) func() (time.Duration, bool) {
+// requests, 1 for replies. For some time they are delayed, or lost, now and then.
+func (w *ring) traffic(client, node int, direction int64) func() (time.Duration, bool) {
 	d, cl, nd := w.dice(), int64(client), int64(node)
 	return func() (time.Duration, bool) {
 		now := w.now()
 		id := []int64{cl, nd, direction, int64(now)}
 		delay := d.between(20*time.Microsecond, 500*time.Microsecond, "wire", id...)
-		if w.Faults == 0 || now > 10*time.Second {
+		if w.Faults == 0 || now > ringFaults {
 			return delay, false
 		}
 		if d.chance(0.1, "slow wire", id...) {
 			delay += d.between(0, 300*time.Millisecond, "slower wire", id...)
 		}
-		window := int64(now / time.Second)
-		lost := d.chance(0.1, "wire cut", cl, nd, direction, window) || d.chance(0.02, "loss", id...)
-		return delay, lost
+		switch window := int64(now / time.Second); {
+		case d.chance(0.1, "wire cut", cl, nd, direction, window):
+			w.reached("wire cut")
+			return delay, true
+		case d.chance(0.02, "loss", id...):
+			w.reached("lost")
+			return delay, true
+		}
+		return delay, false
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // Where a campaign begins and how long it is. A longer one:
 //
-//	go test ./internal/sim -run TestSchedules -first 1000000 -schedules 20000 -timeout 0 -v
+//	go test ./internal/sim -run 'TestSchedules$' -first 1000000 -schedules 20000 -timeout 0 -v
 var (
 	first    = flag.Uint64("first", 1, "first seed of each campaign")
 	count    = flag.Int("schedules", 0, "schedules of each campaign; 0 for as many as every change should pass")
@@ -33,6 +33,7 @@ type report struct {
 	states    map[string]int // interesting states that were reached
 	broken    map[string]int // invariants that were broken although they may be
 	schedules int
+	least     int // fewer may not reach everything
 	grants    int
 	waited    time.Duration
 }
@@ -40,10 +41,10 @@ type report struct {
 // campaign runs n schedules, or as many as the flag says, beside each other. An invariant that is
 // broken in one of them fails the test, unless mayBreak is true of it.
 func campaign(t *testing.T, n int, draw func(seed uint64) setup, mayBreak func(invariant string) bool) *report {
+	r := &report{states: make(map[string]int), broken: make(map[string]int), least: n}
 	if *count > 0 {
 		n = *count
 	}
-	r := &report{states: make(map[string]int), broken: make(map[string]int)}
 	begun := time.Now()
 	var next atomic.Uint64
 	var failed atomic.Bool // in any shard
@@ -74,6 +75,7 @@ func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {
 	r.schedules++
 	r.grants += h.grants
 	r.waited = max(r.waited, h.waited)
+	r.states[fmt.Sprintf("N = %d", h.Nodes)]++
 	for k, v := range h.sometimes {
 		r.states[k] += v
 	}
@@ -83,6 +85,9 @@ func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {
 		for _, v := range h.violations {
 			if mayBreak(v.invariant) {
 				r.broken[v.invariant]++
+				if h.guarded() {
+					r.broken[v.invariant+despiteTheGuard]++
+				}
 			} else {
 				bad = append(bad, v)
 			}
@@ -98,11 +103,23 @@ func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {
 	}
 }
 
-// saw requires that a campaign has reached what makes it worth running.
+// saw requires that a campaign has reached what makes it worth running, unless it was cut short.
 func (r *report) saw(t *testing.T, states ...string) {
 	t.Helper()
 	for _, s := range states {
-		assert.NotZero(t, r.states[s], "the campaign has not reached: %s", s)
+		if r.schedules >= r.least {
+			assert.NotZero(t, r.states[s], "the campaign has not reached: %s", s)
+		}
+	}
+}
+
+// sawStrike requires that faults of each of these classes, which befall single commands, have done so.
+func (r *report) sawStrike(t *testing.T, f faults) {
+	t.Helper()
+	for i := range faultNames {
+		if f&(1<<i) != 0 {
+			r.saw(t, "struck by "+faults(1<<i).String())
+		}
 	}
 }
 
@@ -155,21 +172,38 @@ const inModel = (lastFault - 1) &^ outOfModel
 // Faults that Redlock is made for break nothing.
 func TestSchedules(t *testing.T) {
 	r := campaign(t, 250, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
-	r.saw(t, "Lock", "TryLock", "Hold", "taken", "no quorum", "cancelled", "split vote", "zombie SET", "heal", "raise round",
-		"restart guard refused", "node lost its data", "abandoned", "paused", "extended", "extend after the end",
-		"extend without a quorum", "unlock after the end", "unlock without a quorum", "lost", "announcement")
+	r.saw(t, usual...)
+	r.saw(t, "split vote", "N = 1", "N = 2", "N = 3", "N = 4", "N = 5", "N = 6", "N = 7")
+	r.sawStrike(t, strikes)
 	if r.schedules >= 2000 {
 		r.saw(t, "attempt expired", "stale write refused", "lost update without fencing")
 	}
 }
 
+// strikes are the fault classes that befall commands.
+const strikes = slow | late | lostRequest | lostReply | duplicate | partition | failing | deaf | mute
+
+// usual is what every campaign of all faults in the model reaches.
+var usual = []string{
+	"Lock", "TryLock", "Hold", "taken", "no quorum", "cancelled", "zombie SET", "heal", "raise round",
+	"restart guard refused", "node %d freezes", "node %d crashes", "node %d loses its data", "abandoned", "paused", "suspended",
+	"extended", "renewed", "extend after the end", "extend without a quorum", "unlock after the end", "unlock without a quorum",
+	"lost", "announcement",
+}
+
 // Many more schedules that are as small as can be: two clients on three nodes that want the lock once.
 func TestSchedulesInShort(t *testing.T) {
-	campaign(t, 1000, func(seed uint64) setup {
+	r := campaign(t, 1000, func(seed uint64) setup {
 		s := newSetup(seed, inModel)
 		s.Nodes, s.Clients, s.Workers, s.Cycles = 3, 2, 1, 1
+		if s.nodeTimeout() == s.expiry() {
+			s.Faults, s.Few = s.Faults|slow, false // votes that are won too late
+		}
 		return s
 	}, nil)
+	r.saw(t, usual...)
+	r.saw(t, "attempt expired")
+	r.sawStrike(t, strikes)
 }
 
 // Owners that use a lease to its last nanosecond, while others try every millisecond and the clocks
@@ -188,25 +222,42 @@ func TestSchedulesAtTheEdge(t *testing.T) {
 // Faults that break mutual exclusion, by the nature of Redlock, break it and nothing else. A
 // campaign in which they do not is not worth much.
 func TestSchedulesOutOfTheModel(t *testing.T) {
+	refused, lost, enough := 0, 0, true
 	for _, tt := range []struct {
-		fault faults
-		may   []string // break
+		fault  faults
+		with   faults
+		breaks []string
 	}{
-		{lossNow, []string{"I1 mutual exclusion", "I2 validity", "I3 token order"}},
-		{jump, []string{"I1 mutual exclusion", "I2 validity"}},
-		{fast, []string{"I1 mutual exclusion", "I2 validity"}},
+		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}},
+		{flush, skew | loss, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order", "I1 mutual exclusion" + despiteTheGuard}},
+		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
+		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
+		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
 	} {
 		t.Run(tt.fault.String(), func(t *testing.T) {
 			r := campaign(t, 60, func(seed uint64) setup {
 				s := newSetup(seed, inModel)
-				s.Faults |= tt.fault
+				s.Faults |= tt.fault | tt.with
 				s.Few = false
 				return s
-			}, func(invariant string) bool { return slices.Contains(tt.may, invariant) })
-			assert.NotZero(t, r.broken["I1 mutual exclusion"], "never two holders")
+			}, func(invariant string) bool { return slices.Contains(tt.breaks, invariant) })
+			refused += r.states["stale read refused"] + r.states["stale write refused"]
+			lost += r.states["lost update without fencing"]
+			if enough = enough && r.schedules >= r.least; enough {
+				for _, invariant := range tt.breaks {
+					assert.NotZero(t, r.broken[invariant], "never broken: %s", invariant)
+				}
+			}
 		})
 	}
+	if enough {
+		assert.NotZero(t, refused, "a token")
+		assert.NotZero(t, lost, "an update for want of a token")
+	}
 }
+
+// despiteTheGuard marks what was broken in a schedule with WithRestartGuard.
+const despiteTheGuard = " despite the guard"
 
 // TestRegressions replays the schedules that have found something.
 func TestRegressions(t *testing.T) {

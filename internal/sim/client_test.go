@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock/clocktest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -27,14 +28,17 @@ func (w *world) newClient(id int) *client {
 	if w.has(rates) {
 		c.clock.rate = 1 + 0.0045*(2*d.unit("client rate", cl)-1)
 	}
+	if w.has(lagging) && d.chance(0.6, "lagging", cl) {
+		c.clock.rate = 0.7
+	}
 	if w.has(skew) {
 		most := time.Hour
-		if w.has(loss) {
+		if w.has(loss) && !w.has(lossNow|flush) {
 			most = w.expiry() / 4 // without the counters, tokens rest on the clocks
 		}
 		c.clock.offset = d.between(-most, most, "skew", cl)
 	}
-	if w.has(pause) {
+	if w.has(pause | suspend) {
 		at := time.Duration(0)
 		for i := int64(0); i < 4; i++ {
 			at += d.between(0, 4*w.expiry(), "until pause", cl, i)
@@ -46,12 +50,16 @@ func (w *world) newClient(id int) *client {
 	pools := make([]pool.Pool, len(w.nodes))
 	for i, n := range w.nodes {
 		link := n.Link(fmt.Sprintf("c%d", id))
-		link.Plan(w.plan(c, i))
-		if d.chance(0.5, "starting", cl) {
+		link.Plan(c.struck(i, w.plan(c, i)))
+		switch {
+		case w.has(suspend):
+			pools[i] = suspendedWay{way{link, c.clock}, c}
+		case d.chance(0.5, "starting", cl):
 			pools[i] = startingWay{sim.Starting{Link: link}, c.clock}
-		} else {
+		default:
 			pools[i] = way{link, c.clock}
 		}
+		c.remove(i, n)
 	}
 	opts := []redlock.Option{
 		redlock.WithExpiry(w.expiry()),
@@ -70,6 +78,80 @@ func (w *world) newClient(id int) *client {
 	}
 	c.rl = redlock.New(pools...).With(opts...)
 	return c
+}
+
+// suspendedWay is the way of a client whose machine is suspended in its pauses: the monotonic clock stands still in them,
+// the wall clock does not.
+type suspendedWay struct {
+	way
+	client *client
+}
+
+func (s suspendedWay) Now() time.Time {
+	now := s.client.now()
+	awake := now
+	for _, p := range s.client.pauses {
+		awake -= max(0, min(now, p.to)-p.from)
+	}
+	return clocktest.Time(s.client.clock.Now(), time.Duration(float64(awake)*s.client.clock.rate))
+}
+
+// remove lets somebody at this client's machine remove the keys of a node now and then: all of them, or, as an
+// eviction would, that of a lock alone.
+func (c *client) remove(id int, n *sim.Node) {
+	if !c.has(flush) {
+		return
+	}
+	for i := range int64(4) {
+		if !c.dice().chance(0.5, "remove", int64(c.id), int64(id), i) {
+			continue
+		}
+		time.AfterFunc(c.dice().between(0, c.faultTime(), "remove at", int64(c.id), int64(id), i), func() {
+			c.note("node %d loses keys", id)
+			if c.dice().chance(0.5, "flush", int64(c.id), int64(id), i) {
+				n.Flush()
+			} else {
+				n.Delete(lockName(0))
+			}
+		})
+	}
+}
+
+// struck counts what befalls the client's commands to a node, by fault class.
+func (c *client) struck(node int, plan sim.Plan) sim.Plan {
+	return func(op sim.Op) sim.Fate {
+		f, now := plan(op), c.now()
+		cut := func(direction int64) bool { return c.cut(int64(c.id), int64(node), now, direction) }
+		takes := max(f.Request, f.Reply)
+		var by faults
+		switch {
+		case op.Command == "message" && f.ReplyLost && !cut(1):
+			by = mute
+		case op.Command == "message":
+		case f.Lost && cut(0), f.ReplyLost && cut(1):
+			by = partition
+		case f.Lost:
+			by = lostRequest
+		case f.Again > 0:
+			by = duplicate
+		case f.Answer != nil:
+			by = failing
+		case f.ReplyLost:
+			by = lostReply
+		case len(c.pauses) > 0: // or whatever takes long would count
+		case takes > 2*c.nodeTimeout()+time.Millisecond:
+			by = late
+		case takes > time.Millisecond:
+			by = slow
+		}
+		if by != 0 {
+			c.reached("struck by " + by.String())
+		}
+		if f.Deaf {
+			c.reached("struck by deaf")
+		}
+		return f
+	}
 }
 
 // delay is random like the default, but follows from the seed.
@@ -131,7 +213,11 @@ func (w *worker) between(least, most time.Duration, what string, n ...int64) tim
 func (w *worker) sleep(d time.Duration) {
 	time.Sleep(d)
 	if now := w.now(); w.pauses.until(now) != now {
-		w.reached("paused")
+		if w.has(suspend) {
+			w.reached("suspended")
+		} else {
+			w.reached("paused")
+		}
 		time.Sleep(w.pauses.until(now) - now)
 	}
 }
@@ -248,6 +334,8 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 		return w.finishWork(m, l, values, nil)
 	}
 	l := w.begin(w.String(), name, last, m.FencingToken(), forever)
+	l.kept.Store(int64(end))
+	go w.renewals(m, l, held)
 	lost := make(chan struct{})
 	unhook := context.AfterFunc(held, func() {
 		defer close(lost)
@@ -298,9 +386,6 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 	if errors.Is(err, context.Canceled) != errors.Is(err, errImpatient) {
 		bad("the context's error without its cause")
 	}
-	if errors.Is(err, redlock.ErrExpired) {
-		w.reached("attempt expired")
-	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		if ctx.Err() == nil {
@@ -309,6 +394,9 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 		w.reached("cancelled")
 	case errors.Is(err, redlock.ErrTaken):
 		w.reached("taken")
+		if n := w.count(w.last, func(n nodeRecord) bool { return n.taken != 0 || n.own != 0 && w.has(duplicate) }); n < w.blocking() {
+			bad(fmt.Sprintf("it was somebody else's on %d of %d nodes", n, w.Nodes))
+		}
 		if w.split(m.Name()) {
 			w.reached("split vote")
 		}
@@ -317,7 +405,17 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 		if w.calm() && w.Faults&^(rates|skew|mute) == 0 {
 			bad("every node answered")
 		}
+		if w.calm() && w.surelyTaken(w.last) {
+			bad("enough nodes that answered had somebody else's key when it was released")
+		}
 	case errors.Is(err, redlock.ErrExpired):
+		w.reached("attempt expired")
+		if n := w.count(w.last, func(n nodeRecord) bool { return n.granted != 0 }); n < w.quorum() {
+			bad(fmt.Sprintf("it was granted by %d of %d nodes", n, w.Nodes))
+		}
+		if left := w.began.Add(w.expiry() - w.drift()).Sub(w.clock.Now()); left > 0 {
+			bad(fmt.Sprintf("%v were left", left))
+		}
 	default:
 		bad("says no reason")
 	}
@@ -361,19 +459,23 @@ func (w *worker) gone(values []string) {
 	}
 }
 
-// onQuorum checks that a quorum of nodes holds the lease now.
+// onQuorum checks that a quorum of nodes holds the lease now. A node that has lost the key with all its data is as good, for
+// as long as the key would have lived: until then it takes no part.
 func (w *worker) onQuorum(l *lease) {
-	if !w.inModel() || w.has(loss) {
-		return
-	}
+	values, now := w.nodes.Values(l.name), w.now()
+	w.history.mu.Lock()
 	n := 0
-	for _, v := range w.nodes.Values(l.name) {
-		if plain(v) == plain(l.value) {
+	for i, r := range w.of(l.value).node {
+		switch at := r.confirmed(); {
+		case plain(values[i]) == plain(l.value):
+			n++
+		case w.has(loss) && values[i] == "" && r.deleted < at && now < at+w.expiry()-w.expiry()/200:
 			n++
 		}
 	}
+	w.history.mu.Unlock()
 	if n < w.quorum() {
-		w.violate("I2 validity", "%s: %s is on %d of %d nodes", w, plain(l.value), n, w.Nodes)
+		w.violate("I2 quorum", "%s: %s is on %d of %d nodes", w, plain(l.value), n, w.Nodes)
 	}
 }
 
@@ -393,15 +495,76 @@ func (w *worker) solid(l *lease) bool {
 	return n >= w.quorum()
 }
 
+// surelyTaken tells whether so many nodes to which nothing happens had somebody else's key, when they were to release value, that
+// a client cannot have missed it. It may have listened to the others instead, if one of those said the same.
+func (w *worker) surelyTaken(value string) bool {
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	n := 0
+	for i, r := range w.of(value).node {
+		switch taken := r.taken != 0 && r.taken == r.gone; {
+		case w.Few && w.faulty(i) && taken:
+			return false
+		case taken:
+			n++
+		}
+	}
+	return n >= w.blocking()
+}
+
+// provenLost tells whether so many nodes have said that they do not have the value's key that there is no quorum of others.
+func (w *worker) provenLost(value string) bool {
+	return w.count(value, func(n nodeRecord) bool { return n.gone != 0 }) >= w.blocking()
+}
+
+// span is how long a lease lasts, at most, from the start of its round.
+func (w *worker) span() time.Duration {
+	return time.Duration(float64(w.expiry()-w.drift()) / w.clock.rate)
+}
+
+// renewals looks at each extension of a held lock, for as long as it is held.
+func (w *worker) renewals(m *redlock.Mutex, l *lease, held context.Context) {
+	for sleep(held.Done(), w.expiry()/16) {
+		w.confirmed(m, l)
+	}
+}
+
+// confirmed checks that the lock lasts no longer than a quorum has said: it was extended by one from the time on
+// from which until counts.
+func (w *worker) confirmed(m *redlock.Mutex, l *lease) {
+	until := m.Until()
+	to := w.clock.truly(until)
+	if until.IsZero() || to == time.Duration(l.kept.Swap(int64(to))) {
+		return
+	}
+	w.reached("renewed")
+	from := to - w.span()
+	n := w.count(l.value, func(n nodeRecord) bool { return n.within(from-rounding, from+w.nodeTimeout()+rounding) })
+	if n < w.quorum() {
+		w.violate("I6 continuity", "%s: until is %v, and counts from %v: since then %s was extended on %d of %d nodes",
+			w, to, from, plain(l.value), n, w.Nodes)
+	}
+}
+
+// rounding is how much clocks with a rate may be off.
+const rounding = 2 * time.Nanosecond
+
 // lost looks at a held context that has ended.
 func (w *worker) lost(held context.Context, l *lease) {
 	cause := context.Cause(held)
 	w.note("%s: held context of %s ended: %v", w, l.name, kinds(cause))
+	// Timers run in true time, also those of a client whose clock is faster.
+	if now, most := w.now(), w.latest(l.value)+max(w.span(), w.expiry()-w.drift()); now > most+rounding {
+		w.violate("I7 loss signal", "%s: the held context of %s ended at %v, though no quorum has extended it beyond %v", w, plain(l.value), now, most)
+	}
 	switch {
 	case errors.Is(cause, redlock.ErrReleased), errors.Is(cause, errImpatient):
 	case errors.Is(cause, redlock.ErrLost):
 		w.reached("lost")
 		w.onQuorum(l) // the local timer ends it before the nodes do
+		if to := time.Duration(l.kept.Load()); w.now() < to-rounding && !w.provenLost(l.value) {
+			w.violate("I7 loss signal", "%s: %v, though it lasted until %v", w, cause, to)
+		}
 		if w.solid(l) {
 			w.violate("I7 loss signal", "%s: %v, though a quorum answered all the time", w, cause)
 		}
@@ -502,9 +665,10 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 		if held == nil && called >= l.until() {
 			w.violate("I6 continuity", "%s extended %s at %v, after its end at %v", w, plain(l.value), called, l.until())
 		}
-		if n := w.count(l.value, func(n nodeRecord) bool { return n.extended >= called }); n < w.quorum() && held == nil {
+		if n := w.count(l.value, func(n nodeRecord) bool { return n.within(called, returned) }); n < w.quorum() {
 			w.violate("I6 continuity", "%s extended %s on %d of %d nodes", w, plain(l.value), n, w.Nodes)
 		}
+		w.confirmed(m, l)
 		if held == nil {
 			if m.Until().After(most) {
 				w.violate("I2 validity", "%s extended %s until %v, counting from after the call", w, l.name, m.Until().Sub(w.start))
@@ -524,6 +688,9 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 			if time.Sleep(time.Nanosecond); held.Err() == nil {
 				w.violate("I7 loss signal", "%s: Extend says %v, but the held context goes on", w, err)
 			}
+		}
+		if held == nil && returned < l.until() && !w.provenLost(l.value) {
+			w.violate("I13 errors", "%s: Extend says %v, but %s lasts until %v", w, err, plain(l.value), l.until())
 		}
 		l.end(w.now())
 		if m.Until().After(w.clock.Now()) {
@@ -611,6 +778,9 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string, held co
 			return true
 		case errors.Is(err, redlock.ErrExpired):
 			w.reached("unlock after the end")
+			if inTime && held == nil && w.count(l.value, func(n nodeRecord) bool { return n.gone != 0 || n.granted == 0 }) < w.blocking() {
+				w.violate("I13 errors", "%s: Unlock says %v, but %s was not gone", w, err, plain(l.value))
+			}
 		case errors.Is(err, redlock.ErrNoQuorum):
 			w.reached("unlock without a quorum")
 		case errors.Is(err, redlock.ErrNotHeld):

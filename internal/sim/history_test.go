@@ -47,8 +47,26 @@ type record struct {
 	first time.Duration // when the first node granted it
 }
 
+// nodeRecord is when a node did things last, or 0.
 type nodeRecord struct {
-	granted, deleted, extended time.Duration // when last, or 0
+	granted, deleted time.Duration
+	extended         []time.Duration // all of them
+	taken            time.Duration   // refused or did not release it, because the key was another's
+	own              time.Duration   // refused it, because it had it
+	gone             time.Duration   // did not have it any more, or another's
+}
+
+// confirmed returns when the node gave the key its last expiry.
+func (n nodeRecord) confirmed() time.Duration {
+	if k := len(n.extended); k > 0 {
+		return max(n.granted, n.extended[k-1])
+	}
+	return n.granted
+}
+
+// within tells whether the node extended the key in that time.
+func (n nodeRecord) within(from, to time.Duration) bool {
+	return slices.ContainsFunc(n.extended, func(at time.Duration) bool { return from <= at && at <= to })
 }
 
 // lease is the time in which one owner believes that it holds the lock.
@@ -58,6 +76,7 @@ type lease struct {
 	from               time.Duration
 	first              time.Duration // when the first node granted it
 	to                 atomic.Int64
+	kept               atomic.Int64 // of a held lock: the last until that was seen
 }
 
 // until is when the lease ends, as far as is known.
@@ -106,6 +125,9 @@ func (h *history) reached(state string) {
 func (h *history) note(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if strings.Contains(format, "node %d") {
+		h.sometimes[format]++ // what befalls nodes
+	}
 	h.noted(fmt.Sprintf("%v "+format, append([]any{h.now()}, args...)...))
 }
 
@@ -150,6 +172,7 @@ func (h *history) watch(e sim.Event) {
 		h.sometimes["restart guard refused"]++
 	}
 	if e.Effect == sim.None {
+		h.denied(e, now)
 		return
 	}
 	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && e.Before != "" {
@@ -165,14 +188,40 @@ func (h *history) watch(e sim.Event) {
 		if r.ended {
 			h.sometimes["zombie SET"]++
 		}
-		if slices.ContainsFunc(r.node, func(n nodeRecord) bool { return n.extended != 0 }) {
+		if slices.ContainsFunc(r.node, func(n nodeRecord) bool { return n.extended != nil }) {
 			h.sometimes["heal"]++
 		}
 		n.granted = now
 	case sim.Deleted:
 		n.deleted = now
 	case sim.Extended:
-		n.extended = now
+		n.extended = append(n.extended, now)
+	}
+}
+
+// denied looks at a command that has changed nothing. What a client says of the nodes has to follow from this, whether
+// or not the reply has reached it.
+func (h *history) denied(e sim.Event, now time.Duration) {
+	if e.Err != nil {
+		return
+	}
+	foreign := e.Before != "" && e.Before != e.Value
+	switch e.Command {
+	case "set", "acquire":
+		n := &h.of(e.Value).node[e.Node]
+		if foreign {
+			n.taken = now
+		} else if e.Command == "set" && e.Before == e.Value {
+			n.own = now
+		}
+	case "release", "extend", "valid":
+		n := &h.of(e.Value).node[e.Node]
+		if e.Before != e.Value {
+			n.gone = now
+		}
+		if foreign && e.Command == "release" {
+			n.taken = now
+		}
 	}
 }
 
@@ -232,6 +281,19 @@ func (h *history) count(value string, f func(nodeRecord) bool) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.of(value).count(f)
+}
+
+// latest returns a time that is no earlier than the start of the last round in which a quorum of nodes granted or
+// extended the value's key.
+func (h *history) latest(value string) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var times []time.Duration
+	for _, n := range h.of(value).node {
+		times = append(times, n.confirmed())
+	}
+	slices.Sort(times)
+	return times[len(times)-h.quorum()]
 }
 
 // resource is what a lock protects. The fenced one rejects tokens below the largest it has

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"time"
 
 	"github.com/redlock-go/redlock/pool"
 )
@@ -22,13 +21,7 @@ func (ns Nodes) Instants(client string) []pool.Pool {
 	return pools
 }
 
-// StartSetNX implements pool.Starter.
-func (i Instant) StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to pool.Receiver) {
-	ok, err := i.SetNX(ctx, key, value, expiry)
-	to.Receive(ok, err)
-}
-
-// StartEval implements pool.Starter.
-func (i Instant) StartEval(ctx context.Context, script *pool.Script, keys []string, args []any, to pool.Receiver) {
-	to.Receive(i.Eval(ctx, script, keys, args...))
+// Start implements pool.Starter.
+func (i Instant) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	to.Receive(c.Run(ctx, i))
 }

@@ -133,25 +133,13 @@ type Starting struct{ *Link }
 
 var _ pool.Starter = Starting{}
 
-// StartSetNX implements pool.Starter.
-func (s Starting) StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to pool.Receiver) {
+// Start implements pool.Starter.
+func (s Starting) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if err := ctx.Err(); err != nil {
 		to.Receive(nil, err)
 		return
 	}
-	go func() {
-		ok, err := s.SetNX(ctx, key, value, expiry)
-		to.Receive(ok, err)
-	}()
-}
-
-// StartEval implements pool.Starter.
-func (s Starting) StartEval(ctx context.Context, script *pool.Script, keys []string, args []any, to pool.Receiver) {
-	if err := ctx.Err(); err != nil {
-		to.Receive(nil, err)
-		return
-	}
-	go func() { to.Receive(s.Eval(ctx, script, keys, args...)) }()
+	go func() { to.Receive(c.Run(ctx, s)) }()
 }
 
 func (l *Link) currentPlan() Plan {

@@ -16,11 +16,15 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
+var breakdowns = [...]string{"down for good", "frozen for good", "hung for good", "silent for good", "slow for good"}
+
 // breakDown puts a minority of the nodes out of order for good, each in a way of its own.
 func (w *world) breakDown() {
 	for i := w.quorum(); i < w.Nodes; i++ {
 		n := w.nodes[i]
-		switch w.dice().below(5, "break down", int64(i)) {
+		kind := w.dice().below(len(breakdowns), "break down", int64(i))
+		w.reached(breakdowns[kind])
+		switch kind {
 		case 0:
 			n.Crash()
 		case 1:
@@ -92,6 +96,9 @@ func TestEverybodyGetsATurn(t *testing.T) {
 	}, nil)
 	t.Logf("longest wait %v", r.waited)
 	assert.NotZero(t, r.waited)
+	r.saw(t, breakdowns[:]...)
+	r.saw(t, "announcement", "node %d freezes", "node %d crashes")
+	r.sawStrike(t, slow|lostRequest|lostReply|duplicate|partition|failing|deaf|mute)
 }
 
 // One hung node of five, and contenders who each get hold of two of the others while they wait for its

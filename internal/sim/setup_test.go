@@ -67,21 +67,24 @@ const (
 	deaf                           // clients that do not look at the context
 	pause                          // clients that stop for longer than a lease
 	cancel                         // contexts that end at any time
-	mute                           // announcements lost, late or twice
+	mute                           // announcements lost or late
 	abandon                        // holders that never unlock
 	lossNow                        // crash with loss of data, back at once and unguarded
 	jump                           // of a node's clock
 	fast                           // a node's clock faster than the drift allows
+	flush                          // keys removed from a node that goes on running, so that no guard can know
+	lagging                        // a client's clock slower than the drift allows
+	suspend                        // clients that stop, and their monotonic clocks with them
 	lastFault
 )
 
 // Out of the model of Redlock: these may break mutual exclusion, and must not break
 // anything else.
-const outOfModel = lossNow | jump | fast
+const outOfModel = lossNow | jump | fast | flush | lagging
 
 var faultNames = [...]string{
 	"slow", "late", "lostRequest", "lostReply", "duplicate", "partition", "failing", "freeze", "crash", "loss",
-	"rates", "skew", "deaf", "pause", "cancel", "mute", "abandon", "lossNow", "jump", "fast",
+	"rates", "skew", "deaf", "pause", "cancel", "mute", "abandon", "lossNow", "jump", "fast", "flush", "lagging", "suspend",
 }
 
 func (f faults) String() string {
@@ -126,13 +129,18 @@ type setup struct {
 	Clients int // processes
 	Workers int // in each
 	Cycles  int // of each worker
+
+	// Op, if set, makes it a schedule of TestCancelAtEveryEvent: the context of that operation ends at the event
+	// number Cancel.
+	Op     string
+	Cancel int
 }
 
 // newSetup draws a schedule: a subset of the allowed fault classes, and how many of
 // everything there are.
 func newSetup(seed uint64, allowed faults) setup {
 	d := dice(seed)
-	s := setup{Seed: seed, Nodes: []int{3, 3, 3, 5, 5, 5, 1, 2, 4, 7}[d.below(10, "nodes")]}
+	s := setup{Seed: seed, Nodes: []int{3, 3, 3, 5, 5, 5, 1, 2, 4, 6 + d.below(2, "six or seven")}[d.below(10, "nodes")]}
 	s.Clients = 2 + d.below(3, "clients")
 	s.Workers = []int{1, 1, 1, 2}[d.below(4, "workers")]
 	s.Cycles = 2 + d.below(4, "cycles")
@@ -147,8 +155,12 @@ func newSetup(seed uint64, allowed faults) setup {
 }
 
 func (s setup) String() string {
-	return fmt.Sprintf("seed=%d faults=%s edge=%v few=%v live=%v nodes=%d clients=%d workers=%d cycles=%d",
+	text := fmt.Sprintf("seed=%d faults=%s edge=%v few=%v live=%v nodes=%d clients=%d workers=%d cycles=%d",
 		s.Seed, s.Faults, s.Edge, s.Few, s.Live, s.Nodes, s.Clients, s.Workers, s.Cycles)
+	if s.Op != "" {
+		text += fmt.Sprintf(" op=%s cancel=%d", s.Op, s.Cancel)
+	}
+	return text
 }
 
 // parseSetup reads what String wrote.
@@ -180,6 +192,11 @@ func parseSetup(text string) (s setup, err error) {
 			s.Workers = n
 		case "cycles":
 			s.Cycles = n
+		case "op":
+			s.Op = value
+			numErr = nil
+		case "cancel":
+			s.Cancel = n
 		default:
 			return s, fmt.Errorf("schedule %q: no field %q", text, name)
 		}
@@ -197,6 +214,7 @@ func (s setup) dice() dice        { return dice(s.Seed) }
 func (s setup) has(f faults) bool { return s.Faults&f != 0 }
 func (s setup) inModel() bool     { return !s.has(outOfModel) }
 func (s setup) quorum() int       { return s.Nodes/2 + 1 }
+func (s setup) blocking() int     { return s.Nodes - s.quorum() + 1 } // nodes without which there is no quorum
 func (s setup) fencing() bool     { return s.dice().chance(0.6, "fencing") }
 
 // faulty tells whether a node is one of those to which faults happen.
@@ -204,7 +222,7 @@ func (s setup) faulty(node int) bool { return !s.Few || node >= s.quorum() }
 
 // calm tells whether a quorum of nodes always answers in time.
 func (s setup) calm() bool {
-	return s.inModel() && !s.has(pause) && (s.Few || s.Faults&^(rates|skew|deaf|cancel|mute|abandon) == 0)
+	return s.inModel() && !s.has(pause|suspend) && (s.Few || s.Faults&^(rates|skew|deaf|cancel|mute|abandon) == 0)
 }
 
 func (s setup) drift() time.Duration { return s.expiry()/100 + 2*time.Millisecond }

@@ -26,15 +26,43 @@ type world struct {
 func run(t *testing.T, s setup, verbose bool) *history {
 	t.Helper()
 	var h *history
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, s.replay(), func(t *testing.T) {
 		h = newHistory(s)
 		h.verbose = verbose
 		w := &world{history: h, nodes: sim.NewNodes(s.Nodes)}
 		w.nodes.Log().Watch(h.watch)
-		w.play()
+		if s.Op != "" {
+			w.playCancelled()
+		} else {
+			w.play()
+		}
 		h.finish()
 	})
 	return h
+}
+
+// bubble is synctest.Test that says how to run again what fails in it. When all that is left in a bubble waits
+// for ever, synctest panics, and that would be all one knew.
+func bubble(t *testing.T, again string, f func(*testing.T)) {
+	t.Helper()
+	over := false
+	defer func() {
+		if !over {
+			t.Errorf("1 violations in\n\tthe bubble of: %s\nI10 nothing runs on: the bubble did not end, or the test was stopped", again)
+		}
+	}()
+	synctest.Test(t, f)
+	over = true
+}
+
+// replay is the command that runs the schedule again and prints everything that happens.
+func (s setup) replay() string {
+	return fmt.Sprintf("go test ./internal/sim -run TestReplay -v -schedule '%s'", s)
+}
+
+// verdict says what was wrong in the schedule and how to run it again.
+func (h *history) verdict() string {
+	return fmt.Sprintf("%d violations in\n\t%s\n%s%s", len(h.violations), h.setup, some(h.violations), h.replay())
 }
 
 // play lets the clients and the nemesis have their time, then heals everything, and looks at what is left.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,11 +22,9 @@ import (
 type command struct {
 	redis.Cmd
 	ctx      context.Context
-	set      bool         // it is a SET NX
-	script   *pool.Script // of an EVALSHA
-	withheld bool         // the arguments were last asked for after ctx had ended
-	text     string       // an argument that is passed by its address, which need not be boxed
-	room     [8]any       // for the arguments, so that most commands are one allocation
+	request  *pool.Command // or nil
+	withheld bool          // the arguments were last asked for after ctx had ended
+	room     [10]any       // for the request's arguments: hooks may change them, and they are all nodes'
 }
 
 // ping takes the place of a command whose context ended before it was written: a
@@ -36,50 +33,29 @@ var ping = []any{"PING"}
 
 var errNoReply = errors.New("goredis: the client returned neither a reply nor an error")
 
-// newCommand returns the command with the given arguments, which may be in c.room.
+// newCommand returns the command with the given arguments, which it does not change.
 func newCommand(ctx context.Context, args []any) *command {
-	return (&command{ctx: ctx}).with(args)
+	return &command{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
 }
 
-func (c *command) with(args []any) *command {
-	c.Cmd = *redis.NewCmd(c.ctx, args...)
+// newRequest returns the command that a request asks for.
+func newRequest(ctx context.Context, request *pool.Command) *command {
+	c := &command{ctx: ctx, request: request}
+	c.Cmd = *redis.NewCmd(ctx, append(c.room[:0], request.Args()...)...)
 	return c
 }
 
-// setNX returns the command SET key value NX PX expiry.
-func setNX(ctx context.Context, key, value string, expiry any) *command {
-	c := &command{ctx: ctx, text: value, set: true}
-	return c.with(append(c.room[:0], "SET", key, &c.text, "NX", "PX", expiry))
-}
+// isSet reports whether the command is a SET NX.
+func (c *command) isSet() bool { return c.request != nil && c.request.Script() == nil }
 
-// evalSHA returns the command EVALSHA.
-func evalSHA(ctx context.Context, script *pool.Script, keys []string, args []any) *command {
-	c := &command{ctx: ctx, text: script.ID, script: script}
-	all := append(c.room[:0], "EVALSHA", &c.text, boxed(len(keys)))
-	for _, key := range keys {
-		all = append(all, key)
+// withSource returns the EVAL for an EVALSHA that was answered with err, or nil if that is no reason to send one.
+func (c *command) withSource(err error) *command {
+	if c.request == nil || c.isSet() || !pool.IsNoScript(err) {
+		return nil
 	}
-	return c.with(append(all, args...))
-}
-
-// withSource returns the EVAL for an EVALSHA.
-func (c *command) withSource() *command {
-	e := &command{ctx: c.ctx, text: c.script.Source}
-	all := append(e.room[:0], "EVAL", &e.text)
-	return e.with(append(all, c.Cmd.Args()[2:]...))
-}
-
-// boxed returns n as go-redis wants it for routing: it looks for "0", as a string.
-func boxed(n int) any {
-	switch n { // constants need no allocation
-	case 0:
-		return "0"
-	case 1:
-		return "1"
-	case 2:
-		return "2"
-	}
-	return strconv.Itoa(n)
+	args := slices.Clone(c.request.Args())
+	args[0], args[1] = "EVAL", c.request.Script().Source
+	return newCommand(c.ctx, args)
 }
 
 // NoRetry tells go-redis never to send the command a second time.

@@ -44,7 +44,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,8 +58,6 @@ type Pool struct {
 	client redis.UniversalClient
 	line   line
 	hub    hub.Hub
-
-	lastExpiry atomic.Pointer[expiryArg]
 }
 
 var (
@@ -83,16 +80,7 @@ func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 	if err := p.check(ctx); err != nil {
 		return false, err
 	}
-	return granted(p.share(ctx, setNX(ctx, key, value, p.expiry(expiry))))
-}
-
-// StartSetNX implements [pool.Starter].
-func (p *Pool) StartSetNX(ctx context.Context, key, value string, expiry time.Duration, to pool.Receiver) {
-	if err := p.check(ctx); err != nil {
-		to.Receive(false, err)
-		return
-	}
-	p.start(setNX(ctx, key, value, p.expiry(expiry)), to)
+	return granted(p.share(ctx, newRequest(ctx, pool.SetNX(key, value, expiry))))
 }
 
 // Eval implements [pool.Pool].
@@ -100,24 +88,21 @@ func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, arg
 	if err := p.check(ctx); err != nil {
 		return nil, err
 	}
-	cmd := evalSHA(ctx, script, keys, args)
+	cmd := newRequest(ctx, pool.Eval(script, keys, args...))
 	reply, err := p.share(ctx, cmd)
-	if !pool.IsNoScript(err) {
-		return reply, err
+	if next := cmd.withSource(err); next != nil {
+		return p.share(ctx, next)
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return p.share(ctx, cmd.withSource())
+	return reply, err
 }
 
-// StartEval implements [pool.Starter].
-func (p *Pool) StartEval(ctx context.Context, script *pool.Script, keys []string, args []any, to pool.Receiver) {
+// Start implements [pool.Starter].
+func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if err := p.check(ctx); err != nil {
 		to.Receive(nil, err)
 		return
 	}
-	p.start(evalSHA(ctx, script, keys, args), to)
+	p.start(newRequest(ctx, c), to)
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others: a
@@ -139,20 +124,4 @@ func (p *Pool) check(ctx context.Context) error {
 		return errNilClient
 	}
 	return ctx.Err()
-}
-
-// expiry returns d as an argument in milliseconds. The last one is kept, because
-// most locks of a program have the same.
-func (p *Pool) expiry(d time.Duration) any {
-	if last := p.lastExpiry.Load(); last != nil && last.d == d {
-		return last.ms
-	}
-	next := &expiryArg{d, d.Milliseconds()}
-	p.lastExpiry.Store(next)
-	return next.ms
-}
-
-type expiryArg struct {
-	d  time.Duration
-	ms any
 }

@@ -2,6 +2,8 @@ package goredis
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type line struct {
 	mu          sync.Mutex
 	flights     int // under way, or waiting for their appointed leader to wake up
 	first, last *waiter
+	queued      int
 	overdue     *time.Timer // appoints a leader when patience is over
 	fly         func(*waiter)
 	parked      []chan *waiter // goroutines that flew a moment ago
@@ -137,13 +140,12 @@ func (p *Pool) deliver(w *waiter) {
 	cmd, to := w.cmd, w.to
 	reply, err := cmd.reply(w.err)
 	p.line.release(w)
-	switch {
-	case cmd.set:
+	if cmd.isSet() {
 		ok, err := granted(reply, err)
 		to.Receive(ok, err)
-	case cmd.script != nil && pool.IsNoScript(err) && cmd.ctx.Err() == nil:
-		p.start(cmd.withSource(), to)
-	default:
+	} else if next := cmd.withSource(err); next != nil {
+		p.start(next, to)
+	} else {
 		to.Receive(reply, err)
 	}
 }
@@ -152,6 +154,14 @@ func (p *Pool) deliver(w *waiter) {
 func (p *Pool) lead(ctx context.Context, w *waiter) {
 	crew := p.line.board(w)
 	defer func() {
+		if w.to != nil { // nobody can recover from a hook's panic on the flight's own goroutine
+			if why := recover(); why != nil {
+				err := fmt.Errorf("goredis: the client panicked: %v\n%s", why, debug.Stack())
+				for _, c := range crew {
+					c.err = err
+				}
+			}
+		}
 		p.line.land()
 		for i, c := range crew {
 			switch {
@@ -210,10 +220,12 @@ func (l *line) push(w *waiter) {
 		l.wait()
 	}
 	l.last = w
+	l.queued++
 }
 
 // remove takes w out of the queue. The caller holds l.mu.
 func (l *line) remove(w *waiter) {
+	l.queued--
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
@@ -324,8 +336,7 @@ func (l *line) waiter() *waiter {
 func (l *line) board(leader *waiter) []*waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	crew := make([]*waiter, 1, 16)
-	crew[0] = leader
+	crew := append(make([]*waiter, 0, 1+min(l.queued, maxBatch)), leader)
 	for l.first != nil && len(crew) < maxBatch {
 		w := l.first
 		l.remove(w)

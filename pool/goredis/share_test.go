@@ -601,8 +601,51 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 			t.Errorf("SetNX in a pipeline that panicked = %v, %v, want an error", follower.ok, follower.err)
 		}
 		b.set(b.ctx, "after").granted(t)
+
+		// On the goroutine of a flight, nobody could recover from it.
+		var started received
+		b.pool.Start(b.ctx, pool.SetNX("panic", "v", time.Hour), &started)
+		synctest.Wait()
+		if started.err == nil || !strings.Contains(started.err.Error(), "panicked: hook") {
+			t.Errorf("a started SetNX whose hook panicked = %v, %v, want an error that says so", started.reply, started.err)
+		}
+		b.set(b.ctx, "later").granted(t)
 	})
 }
+
+// A command is made once for all nodes, and a hook that changes what it is given changes it for one of them.
+func TestAHookMayChangeArguments(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.client.AddHook(hooks{
+			process: func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error {
+					if args := cmd.Args(); args[0] == "SET" {
+						args[1] = "tenant:" + args[1].(string)
+					}
+					return next(ctx, cmd)
+				}
+			},
+			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next },
+		})
+		set := pool.SetNX("k", "v", time.Hour)
+		for _, granted := range []bool{true, false} {
+			var r received
+			b.pool.Start(b.ctx, set, &r)
+			synctest.Wait()
+			if r.reply != granted || r.err != nil {
+				t.Errorf("SetNX of the same key = %v, %v, want %v", r.reply, r.err, granted)
+			}
+		}
+	})
+}
+
+// received is the outcome of a command that was started.
+type received struct {
+	reply any
+	err   error
+}
+
+func (r *received) Receive(reply any, err error) { r.reply, r.err = reply, err }
 
 func TestBadUseIsAnError(t *testing.T) {
 	p := goredis.NewPool(nil)

@@ -14,6 +14,7 @@ package pooltest
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,34 +23,51 @@ import (
 
 // Run runs the suite as subtests of t. It calls open at the beginning of each of them,
 // with the subtest; open may return the same Pool every time, or register with t.Cleanup what
-// closes it. What an optional interface promises ([pool.Subscriber],
+// closes it. What an optional interface promises ([pool.Subscriber], [pool.Starter],
 // [pool.Doer]) is skipped if the Pool does not implement it.
 func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
-	for _, group := range []struct {
-		name  string
-		tests []test
-	}{
+	calls := []group{
 		{"SetNX", setNXTests},
 		{"Eval", evalTests},
 		{"Context", contextTests},
 		{"Concurrency", concurrencyTests},
-		{"Do", doTests},
-		{"Subscribe", subscribeTests},
-	} {
-		t.Run(group.name, func(t *testing.T) {
-			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(context.Background(), limit)
-					t.Cleanup(cancel)
-					p := open(t)
-					if p == nil {
-						t.Fatal("pooltest: open returned a nil Pool")
-					}
-					test.run(&suite{T: t, ctx: ctx, pool: p, id: "pooltest:{" + rand.Text() + "}:"})
-				})
-			}
-		})
 	}
+	for _, g := range slices.Concat(calls, []group{{"Do", doTests}, {"Subscribe", subscribeTests}}) {
+		g.run(t, open)
+	}
+	t.Run("Start", func(t *testing.T) {
+		if _, ok := open(t).(pool.Starter); !ok {
+			t.Skip("the Pool does not implement pool.Starter")
+		}
+		for _, g := range calls {
+			g.run(t, func(t *testing.T) pool.Pool {
+				p := open(t)
+				return &started{Pool: p, starter: p.(pool.Starter), t: t}
+			})
+		}
+	})
+}
+
+// group is tests that belong together.
+type group struct {
+	name  string
+	tests []test
+}
+
+func (g group) run(t *testing.T, open func(t *testing.T) pool.Pool) {
+	t.Run(g.name, func(t *testing.T) {
+		for _, test := range g.tests {
+			t.Run(test.name, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(context.Background(), limit)
+				t.Cleanup(cancel)
+				p := open(t)
+				if p == nil {
+					t.Fatal("pooltest: open returned a nil Pool")
+				}
+				test.run(&suite{T: t, ctx: ctx, pool: p, id: "pooltest:{" + rand.Text() + "}:"})
+			})
+		}
+	})
 }
 
 const (

@@ -41,11 +41,18 @@ func TestAnAdapterIsShort(t *testing.T) {
 }
 
 func TestScriptIDs(t *testing.T) { // lesson L38
-	conn := redistest.Embedded(t, 1)[0]
-	for _, script := range pooltest.Scripts {
-		if id := conn.Must("SCRIPT", "LOAD", script.Source); id != script.ID {
-			t.Errorf("the ID of %s is %s, want %s", script.Name, script.ID, id)
-		}
+	for name, open := range map[string]func(t *testing.T) redistest.Node{
+		"embedded": func(t *testing.T) redistest.Node { return redistest.Embedded(t, 1)[0] },
+		"real":     func(t *testing.T) redistest.Node { return redistest.Start(t, 1)[0] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := open(t)
+			for _, script := range pooltest.Scripts {
+				if id := n.Must("SCRIPT", "LOAD", script.Source); id != script.ID {
+					t.Errorf("the ID of %s is %s, want %s", script.Name, script.ID, id)
+				}
+			}
+		})
 	}
 }
 

@@ -49,7 +49,7 @@ func TestFrozenNode(t *testing.T) {
 			if _, err := p.Eval(ctx, release, []string{fmt.Sprint(i)}, "v"); !errors.Is(err, context.Canceled) {
 				t.Errorf("Eval on a frozen node: %v, want %v", err, context.Canceled)
 			}
-			if d := time.Since(start); d > time.Second {
+			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("SetNX and Eval with a budget of 50ms took %v", d)
 			}
 		})

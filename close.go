@@ -1,0 +1,140 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Close ends every hold of r and of all Redlocks derived from the same New, by
+// unlocking, and waits until all commands to the nodes have returned from the clients; but no
+// longer than three node timeouts and one more for every 256 holds. What counts is the longest node
+// timeout, of r or of a hold. See [Redlock.CloseContext].
+func (r *Redlock) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.core.closeBound(r.cfg.nodeTimeout))
+	defer cancel()
+	return r.CloseContext(ctx)
+}
+
+// CloseContext is Close with a bound of one's own: it blocks until everything has ended, or
+// until ctx is done. It returns the first errors of releasing holds, and the number of locks that have not been released;
+// and the context's error, with the number of commands that are still in the clients' hands, if
+// that came first. Closing again goes on with what is left.
+//
+// From the moment Close is called every held context is done, with the cause [ErrReleased], and locking fails with
+// [ErrClosed]; only an attempt that is under way may still succeed, for Lock but not for Hold. An Unlock of a
+// lock that Close has released returns [ErrNotHeld]. A lock that is not held by Hold stays
+// as it is and can still be unlocked. Close the pools after the Redlock.
+func (r *Redlock) CloseContext(ctx context.Context) error {
+	err := r.core.closeHolds(ctx)
+	if n := r.core.tracker.Wait(ctx); n > 0 {
+		err = errors.Join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
+	}
+	return err
+}
+
+// maxReleases is how many releases Close has under way at a time. A client that has a connection for each
+// command would need as many for each node.
+const maxReleases = 256
+
+// maxErrors is how many of the errors of its releases Close returns; thousands say no more.
+const maxErrors = 8
+
+// closeBound is how long Close may take: each release takes a node timeout at most, and so may what the clients
+// have in their hands before and after.
+func (c *core) closeBound(nodeTimeout time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h := range c.holds {
+		nodeTimeout = max(nodeTimeout, h.m.cfg.nodeTimeout)
+	}
+	return time.Duration(3+len(c.holds)/maxReleases) * nodeTimeout
+}
+
+// register notes a hold that Close is to end; false if Close has been called.
+func (c *core) register(h *hold) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed() {
+		return false
+	}
+	c.holds[h] = struct{}{}
+	return true
+}
+
+func (c *core) unregister(h *hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.holds, h)
+}
+
+// isClosed reports whether Close has been called.
+func (c *core) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// closeHolds lets nothing begin any more and unlocks what is held. All held contexts are cancelled at once;
+// of the releases, a bounded number is under way at a time, until ctx is done.
+func (c *core) closeHolds(ctx context.Context) error {
+	c.mu.Lock()
+	if !c.isClosed() {
+		close(c.closed)
+	}
+	holds := make([]*hold, 0, len(c.holds))
+	for h := range c.holds {
+		holds = append(holds, h)
+	}
+	c.mu.Unlock()
+
+	for _, h := range holds {
+		h.stop(ErrReleased)
+	}
+	var errs []error
+	outcomes := make(chan error, maxReleases) // nobody waits to send
+	begun, over, left := 0, 0, len(holds)
+	for ended := false; !ended && over < len(holds); {
+		for ; begun < len(holds) && begun-over < maxReleases; begun++ {
+			h := holds[begun]
+			c.tracker.Enter()
+			go func() { // ends within the node timeout, which may be later than ctx
+				defer c.tracker.Leave()
+				outcomes <- c.closeHold(ctx, h)
+			}()
+		}
+		select {
+		case err := <-outcomes:
+			over++
+			if err == nil {
+				left--
+			} else if len(errs) < maxErrors {
+				errs = append(errs, err)
+			}
+		case <-ctx.Done():
+			ended = true
+			errs = append(errs, ctx.Err())
+		}
+	}
+	if left > 0 {
+		errs = append(errs, fmt.Errorf("redlock: close: %d of %d locks not released", left, len(holds)))
+	}
+	return errors.Join(errs...)
+}
+
+// closeHold unlocks what a hold has held. Where that fails, the hold stays registered for who closes again.
+func (c *core) closeHold(ctx context.Context, h *hold) error {
+	err := h.m.unlock(ctx)
+	if errors.Is(err, ErrNoQuorum) {
+		return err
+	}
+	c.unregister(h)
+	if errors.Is(err, ErrNotHeld) {
+		return nil // unlocked by its owner meanwhile
+	}
+	return err
+}

@@ -1,0 +1,285 @@
+package redlock_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// stubborn is a node that answers every command in the same way.
+type stubborn struct {
+	reply any
+	err   error
+	_     *byte // none is like another
+}
+
+func (s *stubborn) SetNX(context.Context, string, string, time.Duration) (bool, error) {
+	return s.reply == true, s.err
+}
+
+func (s *stubborn) Eval(context.Context, *pool.Script, []string, ...any) (any, error) {
+	return s.reply, s.err
+}
+
+func (s *stubborn) StartSetNX(_ context.Context, _, _ string, _ time.Duration, to pool.Receiver) {
+	to.Receive(s.reply, s.err)
+}
+
+func (s *stubborn) StartEval(_ context.Context, _ *pool.Script, _ []string, _ []any, to pool.Receiver) {
+	to.Receive(s.reply, s.err)
+}
+
+// FuzzReplies: whatever three nodes reply, the answer is yes if and only if two of them said exactly that.
+func FuzzReplies(f *testing.F) {
+	const operations, kinds = 6, 16
+	for op := range byte(operations) {
+		for kind := range byte(kinds) {
+			f.Add(op, kind, kind, byte(0), int64(1), "1")
+		}
+		f.Add(op, byte(0), byte(0), byte(0), int64(math.MaxInt64), "")
+		f.Add(op, byte(0), byte(0), byte(0), int64(math.MinInt64), "")
+		f.Add(op, byte(0), byte(1), byte(2), int64(0), "OK")
+	}
+	f.Fuzz(func(t *testing.T, op, a, b, c byte, n int64, text string) {
+		synctest.Test(t, func(t *testing.T) {
+			var pools []pool.Pool
+			yes, free, found := 0, 0, 0
+			for i, kind := range []byte{a, b, c} {
+				n := n + int64(i) // fence counters that disagree are raised
+				s := &stubborn{reply: []any{
+					n, true, false, nil, errOops, int(n), uint64(n), float64(n), text, []byte(text), []any{},
+					[]any{n}, []any{text, n}, []any{n, text}, []any{text, text}, map[any]any{text: n},
+				}[kind%kinds]}
+				if err, ok := s.reply.(error); ok {
+					s.reply, s.err = nil, err
+				}
+				switch reply := s.reply.(type) {
+				case bool:
+					if op%operations == 0 && reply {
+						yes++
+					}
+				case int64:
+					if op%operations != 0 && reply > 0 {
+						yes++
+					}
+				case []any:
+					if len(reply) == 0 {
+						free++
+					} else if kind%kinds == 12 { // a value and milliseconds
+						found++
+					}
+				}
+				pools = append(pools, s)
+			}
+			rl := redlock.New(pools...)
+			defer func() { require.NoError(t, rl.Close()) }()
+			m := rl.NewMutex("x", redlock.WithValue("v"))
+			var ok bool
+			var err error
+			switch op % operations {
+			case 0:
+				err = m.TryLock()
+				ok = err == nil
+			case 1:
+				m = rl.NewMutex("x", redlock.WithFencing(), redlock.WithRestartGuard(time.Minute))
+				err = m.TryLock()
+				ok = err == nil
+				assert.Equal(t, ok, m.FencingToken() > 0)
+			case 2:
+				ok, err = m.Extend()
+			case 3:
+				ok, err = m.Valid()
+			case 4:
+				ok, err = m.Unlock()
+			case 5:
+				in, err := rl.Inspect(t.Context(), "x")
+				require.NoError(t, err)
+				assert.NotEmpty(t, in.String())
+				assert.Equal(t, found >= 2, in.Verdict == redlock.VerdictHeld)
+				assert.Equal(t, free >= 2, in.Verdict == redlock.VerdictFree)
+				return
+			}
+			assert.Equal(t, err == nil, ok)
+			assert.Equal(t, yes >= 2, ok, "%v", err)
+			if err != nil {
+				var e *redlock.Error
+				require.ErrorAs(t, err, &e)
+				assert.NotEmpty(t, err.Error())
+			}
+		})
+	})
+}
+
+// FuzzOptions: a combination of options is refused by all operations before anything is sent, or it works and means what
+// the comments of the options say.
+func FuzzOptions(f *testing.F) {
+	const ms, s = int64(time.Millisecond), int64(time.Second)
+	f.Add(uint16(0), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(0x7ff), 10*s, s, 11*s, 12*s, 13*s, 0*s, 1, 0.02, 0.1, "value")
+	f.Add(uint16(0x7ff), 10*s, 10*s, 10*s, 10*s, 10*s, s, -1, 0.0, 1.0, "v")
+	f.Add(uint16(0x001), 2*ms, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(0x009), 3*ms+ms/2, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(1<<8), 0*s, 0*s, 0*s, int64(math.MaxInt64), 0*s, 0*s, 0, 0.0, 0.0, "")
+	for bit := range 11 {
+		f.Add(uint16(1<<bit), -s, -s, -s, -s, -s, -s, -2, -0.1, -0.1, "")
+		f.Add(uint16(1<<bit), ms, 9*s, 7*s, 7*s, 7*s, -s, 0, 1.0, 1.1, "v")
+		f.Add(uint16(1<<bit|1), 3*ms-1, 3*ms, 2*ms, 2*ms, 2*ms, ms, 3, math.NaN(), math.NaN(), "")
+	}
+	f.Fuzz(func(t *testing.T, given uint16, expiry, nodeTimeout, fenceTTL, guard, maxHold, delay int64, tries int, driftFactor, timeoutFactor float64, value string) {
+		var opts []redlock.Option
+		add := func(bit int, o redlock.Option) bool {
+			if given&(1<<bit) == 0 {
+				return false
+			}
+			opts = append(opts, o)
+			return true
+		}
+		span := func(ns int64) time.Duration { return time.Duration(ns % (1 << 60)) } // 36 years
+		lasts, works := redlock.DefaultExpiry, true
+		must := func(ok bool) { works = works && ok }
+		if add(0, redlock.WithExpiry(span(expiry))) {
+			lasts = span(expiry).Truncate(time.Millisecond)
+			must(lasts > 0)
+		}
+		factor := redlock.DefaultDriftFactor
+		if add(1, redlock.WithDriftFactor(driftFactor)) {
+			factor = driftFactor
+			must(factor >= 0 && factor < 1)
+		}
+		must(drift(lasts, factor) < lasts)
+		part := redlock.DefaultTimeoutFactor
+		if add(2, redlock.WithTimeoutFactor(timeoutFactor)) {
+			part = timeoutFactor
+		}
+		if add(3, redlock.WithNodeTimeout(span(nodeTimeout))) {
+			must(span(nodeTimeout) > 0 && span(nodeTimeout) <= lasts)
+		} else {
+			must(part > 0 && part <= 1 && time.Duration(float64(lasts)*part) > 0)
+		}
+		if add(4, redlock.WithTries(tries)) {
+			must(tries > 0 || tries == redlock.Unlimited)
+		}
+		if add(5, redlock.WithRetryDelay(span(delay))) {
+			must(delay%(1<<60) >= 0)
+		}
+		keeps := redlock.DefaultFenceTTL
+		if add(6, redlock.WithFenceTTL(span(fenceTTL))) {
+			keeps = span(fenceTTL)
+		}
+		fenced := add(7, redlock.WithFencing())
+		must(!fenced || keeps >= lasts)
+		guarded := add(8, redlock.WithRestartGuard(time.Duration(guard)))
+		must(!guarded || time.Duration(guard) >= lasts)
+		limited := add(9, redlock.WithMaxHold(span(maxHold)))
+		must(!limited || span(maxHold) >= lasts)
+		if add(10, redlock.WithValue(value)) {
+			must(value != "")
+		}
+
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.With(opts...).NewMutex("x")
+			if !works {
+				for name, err := range everyOperation(t, m) {
+					var option *redlock.OptionError
+					require.ErrorAs(t, err, &option, name)
+				}
+				require.Zero(t, nodes.Count(""))
+				return
+			}
+			if guarded {
+				for _, n := range nodes {
+					n.Crash()
+					n.Restart(false)
+				}
+				var guard *redlock.GuardError
+				require.ErrorAs(t, m.TryLock(), &guard, "a server that has just begun")
+				if guard.Wait > 1<<60 {
+					return // beyond the end of the bubble's time
+				}
+				time.Sleep(guard.Wait)
+			}
+			held, err := m.Hold(t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			assert.Equal(t, lasts-drift(lasts, factor), time.Until(m.Until()))
+			assert.Equal(t, lasts, nodes[0].TTL("x"))
+			assert.Equal(t, fenced, m.FencingToken() > 0)
+			if fenced {
+				assert.Equal(t, keeps.Truncate(time.Millisecond), nodes[0].TTL("{x}:fence"))
+			}
+			if deadline, ok := held.Deadline(); limited {
+				assert.Equal(t, span(maxHold), time.Until(deadline))
+			} else {
+				assert.False(t, ok)
+			}
+			for _, call := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
+				_, err := call()
+				require.NoError(t, err)
+			}
+		})
+	})
+}
+
+// hashed is what of a key decides about its slot, as Redis's cluster specification has it.
+func hashed(key string) string {
+	_, rest, _ := strings.Cut(key, "{")
+	if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+		return tag
+	}
+	return key
+}
+
+// FuzzNames: the key is prefix and name, byte for byte, and the other keys of the lock and its channel are others in the
+// same slot. There is none in the slot of a key with a closing brace and no tag.
+func FuzzNames(f *testing.F) {
+	for _, name := range []string{"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ", "é☃", "\x00\xff\r\n", ""} {
+		f.Add("", name)
+		f.Add("p:", name)
+		f.Add("{p}", name)
+		f.Add("{", name)
+	}
+	f.Fuzz(func(t *testing.T, prefix, name string) {
+		synctest.Test(t, func(t *testing.T) {
+			node := sim.NewNodes(1)[0]
+			var all [][]string
+			rl := redlock.New(keyed{node.Link("a"), func(keys []string) { all = append(all, keys) }})
+			m := rl.NewMutex(name, redlock.WithKeyPrefix(prefix), redlock.WithFencing())
+			require.Equal(t, name, m.Name())
+			err := m.TryLock()
+			if name == "" {
+				var option *redlock.OptionError
+				require.ErrorAs(t, err, &option)
+				return
+			}
+			require.NoError(t, err)
+			key := prefix + name
+			assert.Equal(t, m.Value(), node.Value(key))
+			_, err = m.Extend()
+			require.NoError(t, err)
+			mustUnlock(t, m)
+			assert.Empty(t, node.Value(key))
+			others := map[string]bool{}
+			for _, keys := range all {
+				assert.Equal(t, key, keys[0])
+				for _, other := range keys[1:] {
+					others[other] = true
+					if !strings.Contains(key, "}") || hashed(key) != key {
+						assert.Equal(t, hashed(key), hashed(other))
+					}
+				}
+			}
+			assert.Len(t, others, 2, "a counter and a channel")
+			assert.NotContains(t, others, key)
+		})
+	})
+}

@@ -1,0 +1,56 @@
+package pool
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// Command is a call of [Pool.SetNX] or [Pool.Eval], made once for all the nodes that are asked. It is
+// not changed any more, and so safe for concurrent use.
+type Command struct {
+	script *Script // nil for SET NX PX
+	keys   []string
+	argv   []any
+
+	// Of SET NX PX.
+	key, value string
+	expiry     time.Duration
+
+	line []any
+	room [10]any // for line: as long as a fenced acquire, so that a command is one allocation
+}
+
+// SetNX returns the command that [Pool.SetNX] sends.
+func SetNX(key, value string, expiry time.Duration) *Command {
+	c := &Command{key: key, value: value, expiry: expiry}
+	c.line = append(c.room[:0], "SET", key, value, "NX", "PX", expiry.Milliseconds())
+	return c
+}
+
+// Eval returns the command that [Pool.Eval] sends. The caller does not change keys and args afterwards.
+func Eval(script *Script, keys []string, args ...any) *Command {
+	c := &Command{script: script, keys: keys, argv: args}
+	// The number is a string because some clients look for "0" to find out where a command goes.
+	c.line = append(c.room[:0], "EVALSHA", script.ID, strconv.Itoa(len(keys)))
+	for _, key := range keys {
+		c.line = append(c.line, key)
+	}
+	c.line = append(c.line, args...)
+	return c
+}
+
+// Script returns the script that the command runs, or nil if it is a SET NX PX.
+func (c *Command) Script() *Script { return c.script }
+
+// Args returns what is sent to the node: SET or EVALSHA, and its arguments, which are strings and integers. The
+// caller does not change it.
+func (c *Command) Args() []any { return c.line }
+
+// Run carries the command out and waits for the outcome. The reply to a SET NX PX is a bool.
+func (c *Command) Run(ctx context.Context, p Pool) (any, error) {
+	if c.script != nil {
+		return p.Eval(ctx, c.script, c.keys, c.argv...)
+	}
+	return p.SetNX(ctx, c.key, c.value, c.expiry)
+}

@@ -223,6 +223,12 @@ inline vote(k) {
 #define DECIDED STILL
 #endif
 
+#ifdef DELETED
+#define MEDDLED true
+#else
+#define MEDDLED false
+#endif
+
 proctype client(bit id) {
 attempt:
 	do
@@ -238,7 +244,7 @@ attempt:
 		d_step { EACH(RENEW) EACH(CLEAR) age[id] = 0; above[id] = 0; PROPOSE } SORTED }
 	:: atomic { VOTES(STORED, id) >= QUORUM && IN_TIME ->       /* granted */
 		printf("  client %d is granted the lock\n", id);
-		assert(valid[OTHER] == 0);                          /* one holder */
+		assert(valid[OTHER] == 0 || MEDDLED);               /* one holder */
 		assert(above[id]);                                  /* tokens increase */
 		valid[id] = REMAINING; last = id;
 		d_step { EACH(KEEP) EACH(CLEAR) GRANTED; above[id] = 0; age[id] = TTL }
@@ -262,7 +268,7 @@ held:
 	EACH(HEAL)
 	:: atomic { VOTES(GOT, id) >= QUORUM && IN_TIME && DECIDED ->
 		printf("  client %d has extended\n", id);
-		assert(valid[OTHER] == 0);
+		assert(valid[OTHER] == 0 || MEDDLED);
 		assert(last == id);                                 /* nobody was granted it in between */
 		valid[id] = REMAINING; age[id] = TTL;
 		d_step { EACH(CLEAR) EACH(AGAIN) }                  /* heals what has lost the key */
@@ -282,6 +288,16 @@ active proctype clock() {
 	do :: atomic { printf("--- tick\n");
 		d_step { EACH(AGE_NODE) AGE_CLIENT(0) AGE_CLIENT(1) OLDER } SORTED } od
 }
+
+#ifdef DELETED
+/* Somebody deletes the lock's keys, on all nodes and while no command is under way. Then there may be two holders, but the one
+   whose keys they were must find out. */
+#define ERASE(k) own[k] = FREE; left[k] = 0;
+active proctype operator() {
+	do :: atomic { age[0] == TTL && age[1] == TTL ->
+		printf("the keys are deleted by hand\n"); d_step { EACH(ERASE) } SORTED } od
+}
+#endif
 
 #ifdef LOSS
 /* A node loses all it knew, at any time, and is back at once, behind its guard. With ONE, no

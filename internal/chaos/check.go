@@ -16,7 +16,7 @@ import (
 type grant struct {
 	Event          // of the Lock
 	granted  int64 // the latest moment at which it can have been granted
-	end      int64 // unlock called, or validity over
+	end      int64 // unlock called, told of the loss, or validity over
 	released int64 // unlock returned nil; math.MaxInt64 if it never did
 }
 
@@ -40,7 +40,7 @@ func grants(events []Event) ([]*grant, error) {
 	}
 	for _, e := range events {
 		g := byID[e.Grant]
-		if g == nil && (e.Op == Unlock || e.Op == Extend && e.OK) {
+		if g == nil && (e.Op == Unlock || e.Op == Lost || e.Op == Extend && e.OK) {
 			return nil, fmt.Errorf("%s of grant %s, which the history has not", e.Op, e.Grant)
 		}
 		if e.Op == Extend && e.OK {
@@ -48,14 +48,16 @@ func grants(events []Event) ([]*grant, error) {
 		}
 	}
 	for _, e := range events {
-		if e.Op != Unlock {
-			continue
-		}
 		g := byID[e.Grant]
-		// From the call on, the worker does not rely on the lock, whatever the outcome.
-		g.end = min(g.end, e.Call)
-		if e.OK {
-			g.released = e.Return
+		switch e.Op {
+		case Lost:
+			g.end = min(g.end, e.Return)
+		case Unlock:
+			// From the call on, the worker does not rely on the lock, whatever the outcome.
+			g.end = min(g.end, e.Call)
+			if e.OK {
+				g.released = e.Return
+			}
 		}
 	}
 	return all, nil
@@ -74,6 +76,24 @@ func Check(events []Event) error {
 // CheckFence is Check for a history with faults that the lock does not claim to survive:
 // two may hold it, but the fence still lets no update get lost.
 func CheckFence(events []Event) error { return checkFence(events) }
+
+// CheckTold wants each held context that was lost to have ended by the time until which it could be trusted.
+func CheckTold(events []Event) error {
+	var errs []error
+	for _, e := range events {
+		if e.Op != Lost {
+			continue
+		}
+		if e.Value > tooLate {
+			errs = append(errs, fmt.Errorf("worker %d was told %v too late that it had lost grant %s: %s",
+				e.Worker, time.Duration(e.Return-e.Until), e.Grant, e.Err))
+		}
+		if !e.OK {
+			errs = append(errs, fmt.Errorf("worker %d was told that grant %s ended, with the wrong cause: %s", e.Worker, e.Grant, e.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // checkOverlap sweeps over the holds in the order in which they began: none may begin
 // while an earlier one may still be trusted.

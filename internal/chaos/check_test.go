@@ -20,6 +20,10 @@ func u(grant string, call, ret int64, ok bool) Event {
 	return Event{Op: Unlock, Grant: grant, Call: call, Return: ret, OK: ok}
 }
 
+func lost(grant string, told, until int64) Event {
+	return Event{Op: Lost, Grant: grant, Call: told, Return: told, Until: until, OK: true}
+}
+
 func r(token uint64, at, value int64, ok bool) Event {
 	return Event{Op: Read, Token: token, Call: at, Return: at, Value: value, OK: ok}
 }
@@ -52,6 +56,16 @@ func TestCheck(t *testing.T) {
 		"told of the grant when it was lost": {history: []Event{
 			l("a", 0, 300, 5, 0), l("b", 50, 150, 6, 250), u("b", 200, 210, true), x("a", 301, 302, 0), u("a", 310, 320, false),
 		}},
+		"lost, and told before the next was granted the lock": {history: []Event{
+			l("a", 0, 10, 5, 100), l("b", 120, 175, 6, 250), x("a", 170, 171, 180), lost("a", 169, 180), u("a", 172, 173, false),
+		}},
+		"lost, and told after the next was granted the lock": {wrong: "two holders: a until 178", history: []Event{
+			l("a", 0, 10, 5, 100), l("b", 120, 175, 6, 250), x("a", 179, 180, 180), lost("a", 178, 180), u("a", 180, 181, false),
+		}},
+		"told late, but nobody could trust it any more": {history: []Event{
+			l("a", 0, 10, 5, 100), l("b", 120, 185, 6, 250), x("a", 190, 190, 180), lost("a", 189, 180), u("a", 191, 192, false),
+		}},
+		"a loss of nothing": {wrong: "lost of grant b, which the history has not", history: []Event{lost("b", 1, 2)}},
 		"a stale write refused": {history: []Event{
 			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), r(6, 110, 0, true),
 			w(5, 120, 1, false), w(6, 130, 1, true),
@@ -107,6 +121,29 @@ func TestCheck(t *testing.T) {
 				t.Errorf("the fence alone: %v", err)
 			}
 		})
+	}
+}
+
+func TestCheckTold(t *testing.T) {
+	busy, late, wrongCause := lost("a", 900, 100), lost("a", 900, 100), lost("a", 90, 100)
+	busy.Value, late.Value, wrongCause.OK = tooLate, tooLate+1, false
+	for name, c := range map[string]struct {
+		event Event
+		wrong string
+	}{
+		"in time":                   {lost("a", 90, 100), ""},
+		"late, like anything there": {busy, ""},
+		"late":                      {late, "worker 0 was told 800ns too late"},
+		"for another reason":        {wrongCause, "wrong cause"},
+		"not lost at all":           {Event{Op: Read, Value: tooLate + 1}, ""},
+	} {
+		got := ""
+		if err := CheckTold([]Event{c.event}); err != nil {
+			got = err.Error()
+		}
+		if c.wrong == "" && got != "" || !strings.Contains(got, c.wrong) {
+			t.Errorf("%s: got %q, want %q", name, got, c.wrong)
+		}
 	}
 }
 

@@ -13,11 +13,12 @@ import (
 // Op is what an Event tells of.
 type Op string
 
-// The workers write Lock, Extend and Unlock; the resource writes Read and Write as it
+// The workers write Lock, Extend, Lost and Unlock; the resource writes Read and Write as it
 // executes them.
 const (
 	Lock   Op = "lock"
 	Extend Op = "extend"
+	Lost   Op = "lost" // a held context ended
 	Unlock Op = "unlock"
 	Read   Op = "read"
 	Write  Op = "write"
@@ -30,12 +31,14 @@ type Event struct {
 	Grant  string `json:"grant,omitempty"` // which hold, unique in the history
 	Call   int64  `json:"call"`
 	Return int64  `json:"return"`
-	// OK: locked, extended, unlocked, or accepted by the fence.
+	// OK: locked, extended, unlocked, accepted by the fence, or lost with the cause ErrLost.
 	OK bool `json:"ok"`
-	// Until is how long the lock may be trusted, after Lock and Extend.
+	// Until is how long the lock may be trusted, after Lock and Extend, or could be, before Lost.
 	Until int64 `json:"until,omitempty"`
 	// Token is the fencing token of a Lock, and the one shown on Read and Write.
 	Token uint64 `json:"token,omitempty"`
+	// Value is what was read or written. Of a Lost it is how often the worker has looked after Until, and the held
+	// context had not ended.
 	Value int64  `json:"value,omitempty"`
 	Err   string `json:"err,omitempty"`
 }

@@ -47,9 +47,10 @@ func (n *nemesis) run(steps []Step, round time.Duration) {
 	}
 	for _, s := range steps {
 		add(action{s.At, func() {
-			undo := n.inject(s)
-			n.done[s.Fault]++
-			add(action{s.At + s.For, undo})
+			if undo := n.inject(s); undo != nil {
+				n.done[s.Fault]++
+				add(action{s.At + s.For, undo})
+			}
 		}})
 	}
 	add(action{round, func() {}})
@@ -61,10 +62,10 @@ func (n *nemesis) run(steps []Step, round time.Duration) {
 	}
 }
 
-// inject begins a step and returns what ends it.
+// inject begins a step and returns what ends it, or nil if there was nothing that it could hit.
 func (n *nemesis) inject(s Step) (undo func()) {
 	switch s.Fault {
-	case CutRequest, CutReply:
+	case CutRequest, CutReply, CutOff:
 		return n.cut(s)
 	case Pause, Kill, PauseHold:
 		return n.strike(s)
@@ -195,31 +196,49 @@ func misconf(t testing.TB, s *redistest.Server) (undo func()) {
 
 // cut is a partition in one direction.
 func (n *nemesis) cut(s Step) (undo func()) {
-	worker := n.crew.workers[s.Worker].conf.Source
-	host, _, _ := net.SplitHostPort(n.servers[s.Node].Addr())
-	from, to := worker, net.ParseIP(host)
-	if s.Fault == CutReply {
-		from, to = to, from
+	worker, nodes := s.Worker, 1
+	if s.Fault == CutOff {
+		worker, nodes = n.holder(worker), len(n.servers)/2+1
 	}
-	if err := n.nft.cut(from, to); err != nil {
-		n.t.Fatal(err)
-	}
-	return func() {
-		if err := n.nft.join(from, to); err != nil {
-			n.t.Error(err)
+	type way struct{ from, to net.IP }
+	var ways []way
+	for i := range nodes {
+		host, _, _ := net.SplitHostPort(n.servers[(s.Node+i)%len(n.servers)].Addr())
+		w := way{n.crew.workers[worker].conf.Source, net.ParseIP(host)}
+		if s.Fault == CutReply {
+			w.from, w.to = w.to, w.from
+		}
+		ways = append(ways, w)
+		if err := n.nft.cut(w.from, w.to); err != nil {
+			n.t.Fatal(err)
 		}
 	}
+	return func() {
+		for _, w := range ways {
+			if err := n.nft.join(w.from, w.to); err != nil {
+				n.t.Error(err)
+			}
+		}
+	}
+}
+
+// holder returns the worker that holds the lock, as far as the resource can tell, or else the other one.
+func (n *nemesis) holder(other int) int {
+	if h := n.resource.Holder(); h >= 0 {
+		return h
+	}
+	return other
 }
 
 // strike pauses or kills a worker.
 func (n *nemesis) strike(s Step) (undo func()) {
 	i := s.Worker
-	if h := n.resource.Holder(); s.Fault == PauseHold && h >= 0 {
-		i = h
+	if s.Fault == PauseHold {
+		i = n.holder(i)
 	}
 	w := n.crew.workers[i]
 	if w.proc == nil || w.paused {
-		return func() {} // another step has it
+		return nil // another step has it
 	}
 	if s.Fault == Kill {
 		n.crew.kill(i)

@@ -14,6 +14,7 @@ import (
 // with a table of its own in nftables.
 type partitions struct {
 	nft, table string
+	cuts       map[string]int // how many cuts a pair has that are not joined
 }
 
 // newPartitions returns an error that says why there can be none: no nftables, no root. The table goes
@@ -27,7 +28,7 @@ func newPartitions(t testing.TB) (*partitions, error) {
 	if err != nil {
 		nft = "/usr/sbin/nft" // not on every PATH
 	}
-	p := &partitions{nft: nft, table: fmt.Sprintf("inet redlock_chaos_%d", os.Getpid())}
+	p := &partitions{nft: nft, table: fmt.Sprintf("inet redlock_chaos_%d", os.Getpid()), cuts: map[string]int{}}
 	err = p.run(fmt.Sprintf(`add table %[1]s
 		add set %[1]s cut { type ipv4_addr . ipv4_addr; }
 		add chain %[1]s out { type filter hook output priority 0; policy accept; }
@@ -45,12 +46,20 @@ func newPartitions(t testing.TB) (*partitions, error) {
 
 // cut drops what from sends to to, until join.
 func (p *partitions) cut(from, to net.IP) error {
-	return p.run(fmt.Sprintf("add element %s cut { %s . %s }", p.table, from, to))
+	pair := fmt.Sprintf("%s . %s", from, to)
+	if p.cuts[pair]++; p.cuts[pair] > 1 {
+		return nil
+	}
+	return p.run(fmt.Sprintf("add element %s cut { %s }", p.table, pair))
 }
 
-// join ends cut.
+// join ends one cut; the last one lets the packets through again.
 func (p *partitions) join(from, to net.IP) error {
-	return p.run(fmt.Sprintf("delete element %s cut { %s . %s }", p.table, from, to))
+	pair := fmt.Sprintf("%s . %s", from, to)
+	if p.cuts[pair]--; p.cuts[pair] > 0 {
+		return nil
+	}
+	return p.run(fmt.Sprintf("delete element %s cut { %s }", p.table, pair))
 }
 
 func (p *partitions) run(script string) error {

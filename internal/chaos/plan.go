@@ -28,6 +28,7 @@ const (
 	Hangup     Fault = "hang-up"     // node: CLIENT KILL of all connections
 	CutRequest Fault = "cut-request" // worker and node: what the worker sends is dropped
 	CutReply   Fault = "cut-reply"   // worker and node: what the node sends is dropped
+	CutOff     Fault = "cut-off"     // worker that holds the lock, and a majority of nodes: what it sends is dropped, past its validity
 	Pause      Fault = "pause"       // worker: SIGSTOP, past its validity, then SIGCONT
 	Kill       Fault = "kill"        // worker: SIGKILL, and a new one in its place
 	PauseHold  Fault = "pause-hold"  // as Pause, of the worker that holds the lock
@@ -44,7 +45,7 @@ const (
 
 var (
 	nodeFaults   = []Fault{Freeze, Crash, Lose, LoadSlowly, Slow, OOM, Misconf, ReadOnly, NoReplicas, Rate, Forget, Hangup}
-	cutFaults    = []Fault{CutRequest, CutReply}
+	cutFaults    = []Fault{CutRequest, CutReply, CutOff}
 	workerFaults = []Fault{Pause, Kill, PauseHold}
 	wildFaults   = []Fault{LoseAtOnce, Flush, Jump, WildRate}
 
@@ -66,7 +67,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("%v+%v %s node %d worker %d", s.At, s.For, s.Fault, s.Node, s.Worker)
 }
 
-// Plan draws the steps of a round, in order of time. The same arguments give the same plan. On average
+// Plan draws the steps of a round, in order of time. The same arguments give the same plan. No fault comes
+// again before all others have come. On average
 // two or three faults are on at any time, so that they meet: a partition and a crash of the node
 // that two quorums share is what breaks locks. A step never reaches beyond the end of the round.
 func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults []Fault) []Step {
@@ -79,10 +81,15 @@ func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults [
 	busyWorker := make([]time.Duration, workers)
 	busyCut := map[Step]time.Duration{} // by fault, node and worker
 	var steps []Step
+	var deck []Fault // what is to come before they are shuffled again
 	for at := time.Duration(0); len(faults) > 0; {
 		at += span(expiry/8, 3*expiry/4)
-		s := Step{At: at, For: span(expiry/4, 2*expiry), Fault: faults[rnd.IntN(len(faults))], Node: -1, Worker: -1}
-		if s.Fault == Pause || s.Fault == PauseHold || s.Fault == Lose {
+		if len(deck) == 0 {
+			deck = slices.Clone(faults)
+			rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		s := Step{At: at, For: span(expiry/4, 2*expiry), Fault: deck[0], Node: -1, Worker: -1}
+		if slices.Contains([]Fault{Pause, PauseHold, Lose, CutOff}, s.Fault) {
 			s.For = span(expiry+expiry/10, 2*expiry)
 		}
 		node, worker := rnd.IntN(nodes), rnd.IntN(workers)
@@ -95,7 +102,7 @@ func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults [
 		if slices.Contains(workerFaults, s.Fault) || slices.Contains(cutFaults, s.Fault) {
 			s.Worker = worker
 		}
-		// What is in trouble already is left alone.
+		// What is in trouble already is left alone; the fault comes a little later, and perhaps elsewhere.
 		var busy *time.Duration
 		cut := Step{Fault: s.Fault, Node: node, Worker: worker}
 		until := busyCut[cut]
@@ -113,6 +120,7 @@ func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults [
 		*busy = s.At + s.For
 		busyCut[cut] = until
 		steps = append(steps, s)
+		deck = deck[1:]
 	}
 	return steps
 }

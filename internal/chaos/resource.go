@@ -24,10 +24,11 @@ type Resource struct {
 
 // Tally says what happened to a Resource.
 type Tally struct {
-	Fenced  int // accepted writes behind the fence
-	Refused int // reads and writes that showed a stale token
-	Plain   int // writes without a fence
-	Lost    int // of those, updates that were lost
+	Fenced     int // accepted writes behind the fence
+	FencedLost int // of those, updates that were lost
+	Refused    int // reads and writes that showed a stale token
+	Plain      int // writes without a fence
+	Lost       int // of those, updates that were lost
 }
 
 // request is one line that a worker sends. Token 0 means the number without a fence.
@@ -119,6 +120,7 @@ func (r *Resource) Tally() Tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.state
+	t.FencedLost = t.Fenced - int(r.fenced)
 	t.Lost = t.Plain - int(r.plain)
 	return t
 }

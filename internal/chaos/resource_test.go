@@ -45,6 +45,10 @@ func TestResource(t *testing.T) {
 	if got, want := res.Tally(), (Tally{Fenced: 1, Refused: 1, Plain: 2, Lost: 1}); got != want {
 		t.Errorf("tally %+v, want %+v", got, want)
 	}
+	do(1, Write, 8, 1, 1, nil) // which loses its own
+	if got := res.Tally().FencedLost; got != 1 {
+		t.Errorf("%d updates behind the fence were lost, want 1", got)
+	}
 	for _, c := range clients {
 		_ = c.c.Close()
 	}
@@ -52,10 +56,10 @@ func TestResource(t *testing.T) {
 		t.Error(err)
 	}
 	events, err := h.Events()
-	if err != nil || len(events) != 4 {
-		t.Errorf("history %v, %v; want the four accesses behind the fence", events, err)
+	if err != nil || len(events) != 5 {
+		t.Errorf("history %v, %v; want the five accesses behind the fence", events, err)
 	}
-	if err := CheckFence(events); err != nil {
+	if err := CheckFence(events[:4]); err != nil {
 		t.Errorf("the resource's own history: %v", err)
 	}
 }

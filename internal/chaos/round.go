@@ -23,62 +23,63 @@ type Round struct {
 	Expiry   time.Duration // of the lock
 	Workers  int
 	Faults   []Fault
+	// NodeTimeout of the lock; the default if 0.
+	NodeTimeout time.Duration
+	// LongHolds: one of so many holds works for long, from half an expiry to LongWork; 8 if 0, and one and a half
+	// expiries.
+	LongHolds int
+	LongWork  time.Duration
 }
 
 // Report is what came of a round.
 type Report struct {
 	Events   []Event
 	Tally    Tally
+	Tried    []Fault // what is left of Round.Faults where some are not possible
 	Injected map[Fault]int
 	Grants   int
+	Lost     int // held contexts that ended by themselves
 	// Recovery is how long after the last fault the first lock was granted, and AllServed how
-	// long it took until every worker had been granted one.
-	Recovery, AllServed time.Duration
-}
-
-func (r *Report) String() string {
-	waits := make([]time.Duration, 0, r.Grants)
-	for _, e := range r.Events {
-		if e.Op == Lock && e.OK {
-			waits = append(waits, time.Duration(e.Return-e.Call))
-		}
-	}
-	slices.Sort(waits)
-	at := func(q int) time.Duration { return waits[(len(waits)-1)*q/100].Round(100 * time.Microsecond) }
-	faults := make([]string, 0, len(r.Injected))
-	for f, n := range r.Injected {
-		faults = append(faults, fmt.Sprintf("%s %d", f, n))
-	}
-	slices.Sort(faults)
-	return fmt.Sprintf("%d grants, wait p50 %v p99 %v; %d accepted and %d refused accesses with tokens; %d plain writes, %d lost; "+
-		"first grant %v after the last fault, all served after %v; faults: %s",
-		r.Grants, at(50), at(99), r.Tally.Fenced, r.Tally.Refused, r.Tally.Plain, r.Tally.Lost,
-		r.Recovery.Round(time.Millisecond), r.AllServed.Round(time.Millisecond), strings.Join(faults, ", "))
+	// long it took until every worker had been granted one; and how long they may take.
+	Recovery, AllServed           time.Duration
+	RecoveryBound, AllServedBound time.Duration
+	// Left are the keys that remained on the servers.
+	Left int
+	// Changes of the lock's key by commands, on all servers; Foreign are those of somebody whose value the key
+	// did not hold, Blind those of which it is not known what was there before, and Expired the values that
+	// nobody has deleted.
+	Changes, Foreign, Blind, Expired int
 }
 
 // padding is how many keys a server holds, so that it takes a while to load them.
 const padding = 4000
 
 // Run carries the round out. What does not depend on the faults it checks itself: that workers end in order, that
-// the lock is granted again soon after the last fault, and that nothing remains on the servers. The
-// history is left to Check or CheckFence; it is kept in a file if the test fails.
+// the lock is granted again soon after the last fault, that no command changes a key with somebody else's value, and that
+// nothing remains on the servers. The history is left to Check or CheckFence; it is kept in a file if the test fails.
 func (r Round) Run(t testing.TB) *Report {
 	t.Helper()
 	opts := []redistest.Option{redistest.OwnAddress(), redistest.AOF()}
-	without := func(reason string, faults ...Fault) {
+	without := func(what string, why error, faults ...Fault) {
 		if slices.ContainsFunc(faults, func(f Fault) bool { return slices.Contains(r.Faults, f) }) {
-			t.Logf("left out: %v: %s", faults, reason)
+			redistest.LeaveOut(t, what, why.Error())
 		}
 		r.Faults = slices.DeleteFunc(slices.Clone(r.Faults), func(f Fault) bool { return slices.Contains(faults, f) })
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
-		without("no gcc to build the clock shim", Rate, WildRate, Jump)
+		without(redistest.Clocks, err, Rate, WildRate, Jump)
 	} else {
 		opts = append(opts, redistest.Clock())
 	}
 	nft, err := newPartitions(t)
 	if err != nil {
-		without("no partitions: "+err.Error(), CutRequest, CutReply)
+		without(redistest.Partitions, err, cutFaults...)
+	}
+	if r.LongHolds == 0 {
+		r.LongHolds = 8
+	}
+	if r.LongWork == 0 {
+		r.LongWork = 3 * r.Expiry / 2
 	}
 
 	servers := redistest.Start(t, 5, opts...)
@@ -106,40 +107,57 @@ func (r Round) Run(t testing.TB) *Report {
 	for i := range confs {
 		confs[i] = workerConfig{
 			Worker: i, Seed: r.Seed, Servers: addrs, Source: net.IPv4(127, net2, net3, byte(10+i)),
-			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry,
+			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry, NodeTimeout: r.NodeTimeout, LongHolds: r.LongHolds, LongWork: r.LongWork,
 		}
 	}
+	auditor := newAuditor(t, servers, lockName)
 	crew := newCrew(t, history, confs)
 	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource, nft: nft, done: map[Fault]int{}}
 	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults), r.Duration)
 
-	rep := &Report{Injected: n.done}
+	rep := &Report{Tried: r.Faults, Injected: n.done}
 	r.recover(t, history, rep)
-	crew.stop(10*time.Second + r.Expiry)
+	crew.stop(10*time.Second + r.Expiry + r.LongWork)
 	if err := resource.Close(); err != nil && !strings.Contains(err.Error(), "closed") {
 		t.Error(err)
 	}
-	r.leaks(t, servers)
+	r.leaks(t, servers, rep)
+	for i, l := range auditor.close() {
+		for _, wrong := range l.wrong {
+			t.Errorf("chaos: on server %d a command of somebody who does not own the key: %s", i, wrong)
+		}
+		if l.known && l.value != "" {
+			l.expired++
+		}
+		rep.Changes += l.changes
+		rep.Foreign += len(l.wrong)
+		rep.Blind += l.blind
+		rep.Expired += l.expired
+	}
 	rep.Tally = resource.Tally()
 	if rep.Events, err = history.Events(); err != nil {
 		t.Errorf("chaos: writing the history: %v", err)
 	}
 	for _, e := range rep.Events {
-		if e.Op == Lock && e.OK {
+		switch {
+		case e.Op == Lock && e.OK:
 			rep.Grants++
+		case e.Op == Lost:
+			rep.Lost++
 		}
 	}
 	return rep
 }
 
 // recover waits until every worker has been granted the lock after the last fault. The first of them
-// gets it as soon as what was left behind has expired and it has tried again; a worker whose connections
+// gets it as soon as what was left behind has expired, or a long hold has come to its end, and it has tried again; a worker whose connections
 // were cut may first have to wait for a segment that TCP sends again.
 func (r Round) recover(t testing.TB, h *History, rep *Report) {
 	t.Helper()
 	healed := Now()
-	first := r.Expiry + 2*redlock.DefaultMaxRetryDelay + time.Second
+	first := r.LongWork + 2*redlock.DefaultMaxRetryDelay + time.Second
 	all := 2*first + 4*time.Second
+	rep.RecoveryBound, rep.AllServedBound = first, all
 	for served := map[int]bool{}; len(served) < r.Workers; time.Sleep(5 * time.Millisecond) {
 		events, _ := h.Events()
 		for _, e := range events {
@@ -162,7 +180,7 @@ func (r Round) recover(t testing.TB, h *History, rep *Report) {
 
 // leaks wants every key but the fence counter and the padding gone once the locks have expired that
 // no one could release, and the counter to expire some day.
-func (r Round) leaks(t testing.TB, servers []*redistest.Server) {
+func (r Round) leaks(t testing.TB, servers []*redistest.Server, rep *Report) {
 	t.Helper()
 	fence := "{" + lockName + "}:fence"
 	for i, s := range servers {
@@ -180,6 +198,7 @@ func (r Round) leaks(t testing.TB, servers []*redistest.Server) {
 				break
 			}
 		}
+		rep.Left += len(left)
 		if len(left) > 0 {
 			t.Errorf("chaos: left on server %d: %q", i, left)
 		}

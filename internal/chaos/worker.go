@@ -35,6 +35,11 @@ type workerConfig struct {
 	Source   net.IP // the address it connects from
 	Resource string // socket
 	Expiry   time.Duration
+
+	// As in Round.
+	NodeTimeout time.Duration
+	LongHolds   int
+	LongWork    time.Duration
 }
 
 // WorkerMain makes the process a worker if it was started as one, and does not return
@@ -89,11 +94,14 @@ func (c *workerConfig) run(stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	opts := []redlock.Option{redlock.WithExpiry(c.Expiry), redlock.WithFencing(), redlock.WithTries(redlock.Unlimited)}
+	if c.NodeTimeout > 0 {
+		opts = append(opts, redlock.WithNodeTimeout(c.NodeTimeout))
+	}
 	w := &worker{
 		workerConfig: c, history: NewHistory(stdout), resource: resource,
 		rnd: rand.New(rand.NewPCG(c.Seed, uint64(c.Worker)<<32|uint64(c.Life))),
-		rl: redlock.New(c.pools()...).With(
-			redlock.WithExpiry(c.Expiry), redlock.WithFencing(), redlock.WithTries(redlock.Unlimited)),
+		rl:  redlock.New(c.pools()...).With(opts...),
 	}
 	for turn := 0; ctx.Err() == nil; turn++ {
 		if err := w.turn(ctx, fmt.Sprintf("%d.%d.%d", c.Worker, c.Life, turn)); err != nil {
@@ -121,14 +129,14 @@ type worker struct {
 	rl       *redlock.Redlock
 }
 
-// turn takes the lock, raises both numbers by one, and gives it back. Sometimes the work takes longer
-// than the expiry, under a held context; then it ends when that does. Otherwise the
+// turn takes the lock, raises both numbers by one, and gives it back. Sometimes the work takes about as long
+// as the expiry, under a held context; then it ends when that does. Otherwise the
 // worker trusts that it is quick enough, as many do.
 func (w *worker) turn(ctx context.Context, grant string) error {
 	m := w.rl.NewMutex(lockName)
 	work, hold := time.Duration(1+w.rnd.Int64N(8))*time.Millisecond, w.rnd.IntN(4) == 0
-	if hold && w.rnd.IntN(8) == 0 {
-		work = w.Expiry/2 + time.Duration(w.rnd.Int64N(int64(w.Expiry)))
+	if hold && w.rnd.IntN(w.LongHolds) == 0 {
+		work = w.Expiry/2 + time.Duration(w.rnd.Int64N(int64(w.LongWork-w.Expiry/2)))
 	}
 	extend := w.rnd.IntN(4) == 0
 
@@ -151,14 +159,29 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 		return fmt.Errorf("grant %s has no token", grant)
 	}
 
+	var seen *watch
+	if hold {
+		seen = newWatch(m, held)
+	}
 	if err := w.work(held, grant, e.Token, work); err != nil && !errors.Is(err, errStale) {
 		return err
 	}
 	if hold {
-		// What the renewals have come to. If the hold is lost, Until is zero and adds nothing.
-		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true}
-		e.Until, e.Return = monotonic(m.Until()), Now()
+		if held.Err() != nil {
+			<-seen.over
+		}
+		until, told, late := seen.stop()
+		// What the renewals have come to.
+		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true, Until: monotonic(until)}
+		e.Return = Now()
 		w.history.Add(e)
+		// When the round is over, held contexts end as well, and nothing is lost.
+		if cause := context.Cause(held); !told.IsZero() && !errors.Is(cause, context.Canceled) {
+			w.history.Add(Event{
+				Op: Lost, Worker: w.Worker, Grant: grant, Call: e.Call, Return: monotonic(told), Until: monotonic(until),
+				Value: int64(late), OK: errors.Is(cause, redlock.ErrLost), Err: cause.Error(),
+			})
+		}
 	} else if extend {
 		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now()}
 		e.OK, err = m.Extend()
@@ -211,6 +234,11 @@ func monotonic(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	now := Now()
-	return now + int64(time.Until(t))
+	for {
+		now := Now()
+		at := now + int64(time.Until(t))
+		if time.Duration(Now()-now) < time.Millisecond { // not paused between the two clocks
+			return at
+		}
+	}
 }

@@ -143,9 +143,10 @@ func inBothRoles(t *testing.T, f func(t *testing.T, holder, other library, nodes
 }
 
 // A counter that is read and written back one higher inside the lock loses a turn when two
-// are inside.
+// are inside. The workers come in pairs, one of each library, that take turns with each other but contend with the
+// other pairs; so neither library can have all its turns before the other.
 func TestSharedCounterIsExact(t *testing.T) {
-	const workers, turns = 4, 12 // of each library, of each worker
+	const pairs, turns = 4, 12 // turns of each worker
 	onBothClients(t, func(t *testing.T, rs, rl library, _ []*redistest.Server) {
 		var (
 			counter, inside atomic.Int64
@@ -154,36 +155,52 @@ func TestSharedCounterIsExact(t *testing.T) {
 			wg              sync.WaitGroup
 		)
 		last.Store("")
-		for _, lib := range []library{rs, rl} {
-			for range workers {
-				wg.Go(func() {
-					for turn := range turns {
-						m := lib.mutex("counter", 8*time.Second)
-						if err := m.Lock(); err != nil {
-							t.Errorf("%s, turn %d: %v", lib.name, turn, err)
-							return
-						}
-						if n := inside.Add(1); n != 1 {
-							t.Errorf("%s, turn %d: %d inside", lib.name, turn, n)
-						}
-						if last.Swap(lib.name) != lib.name {
-							changes.Add(1)
-						}
-						seen := counter.Load()
-						time.Sleep(time.Millisecond) // the work, long enough to be interrupted
-						counter.Store(seen + 1)
-						inside.Add(-1)
-						if ok, err := m.Unlock(); !ok || err != nil {
-							t.Errorf("%s, turn %d: unlock: %v, %v", lib.name, turn, ok, err)
-							return
-						}
-					}
-				})
+		turn := func(lib library) error {
+			m := lib.mutex("counter", 8*time.Second)
+			if err := m.Lock(); err != nil {
+				return err
+			}
+			if n := inside.Add(1); n != 1 {
+				t.Errorf("%s: %d inside", lib.name, n)
+			}
+			if last.Swap(lib.name) != lib.name {
+				changes.Add(1)
+			}
+			seen := counter.Load()
+			time.Sleep(time.Millisecond) // the work, long enough to be interrupted
+			counter.Store(seen + 1)
+			inside.Add(-1)
+			if ok, err := m.Unlock(); !ok || err != nil {
+				return fmt.Errorf("unlock: %v, %w", ok, err)
+			}
+			return nil
+		}
+		worker := func(lib library, mine <-chan struct{}, theirs chan<- struct{}) {
+			defer close(theirs)
+			for i := range turns {
+				if _, ok := <-mine; !ok {
+					return // the partner has failed
+				}
+				if err := turn(lib); err != nil {
+					t.Errorf("%s, turn %d: %v", lib.name, i, err)
+					return
+				}
+				theirs <- struct{}{}
 			}
 		}
+		for i := range pairs {
+			first, second := make(chan struct{}, 1), make(chan struct{}, 1)
+			one, other := rs, rl
+			if i%2 == 0 {
+				one, other = rl, rs
+			}
+			first <- struct{}{}
+			wg.Go(func() { worker(one, first, second) })
+			wg.Go(func() { worker(other, second, first) })
+		}
 		wg.Wait()
-		require.EqualValues(t, 2*workers*turns, counter.Load())
-		require.Greater(t, changes.Load(), int64(2), "one library had all its turns before the other")
+		require.EqualValues(t, 2*pairs*turns, counter.Load())
+		require.GreaterOrEqual(t, changes.Load(), int64(2*turns), "turns of one library followed each other within a pair")
 		t.Logf("the lock went from one library to the other %d times", changes.Load()-1)
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
 )
 
 func TestQuantile(t *testing.T) {
@@ -41,7 +44,7 @@ func TestNumber(t *testing.T) {
 
 // sample is a report of a run in which redlock is twice as fast as one peer and slower than another.
 func sample() *report {
-	r := &report{Config: quick, Machine: map[string]string{}}
+	r := &report{Machine: map[string]string{}}
 	for _, n := range []int{1, 5} {
 		for _, g := range []int{1, 64} {
 			k := perPair(n, g)
@@ -81,16 +84,116 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// Who takes part in a run is not who the report may speak of.
 func TestPageTellsWhereAPeerIsBetter(t *testing.T) {
+	var c config
+	if err := choose(we, &c); err != nil {
+		t.Fatal(err)
+	}
 	page := sample().page()
+	if !strings.Contains(page, "over the best peer: 1.22 × redsync rueidis") {
+		t.Error("no ratio to the best peer")
+	}
 	_, beaten, _ := strings.Cut(page, "## Where a peer is better")
 	if !strings.Contains(beaten, "redsync rueidis") || strings.Contains(beaten, "redsync goredis") || strings.Contains(beaten, "bare go-redis") {
 		t.Error(beaten)
 	}
 }
 
+func TestPickLeavesOutWhoWasNotChosen(t *testing.T) {
+	var c config
+	if err := choose("redislock,"+bare, &c); err != nil {
+		t.Fatal(err)
+	}
+	s := &suite{config: c}
+	if in := s.pick(waiting); len(in) != 1 || in[0].name != "redislock" {
+		t.Errorf("%d take part", len(in))
+	}
+	if in := (&suite{}).pick(everybody); len(in) != len(roster)-1 {
+		t.Errorf("%d of %d take part", len(in), len(roster))
+	}
+	if choose("nobody", &c) == nil {
+		t.Error("a contender that does not exist can be chosen")
+	}
+}
+
+func TestHolesAreNamed(t *testing.T) {
+	r := sample()
+	k := perPair(5, 8)
+	k.Who = we
+	r.add(k, 10)
+	got := strings.Join(r.missing(), "\n")
+	for what, want := range map[string]bool{
+		"lock and unlock of any peer on 5 nodes with 8 goroutines":                true,
+		"lock and unlock of any peer on 5 nodes with 64 goroutines":               false,
+		"the target hand-over, 5 nodes: median ms":                                true,
+		"the target 5 nodes, 64 goroutines: time per pair / redsync goredis":      false,
+		"the target most held locks on 5 simulated nodes: bytes of heap per lock": true,
+	} {
+		if strings.Contains(got, what) != want {
+			t.Errorf("%q among the missing: %v, in\n%s", what, !want, got)
+		}
+	}
+}
+
+func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
+	held := key{Section: "held", Who: we, Metric: "lost"}
+	pairs := key{Section: "pairs", Who: we, Metric: "µs/pair"}
+	peers := key{Section: "pairs", Who: "redislock", Metric: "µs/pair"}
+	old := &report{Runs: map[string]*sectionRun{"held": {Notes: []string{"kept"}}, "pairs": {Notes: []string{"replaced"}}}}
+	old.add(held, 1)
+	old.add(pairs, 1)
+	old.add(peers, 1)
+	r := &report{Runs: map[string]*sectionRun{"pairs": {}}}
+	r.add(pairs, 2)
+	r.keep(old)
+	if r.median(held) != 1 || r.median(pairs) != 2 || r.find(peers) != nil {
+		t.Errorf("held %v, pairs %v, of the peer %v", r.median(held), r.median(pairs), r.find(peers))
+	}
+	if page := r.page(); !strings.Contains(page, "- kept") || strings.Contains(page, "replaced") {
+		t.Error("what went wrong is not that of the runs that are shown")
+	}
+}
+
+// Bare is a floor only for one caller on one node.
+func TestTargetsBelowTheFloor(t *testing.T) {
+	r := sample()
+	for _, g := range []int{1, 64} {
+		k := perPair(1, g)
+		for who, v := range map[string]float64{"redislock": 1, "rueidislock": 1} {
+			k.Who = who
+			r.add(k, v)
+		}
+	}
+	const want = `"1 node, 1 goroutine: time per pair / redislock" asks for 0.8, and bare go-redis is at 2`
+	if got := r.outOfReach(); got != want {
+		t.Errorf("out of reach: %s", got)
+	}
+	if !strings.Contains(r.page(), want) {
+		t.Error("the page does not say so")
+	}
+}
+
+func TestLeastLeft(t *testing.T) {
+	rl := redlock.New(sim.NewNodes(1).Instants("test")...)
+	defer rl.Close()
+	kept, lost := rl.NewMutex("kept"), rl.NewMutex("lost")
+	if _, err := kept.Hold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := leastLeft([]heldLock{kept}); left < 1 || left > expiry.Seconds() {
+		t.Errorf("a lock that was just granted has %v s left", left)
+	}
+	if left := leastLeft([]heldLock{kept, lost}); left != 0 {
+		t.Errorf("a lock that is not held has %v s left", left)
+	}
+	if left := leastLeft([]heldLock{kept, &rueidislockHeld{}}); !math.IsNaN(left) {
+		t.Errorf("a lock that does not tell has %v s left", left)
+	}
+}
+
 func TestChartsAreXML(t *testing.T) {
-	for _, r := range []*report{sample(), {Config: quick}} {
+	for _, r := range []*report{sample(), {}} {
 		for name, svg := range r.charts() {
 			if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
 				t.Errorf("%s has a coordinate that is not a number", name)
@@ -143,18 +246,24 @@ func TestProxyDelaysRoundTripsAndCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	start := time.Now()
-	// The second byte is sent while the first is under way: both are delayed once.
-	for range 2 {
-		if _, err := c.Write([]byte("x")); err != nil {
+	least := time.Hour
+	for range 50 { // as many as a busy machine needs to do it in time once
+		start := time.Now()
+		// The second byte is sent while the first is under way: both are delayed once.
+		for range 2 {
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := io.ReadFull(c, make([]byte, 2)); err != nil {
 			t.Fatal(err)
 		}
+		if least = min(least, time.Since(start)); least < 2*delay {
+			break
+		}
 	}
-	if _, err := io.ReadFull(c, make([]byte, 2)); err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Since(start); d < delay || d > 2*delay {
-		t.Errorf("a round trip took %v, want about %v", d, delay)
+	if least < delay || least >= 2*delay {
+		t.Errorf("a round trip took %v, want about %v", least, delay)
 	}
 	p.close()
 	if _, err := c.Read(make([]byte, 1)); err == nil {

@@ -12,10 +12,15 @@ type locker interface {
 	Close()
 }
 
-// holder is a locker that can keep a lock extended until it is released.
+// holder is a client that can keep locks extended.
 type holder interface {
-	Hold(ctx context.Context, name string) (release func() error, err error)
+	// Hold locks and keeps the lock extended until it is unlocked.
+	Hold(ctx context.Context, name string) (heldLock, error)
+	Close()
 }
+
+// heldLock is as little as a program needs to keep for each lock that it holds.
+type heldLock interface{ Unlock() (bool, error) }
 
 // contender is one way to lock.
 type contender struct {
@@ -25,6 +30,7 @@ type contender struct {
 	fenced   bool // takes part only where fencing is measured
 	noWaiter bool // cannot wait for a taken lock
 	open     func(addrs []string) (locker, error)
+	hold     func(addrs []string) (holder, error) // with heldExpiry; nil if it cannot keep locks extended
 }
 
 // fits reports whether the contender can lock on n nodes.
@@ -50,8 +56,4 @@ func rank(name string) int {
 		return len(roster)
 	}
 	return i
-}
-
-func pick(ok func(*contender) bool) []*contender {
-	return slices.DeleteFunc(slices.Clone(roster), func(c *contender) bool { return !ok(c) })
 }

@@ -23,14 +23,14 @@ func (s *suite) contention() {
 			continue
 		}
 		for _, w := range s.Waiters {
-			s.contend("contention", pick(waiting), n, w, s.ContentionRounds)
+			s.contend("contention", s.pick(waiting), n, w, s.ContentionRounds)
 		}
 	}
 }
 
 // crowd measures how the work for the nodes grows with the number of waiters.
 func (s *suite) crowd() {
-	cs := pick(func(c *contender) bool { return c.name == "redlock goredis" || c.name == "redsync goredis" })
+	cs := s.pick(func(c *contender) bool { return c.name == "redlock goredis" || c.name == "redsync goredis" })
 	for _, w := range s.CrowdWaiters {
 		s.contend("crowd", cs, 5, w, 1)
 	}
@@ -39,7 +39,7 @@ func (s *suite) crowd() {
 func (s *suite) contend(section string, cs []*contender, nodes, waiters, rounds int) {
 	in := s.enter(cs, addrs(s.servers[:nodes]), clients)
 	defer leave(in)
-	s.say("%s: %d nodes, %d waiters: %s", section, nodes, waiters, names(in))
+	s.say("%s: %d nodes, %d waiters: %s", section, nodes, waiters, list(in))
 	turns(in, rounds, func(e *entrant) {
 		c := compete(e.lockers, s.servers[:nodes], waiters, s.Contention)
 		if c.err != nil {
@@ -132,8 +132,8 @@ func (s *suite) handOver() {
 		if !slices.Contains(s.Nodes, n) {
 			continue
 		}
-		in := s.enter(pick(waiting), addrs(s.servers[:n]), 2)
-		s.say("handover: %d nodes: %s", n, names(in))
+		in := s.enter(s.pick(waiting), addrs(s.servers[:n]), 2)
+		s.say("handover: %d nodes: %s", n, list(in))
 		warm := map[string]bool{}
 		turns(in, s.HandOvers+1, func(e *entrant) {
 			d, err := handOver(e.lockers[0], e.lockers[1])

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -34,8 +36,8 @@ func (r *report) charts() map[string]string {
 			func(k key) (float64, bool) { return float64(k.Nodes), k.Workers == 64 }),
 		"crowd": chart{"What a waiter costs the nodes", "5 nodes, 4 clients, 10 ms holds; commands on all nodes per turn, lower is better", "commands", true}.
 			lines("waiters", true, r.lines("crowd", "commands/turn", func(k key) (float64, bool) { return float64(k.Workers), true })),
-		"held": chart{"Memory of a held lock", "heap and stacks of the client, per lock that is kept extended", "bytes", false}.
-			lines("held locks", true, r.lines("held", "bytes/lock", func(k key) (float64, bool) { return float64(k.Workers), true })),
+		"held": chart{"Memory of a held lock", "heap of the client, per lock that is kept extended", "bytes", false}.
+			lines("held locks", true, r.lines("held", "heap bytes/lock", func(k key) (float64, bool) { return float64(k.Workers), true })),
 		"memory": chart{"Memory while a node is frozen", "one of 5 nodes stopped, 64 busy goroutines; heap after collection", "MB", false}.
 			lines("seconds", false, r.overTime(key{Section: "frozen", Who: we, Nodes: 5, Workers: 64, Variant: "one frozen", Metric: "heap MB over time"})),
 	}
@@ -62,7 +64,7 @@ func (r *report) charts() map[string]string {
 	var frozen, far []bar
 	for _, w := range r.who("frozen", "ms for Lock and Unlock") {
 		v := r.median(key{Section: "frozen", Who: w, Nodes: 5, Workers: 1, Variant: "one frozen", Metric: "ms for Lock and Unlock"})
-		frozen = append(frozen, bar{w, w, v, v >= millis(r.Config.FrozenPatience)})
+		frozen = append(frozen, bar{w, w, v, v >= millis(r.config("frozen").FrozenPatience)})
 	}
 	for _, w := range r.who("latency", "ms for Lock") {
 		for _, op := range []string{"Lock", "Unlock"} {
@@ -99,7 +101,7 @@ func (r *report) overTime(k key) []line {
 	}
 	l := line{name: k.Who}
 	for i, v := range s.Values {
-		l.points = append(l.points, point{float64(i+1) * r.Config.SampleEvery.Seconds(), v})
+		l.points = append(l.points, point{float64(i+1) * r.config(k.Section).SampleEvery.Seconds(), v})
 	}
 	return []line{l}
 }
@@ -181,11 +183,12 @@ func (r *report) page() string {
 
 	p("<!-- Written by `cd benchmarks && go run . -all`. Do not edit: change benchmarks/docs.go. -->")
 	p("# Benchmarks")
-	p(`All figures of a table are from one run of one program, in which the contenders take turns: every round measures each of
-them, for %v (%v under contention) in the latest run, beginning with another one each time. A figure is the median of the rounds,
-%d (%d under contention) in the latest run, with the least and the greatest in brackets. Client and servers share the machine and talk over loopback, so round trips are short
-and the processor is the scarce thing; "latency" below puts a network in between.`,
-		r.Config.Slice, r.Config.Contention, r.Config.Rounds, r.Config.ContentionRounds)
+	pairs, contention := r.config("pairs"), r.config("contention")
+	p(`All figures of a section are from one run of one program, in which the contenders take turns: every round measures each of
+them, for %v (%v under contention), beginning with another one each time. A figure is the median of the %d rounds (%d under contention),
+with the least and the greatest in brackets. Client and servers share the machine and talk over loopback, so round trips are short
+and the processor is the scarce thing; "Far nodes" below puts a network in between.`,
+		pairs.Slice, contention.Contention, pairs.Rounds, contention.ContentionRounds)
 	p(`Repeat it with
 
 	cd benchmarks && go run . -all
@@ -198,13 +201,19 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 			fmt.Fprintf(&b, "| %s | %s |\n", k, v)
 		}
 	}
-	p("")
+	fmt.Fprintf(&b, "| measured | %s |\n\n", r.dates())
 	p("Contenders use the default options of their libraries and clients, an expiry of %v, and unlimited tries; redigo pools keep up to 256 idle "+
 		"connections, rueidislock is given one key per lock and NOLOOP tracking. *bare go-redis* is no lock library: `SET NX PX` and a compare-and-delete "+
 		"script sent to every node at once, without deadlines, clean-up or retries. redislock and rueidislock know one node only.", expiry)
 
 	p("## Targets")
 	p("%s", r.targetTable())
+	p("The column *%s* is its ratio to the same peer. With one goroutine on one node it is the floor: two round trips and nothing else; a lock library "+
+		"has those two to make as well. With more goroutines round trips can be shared, and on several nodes the slowest need not be waited for, "+
+		"so it is a reference there, which can be beaten.", bare)
+	if beyond := r.outOfReach(); beyond != "" {
+		p("Out of reach on this machine, because the target is below that floor: %s.", beyond)
+	}
 
 	p("## Lock and unlock")
 	p("Goroutines that share one client lock and unlock, each its own name. Time is wall time over all pairs, so with more goroutines it is the inverse of throughput.")
@@ -215,7 +224,9 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 		at := func(i int) key { return key{Nodes: n, Workers: workers[i]} }
 		p("**%s**", plural(n, "node"))
 		p("%s", r.grid("pairs", "µs/pair", goroutines, at))
-		p("redlock goredis over the best peer: %s.", r.bestRow("pairs", "µs/pair", len(workers), at))
+		if best := r.bestRow("pairs", "µs/pair", len(workers), at); best != "" {
+			p("redlock goredis over the best peer: %s.", best)
+		}
 	}
 	for _, metric := range []string{"allocs/pair", "CPU µs/pair"} {
 		if n := 5; r.find(key{Section: "pairs", Who: we, Nodes: n, Workers: 64, Metric: metric}) != nil {
@@ -227,6 +238,12 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 
 	p("## Fencing")
 	p("The acquire command becomes a script on two keys. A second round trip is needed only when the nodes disagree about the token.")
+	p("Lock and unlock by themselves, one goroutine on 5 nodes, with and without a token in turns, call by call. The figures are medians of the calls of a round.")
+	if more := ratio(fencedLock(""), "redlock fenced", we)(r); !math.IsNaN(more) {
+		p("A Lock takes %s times as long with a token.", number(more))
+	}
+	p("%s", r.transposed("fencing", key{Nodes: 5, Workers: 1, Variant: callByCall}, "µs for Lock", "µs for Unlock"))
+	p("The pair, each turn as long as above:")
 	p("%s", r.grid("fencing", "µs/pair", []string{"1 goroutine", "64 goroutines"}, func(i int) key { return key{Nodes: 5, Workers: []int{1, 64}[i]} }))
 
 	p("## The library alone")
@@ -271,13 +288,14 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	p("%s", r.grid("handover", "ms", []string{"5 nodes", "1 node"}, func(i int) key { return key{Nodes: []int{5, 1}[i], Workers: 2} }))
 
 	p("### Idle waiters")
-	p("%d waiters in %d clients wait for a lock that is held all the time. Processor time is that of the client process; 100 is one core.", r.Config.IdleWaiters, clients-1)
+	idle := r.config("idle").IdleWaiters
+	p("%d waiters in %d clients wait for a lock that is held all the time. Processor time is that of the client process; 100 is one core.", idle, clients-1)
 	for _, metric := range []string{"CPU %", "commands/s"} {
-		p("%s", r.grid("idle", metric, []string{"5 nodes", "1 node"}, func(i int) key { return key{Nodes: []int{5, 1}[i], Workers: r.Config.IdleWaiters} }))
+		p("%s", r.grid("idle", metric, []string{"5 nodes", "1 node"}, func(i int) key { return key{Nodes: []int{5, 1}[i], Workers: idle} }))
 	}
 
 	p("## A frozen node")
-	p("One server process is stopped (SIGSTOP): it accepts connections and answers nothing. %v is as long as one caller was waited for.", r.Config.FrozenPatience)
+	p("One server process is stopped (SIGSTOP): it accepts connections and answers nothing. %v is as long as one caller was waited for.", r.config("frozen").FrozenPatience)
 	figure("frozen", "One caller with one of 5 nodes frozen")
 	for _, n := range []int{5, 3} {
 		p("%s", r.grid("frozen", "pairs/s", []string{fmt.Sprintf("%d nodes, healthy", n), fmt.Sprintf("one of %d frozen", n)}, func(i int) key {
@@ -298,15 +316,19 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	}
 
 	p("## Held locks")
-	p("Locks that are kept extended, watched for %v. Memory is heap and stacks of the client process, processor time that of the client process; 100 is one core. "+
-		"*redlock simulated* locks on nodes in the same process, whose own memory is counted too.", r.Config.HeldWatch)
+	p("Locks that are kept extended, with an expiry of %v, watched for %v. Memory is what the client process has grown by in the end; "+
+		"the program itself keeps nothing but a pointer per lock, in a slice that is there before. Processor time is that of the client process; 100 is one core. "+
+		"*lost* locks are those that could not be unlocked in the end; *least s left* is the least time that any lock was seen to be valid for, looking 30 times: "+
+		"renewed on time, a lock always has two thirds of its validity, %.1f s. "+
+		"*redlock simulated* locks on nodes in the same process that answer at once. Their memory is not counted: they have had all the keys before.",
+		heldExpiry, r.config("held").HeldWatch, onTime)
 	if held := distinct(r, "held", func(k key) int { return k.Workers }); len(held) > 0 {
 		figure("held", "Memory per held lock")
 		var columns []string
 		for _, n := range held {
 			columns = append(columns, plural(n, "lock"))
 		}
-		for _, metric := range []string{"bytes/lock", "goroutines/lock", "CPU %"} {
+		for _, metric := range []string{"heap bytes/lock", "stack bytes/lock", "goroutines/lock", "CPU %", "lost", "least s left"} {
 			var rows [][]string
 			for _, w := range r.who("held", metric) {
 				row := []string{w}
@@ -321,22 +343,46 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 			}
 			p("%s", table(append([]string{metric}, columns...), rows))
 		}
+	} else {
+		p("Not measured.")
 	}
 
 	p("## Where a peer is better")
-	p("Every figure of this page in which a peer's median is more than 3 %% better than that of redlock goredis.")
+	p("Every figure of this page in which a peer's median is more than 3 %% better than that of redlock goredis on as many nodes.")
 	if rows := r.beaten(); len(rows) > 0 {
 		p("%s", table([]string{"where", "peer", "figure", "peer's", "redlock's"}, rows))
 	} else {
 		p("None in this run.")
 	}
-	if len(r.Notes) > 0 {
-		p("## What went wrong")
-		for _, n := range r.Notes {
-			fmt.Fprintf(&b, "- %s\n", n)
+	var notes []string
+	for _, s := range sections {
+		if run := r.Runs[s.name]; run != nil {
+			notes = append(notes, run.Notes...)
 		}
 	}
+	if len(notes) > 0 {
+		p("## What went wrong")
+		p("- %s", strings.Join(notes, "\n- "))
+	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// dates says when the sections were measured, shortly if they were on one day.
+func (r *report) dates() string {
+	on := map[string][]string{}
+	for _, s := range sections {
+		if run := r.Runs[s.name]; run != nil {
+			on[run.Date] = append(on[run.Date], s.name)
+		}
+	}
+	var out []string
+	for _, day := range slices.Sorted(maps.Keys(on)) {
+		if len(on) > 1 {
+			day += " (" + strings.Join(on[day], ", ") + ")"
+		}
+		out = append(out, day)
+	}
+	return strings.Join(out, ", ")
 }
 
 // transposed is a table of contenders (rows) over metrics.

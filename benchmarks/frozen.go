@@ -9,10 +9,10 @@ import (
 
 // frozen measures what one node that accepts connections and answers nothing does to the others' speed.
 func (s *suite) frozen() {
-	cs := pick(func(c *contender) bool { return waiting(c) && !c.oneNode })
+	cs := s.pick(func(c *contender) bool { return waiting(c) && !c.oneNode })
 	for _, n := range []int{5, 3} {
 		in := s.enter(cs, addrs(s.servers[:n]), 1)
-		s.say("frozen: one node of %d: %s", n, names(in))
+		s.say("frozen: one node of %d: %s", n, list(in))
 		turns(in, s.Rounds, func(e *entrant) {
 			k := key{Section: "frozen", Who: e.name, Nodes: n, Workers: 64, Variant: "healthy", Metric: "pairs/s"}
 			r := drive(e.lockers[0], 64, s.Slice, nil)
@@ -79,7 +79,7 @@ func (s *suite) single(e *entrant, nodes int) {
 
 // frozenMemory watches heap and goroutines of 64 busy goroutines with a frozen node of five.
 func (s *suite) frozenMemory() {
-	in := s.enter(pick(func(c *contender) bool { return c.name == "redlock goredis" }), addrs(s.servers[:5]), 1)
+	in := s.enter(s.pick(func(c *contender) bool { return c.name == "redlock goredis" }), addrs(s.servers[:5]), 1)
 	defer leave(in)
 	for _, e := range in {
 		s.say("frozen: memory over %v: %s", s.FrozenWatch, e.name)

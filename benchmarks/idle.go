@@ -10,7 +10,7 @@ import (
 // idle measures what waiters cost while nothing happens: somebody holds the lock all the time.
 func (s *suite) idle() {
 	for _, n := range []int{5, 1} {
-		in := s.enter(pick(waiting), addrs(s.servers[:n]), clients)
+		in := s.enter(s.pick(waiting), addrs(s.servers[:n]), clients)
 		for _, e := range in {
 			s.say("idle: %d waiters on %d nodes: %s", s.IdleWaiters, n, e.name)
 			s.wait(e, n)

@@ -11,7 +11,7 @@ import (
 // node is ten times as far away as the others.
 func (s *suite) latency() {
 	const nodes = 5
-	cs := pick(func(c *contender) bool { return !c.oneNode })
+	cs := s.pick(func(c *contender) bool { return !c.oneNode })
 	for _, l := range s.Latencies {
 		for _, far := range []bool{false, true} {
 			variant := fmt.Sprint(l)
@@ -33,7 +33,7 @@ func (s *suite) latency() {
 				through = append(through, p.addr())
 			}
 			in := s.enter(cs, through, 1)
-			s.say("latency: %d nodes, %s: %s", nodes, variant, names(in))
+			s.say("latency: %d nodes, %s: %s", nodes, variant, list(in))
 			const warm = 2 // connections and scripts
 			done := map[string]int{}
 			turns(in, s.LatencyOps+warm, func(e *entrant) {

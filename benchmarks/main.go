@@ -1,7 +1,7 @@
 // Command benchmarks compares redlock with other lock libraries for Redis, on redis-servers that it starts
 // itself.
 //
-//	go run . -quick       everything once, in less than a minute: does it work?
+//	go run . -quick       everything once, in about a minute: does it work?
 //	go run .              everything, tables on the terminal
 //	go run . -all         the same, and write docs/benchmarks.md, its charts and results.json
 //	go run . -only pairs  one section
@@ -63,9 +63,10 @@ func main() {
 	if *contend > 0 {
 		c.Contention = *contend
 	}
-	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines), choose(*who))
+	part := *only + *who + *nodes + *workers
+	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines), choose(*who, &c))
 	if err == nil {
-		err = profiled(*cpu, *mem, func() error { return command(c, *all, *docs, *only, *out) })
+		err = profiled(*cpu, *mem, func() error { return command(c, *all, *docs, *only, *out, part == "") })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
@@ -89,18 +90,17 @@ func numbers(list string, to *[]int) error {
 	return nil
 }
 
-// choose leaves only the named contenders in the roster.
-func choose(list string) error {
+// choose lets only the named contenders take part. The roster stays whole: the report may have figures of the others.
+func choose(list string, to *config) error {
 	if list == "" {
 		return nil
 	}
-	wanted := strings.Split(list, ",")
-	for _, w := range wanted {
+	to.Who = strings.Split(list, ",")
+	for _, w := range to.Who {
 		if contenderNamed(w) == nil {
 			return fmt.Errorf("there is no contender %q", w)
 		}
 	}
-	roster = pick(func(c *contender) bool { return slices.Contains(wanted, c.name) })
 	return nil
 }
 
@@ -129,7 +129,9 @@ func profiled(cpu, mem string, f func() error) error {
 	return err
 }
 
-func command(c config, all, docs bool, only, out string) (err error) {
+// command measures or loads, prints and writes. A page with holes is an error, unless only a part was measured and no page
+// is written.
+func command(c config, all, docs bool, only, out string, whole bool) (err error) {
 	results := filepath.Join(out, "benchmarks", "results.json")
 	var r *report
 	if docs {
@@ -146,7 +148,7 @@ func command(c config, all, docs bool, only, out string) (err error) {
 	if all && only != "" {
 		// The other sections stay as an earlier run left them.
 		if old, err := load(results); err == nil {
-			r.keep(old, strings.Split(only, ","))
+			r.keep(old)
 		}
 	}
 	if all {
@@ -155,7 +157,12 @@ func command(c config, all, docs bool, only, out string) (err error) {
 		}
 	}
 	if all || docs {
-		return r.docs(filepath.Join(out, "docs", "benchmarks.md"), filepath.Join(out, "docs", "figures"))
+		if err := r.docs(filepath.Join(out, "docs", "benchmarks.md"), filepath.Join(out, "docs", "figures")); err != nil {
+			return err
+		}
+	}
+	if missing := r.missing(); len(missing) > 0 && (whole || all || docs) {
+		return fmt.Errorf("%d figures that the page promises were not measured:\n\t%s", len(missing), strings.Join(missing, "\n\t"))
 	}
 	return nil
 }
@@ -182,11 +189,13 @@ func measure(c config, only string) (r *report, err error) {
 			err = fmt.Errorf("%v\n%s", p, debug.Stack())
 		}
 	}()
-	s := &suite{config: c, report: &report{Machine: machine(), Config: c}, began: time.Now()}
+	s := &suite{config: c, report: &report{Machine: machine(), Runs: map[string]*sectionRun{}}, began: time.Now()}
 	s.servers = redistest.Start(&sc, mostNodes)
 	s.report.Machine["redis-server"] = version(s.servers[0])
 	for _, sec := range sections {
 		if only == "" || slices.Contains(wanted, sec.name) {
+			s.now = &sectionRun{Date: time.Now().UTC().Format(time.DateOnly), Config: c}
+			s.report.Runs[sec.name] = s.now
 			sec.run(s)
 		}
 	}
@@ -201,12 +210,11 @@ func version(s *redistest.Server) string {
 	return v
 }
 
-var machineOrder = []string{"date", "cores", "processor", "kernel", "go", "redis-server"}
+var machineOrder = []string{"cores", "processor", "kernel", "go", "redis-server"}
 
 // machine says where and with what the figures came about.
 func machine() map[string]string {
 	m := map[string]string{
-		"date":  time.Now().UTC().Format("2006-01-02 15:04 UTC"),
 		"cores": strconv.Itoa(runtime.NumCPU()),
 		"go":    runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
 	}

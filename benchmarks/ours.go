@@ -13,18 +13,16 @@ import (
 
 // ours is redlock, with its own defaults, unlimited tries, and the default options of its clients.
 var ours = []*contender{
-	{name: "redlock goredis", open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil }},
-	{name: "redlock redigo", open: func(addrs []string) (locker, error) {
-		l := &redlockLocker{}
-		var pools []pool.Pool
-		for _, a := range addrs {
-			p := redigoPool(a)
-			l.closers = append(l.closers, func() { p.Close() })
-			pools = append(pools, redlockredigo.NewPool(p))
-		}
-		l.open(pools)
-		return l, nil
-	}},
+	{
+		name: "redlock goredis",
+		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
+		hold: func(addrs []string) (holder, error) { return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil },
+	},
+	{
+		name: "redlock redigo",
+		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
+		hold: func(addrs []string) (holder, error) { return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil },
+	},
 	{name: "redlock fenced", fenced: true, open: func(addrs []string) (locker, error) {
 		return openGoredis(addrs, redlock.WithFencing()), nil
 	}},
@@ -37,6 +35,18 @@ func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
 		c := goredis.NewClient(&goredis.Options{Addr: a})
 		l.closers = append(l.closers, func() { c.Close() })
 		pools = append(pools, redlockgoredis.NewPool(c))
+	}
+	l.open(pools, opts...)
+	return l
+}
+
+func openRedigo(addrs []string, opts ...redlock.Option) *redlockLocker {
+	l := &redlockLocker{}
+	var pools []pool.Pool
+	for _, a := range addrs {
+		p := redigoPool(a)
+		l.closers = append(l.closers, func() { p.Close() })
+		pools = append(pools, redlockredigo.NewPool(p))
 	}
 	l.open(pools, opts...)
 	return l
@@ -59,12 +69,10 @@ func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, er
 	return func() error { _, err := m.Unlock(); return err }, nil
 }
 
-func (l *redlockLocker) Hold(ctx context.Context, name string) (func() error, error) {
+func (l *redlockLocker) Hold(ctx context.Context, name string) (heldLock, error) {
 	m := l.rl.NewMutex(name)
-	if _, err := m.Hold(ctx); err != nil {
-		return nil, err
-	}
-	return func() error { _, err := m.Unlock(); return err }, nil
+	_, err := m.Hold(ctx)
+	return m, err
 }
 
 func (l *redlockLocker) Close() {

@@ -9,23 +9,51 @@ import (
 func (s *suite) pairs() {
 	for _, n := range s.Nodes {
 		for _, g := range s.Goroutines {
-			s.race("pairs", pick(everybody), n, g)
+			s.race("pairs", s.pick(everybody), n, g)
 		}
 	}
 }
 
 // fencing compares redlock with and without a fencing token.
 func (s *suite) fencing() {
-	cs := pick(func(c *contender) bool { return c.fenced || c.name == "redlock goredis" })
+	cs := s.pick(func(c *contender) bool { return c.fenced || c.name == we })
 	for _, g := range []int{1, 64} {
 		s.race("fencing", cs, 5, g)
 	}
+	in := s.enter(cs, addrs(s.servers[:5]), 1)
+	defer leave(in)
+	s.say("fencing: 5 nodes, call by call: %s", list(in))
+	for round := range s.Rounds + 1 {
+		took := map[key][]float64{}
+		turns(in, s.FencingCalls, func(e *entrant) {
+			k := fencedLock(e.name)
+			lock, unlock, err := timed(e.lockers[0], "fencing:"+e.name)
+			if err != nil {
+				s.warn("%s, call by call: %v", e.name, err)
+				return
+			}
+			took[k] = append(took[k], micros(lock))
+			k.Metric = "µs for Unlock"
+			took[k] = append(took[k], micros(unlock))
+		})
+		for k, v := range took {
+			if round > 0 { // the first one opens connections
+				s.report.add(k, median(v))
+			}
+		}
+	}
+}
+
+const callByCall = "call by call"
+
+func fencedLock(who string) key {
+	return key{Section: "fencing", Who: who, Nodes: 5, Workers: 1, Variant: callByCall, Metric: "µs for Lock"}
 }
 
 func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 	in := s.enter(cs, addrs(s.servers[:nodes]), 1)
 	defer leave(in)
-	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, names(in))
+	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, list(in))
 	turns(in, 1, func(e *entrant) { drive(e.lockers[0], goroutines, s.Slice/5, nil) }) // connections and scripts
 	turns(in, s.Rounds, func(e *entrant) {
 		r := drive(e.lockers[0], goroutines, s.Slice, nil)

@@ -67,15 +67,11 @@ var peers = []*contender{
 		c := goredis.NewClient(&goredis.Options{Addr: addrs[0]})
 		return &redislockLocker{redislock.New(c), c}, nil
 	}},
-	{name: "rueidislock", peer: true, oneNode: true, open: func(addrs []string) (locker, error) {
-		l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption:   rueidis.ClientOption{InitAddress: addrs},
-			KeyValidity:    expiry,
-			KeyMajority:    1,    // one key on one node: what the others do
-			NoLoopTracking: true, // the faster way, for Redis 7.0.5 and later
-		})
-		return &rueidislockLocker{l}, err
-	}},
+	{
+		name: "rueidislock", peer: true, oneNode: true,
+		open: func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
+		hold: func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
+	},
 	{name: "bare go-redis", noWaiter: true, open: func(addrs []string) (locker, error) {
 		l := &floor{}
 		for _, a := range addrs {
@@ -137,6 +133,16 @@ func (l *redislockLocker) Close() { l.client.Close() }
 
 type rueidislockLocker struct{ l rueidislock.Locker }
 
+func openRueidislock(addrs []string, expiry time.Duration) (*rueidislockLocker, error) {
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: addrs},
+		KeyValidity:    expiry,
+		KeyMajority:    1,    // one key on one node: what the others do
+		NoLoopTracking: true, // the faster way, for Redis 7.0.5 and later
+	})
+	return &rueidislockLocker{l}, err
+}
+
 func (l *rueidislockLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	_, cancel, err := l.l.WithContext(ctx, name)
 	if err != nil {
@@ -145,9 +151,21 @@ func (l *rueidislockLocker) Lock(ctx context.Context, name string) (func() error
 	return func() error { cancel(); return nil }, nil
 }
 
-// Hold is Lock: rueidislock keeps every lock extended.
-func (l *rueidislockLocker) Hold(ctx context.Context, name string) (func() error, error) {
-	return l.Lock(ctx, name)
+// Hold locks: rueidislock keeps every lock extended.
+func (l *rueidislockLocker) Hold(ctx context.Context, name string) (heldLock, error) {
+	held, cancel, err := l.l.WithContext(ctx, name)
+	return &rueidislockHeld{held, cancel}, err
+}
+
+type rueidislockHeld struct {
+	held   context.Context
+	cancel context.CancelFunc
+}
+
+func (h *rueidislockHeld) Unlock() (bool, error) {
+	err := h.held.Err()
+	h.cancel()
+	return err == nil, err
 }
 
 func (l *rueidislockLocker) Close() { l.l.Close() }

@@ -14,9 +14,23 @@ import (
 // charts and docs are made from.
 type report struct {
 	Machine map[string]string
-	Config  config
-	Notes   []string // what went wrong
+	Runs    map[string]*sectionRun // by section
 	Series  []*series
+}
+
+// sectionRun is how a section came about. Sections can be measured one at a time.
+type sectionRun struct {
+	Date   string
+	Config config
+	Notes  []string // what went wrong
+}
+
+// config returns that of a section, or the usual one if it was not measured.
+func (r *report) config(section string) config {
+	if run := r.Runs[section]; run != nil {
+		return run.Config
+	}
+	return full
 }
 
 // key says what was measured. Fields that do not apply are zero.
@@ -119,6 +133,24 @@ func (r *report) best(k key) (who string, value float64) {
 	return who, value
 }
 
+// missing names the figures that the page promises and that were not measured.
+func (r *report) missing() []string {
+	var out []string
+	for _, t := range targets {
+		if v := t.figure(r); math.IsNaN(v) || math.IsInf(v, 0) {
+			out = append(out, "the target "+t.what)
+		}
+	}
+	for _, s := range r.Series {
+		if s.Section == "pairs" && s.Who == we && s.Metric == "µs/pair" {
+			if who, _ := r.best(s.key); who == "" {
+				out = append(out, fmt.Sprintf("lock and unlock of any peer on %s with %s", plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
+			}
+		}
+	}
+	return out
+}
+
 // number prints three significant digits, whole numbers whole.
 func number(v float64) string {
 	switch a := math.Abs(v); {
@@ -150,18 +182,27 @@ func load(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
-// keep adds the sections of an earlier report that were not measured in this one.
-func (r *report) keep(old *report, measured []string) {
-	for _, s := range old.Series {
-		if !slices.Contains(measured, s.Section) {
-			r.Series = append(r.Series, s)
+// keep adds the sections of an earlier report that were not measured in this one. A section is kept or replaced as a whole, so
+// that all of its figures are of one run.
+func (r *report) keep(old *report) {
+	for section, run := range old.Runs {
+		if r.Runs[section] != nil {
+			continue
+		}
+		r.Runs[section] = run
+		for _, s := range old.Series {
+			if s.Section == section {
+				r.Series = append(r.Series, s)
+			}
 		}
 	}
-	r.Notes = append(old.Notes, r.Notes...)
 }
 
 // table lays rows out as a Markdown table that also reads well on a terminal.
 func table(head []string, rows [][]string) string {
+	if len(rows) == 0 {
+		return "Not measured.\n"
+	}
 	width := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
 		for i, c := range row {

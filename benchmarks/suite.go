@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,8 @@ type config struct {
 	Slice      time.Duration // one contender's turn in pairs, fencing and frozen
 	Nodes      []int
 	Goroutines []int
+
+	FencingCalls int // of each contender in one round
 
 	ContentionRounds int
 	Contention       time.Duration // one contender's turn
@@ -33,10 +36,12 @@ type config struct {
 	HeldSim     []int
 	HeldWatch   time.Duration
 	SampleEvery time.Duration
+
+	Who []string `json:"-"` // the contenders that take part; all if empty
 }
 
 var full = config{
-	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
+	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256}, FencingCalls: 2000,
 	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000, IdleWatch: 5 * time.Second,
 	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
@@ -45,8 +50,8 @@ var full = config{
 
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
-	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
-	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16}, CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
+	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64}, FencingCalls: 50,
+	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
 	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
 	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond,
@@ -58,6 +63,7 @@ const mostNodes = 7
 type suite struct {
 	config
 	report  *report
+	now     *sectionRun         // the section that is being measured
 	servers []*redistest.Server // mostNodes of them
 	began   time.Time
 }
@@ -90,7 +96,7 @@ func (s *suite) say(format string, args ...any) {
 func (s *suite) warn(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	s.say("! %s", line)
-	s.report.Notes = append(s.report.Notes, line)
+	s.now.Notes = append(s.now.Notes, line)
 }
 
 // entrant is a contender that takes part, with the lockers it opened.
@@ -101,9 +107,7 @@ type entrant struct {
 
 // enter opens clients lockers for each of the contenders that can lock on n nodes, on empty servers.
 func (s *suite) enter(cs []*contender, addrs []string, clients int) []*entrant {
-	for _, srv := range s.servers {
-		srv.Must("FLUSHALL")
-	}
+	s.flush()
 	var in []*entrant
 	for _, c := range cs {
 		if !c.fits(len(addrs)) {
@@ -125,6 +129,12 @@ func (s *suite) enter(cs []*contender, addrs []string, clients int) []*entrant {
 		}
 	}
 	return in
+}
+
+func (s *suite) flush() {
+	for _, srv := range s.servers {
+		srv.Must("FLUSHALL")
+	}
 }
 
 func (e *entrant) leave() {
@@ -149,7 +159,14 @@ func turns(in []*entrant, rounds int, f func(e *entrant)) {
 	}
 }
 
-func names(in []*entrant) string {
+// pick returns the contenders that take part and are ok.
+func (s *suite) pick(ok func(*contender) bool) []*contender {
+	return slices.DeleteFunc(slices.Clone(roster), func(c *contender) bool {
+		return !ok(c) || len(s.Who) > 0 && !slices.Contains(s.Who, c.name)
+	})
+}
+
+func list(in []*entrant) string {
 	var b strings.Builder
 	for i, e := range in {
 		if i > 0 {

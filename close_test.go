@@ -84,7 +84,7 @@ func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
 // again goes on with it.
 func TestCloseIsBoundedByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 300 // more than are released at a time
+		const n = 600 // more than are released at a time
 		nodes := sim.NewNodes(3)
 		rl := redlock.New(nodes.Pools("a")...)
 		var held []context.Context

@@ -148,7 +148,7 @@ func (h *hold) wait(now time.Time) time.Duration {
 	if h.renewal == nil && !h.due {
 		d = min(d, clock.Remaining(now, h.next))
 	}
-	return max(min(d, max(h.m.cfg.expiry/10, glance)), 0)
+	return clock.Ahead(min(d, max(h.m.cfg.expiry/10, glance)))
 }
 
 // tick does what is due.

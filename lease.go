@@ -51,7 +51,7 @@ func (l *lease) lose(why error) {
 	l.lost = why
 	l.until = time.Time{}
 	if h := l.hold; h != nil && !h.over {
-		h.timer.Reset(0)
+		h.timer.Reset(clock.Ahead(0))
 	}
 }
 

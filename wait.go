@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/announce"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/fifo"
 )
 
@@ -307,7 +308,7 @@ func (w *waiter) queue(ln *line, place *fifo.Place) (*lease, error) {
 		for try := max(w.used, 1); try < w.tries; try++ {
 			patience += max(w.m.cfg.delay(try), 0)
 		}
-		t := time.NewTimer(patience)
+		t := time.NewTimer(clock.Ahead(patience))
 		defer t.Stop()
 		out = t.C
 	}
@@ -399,7 +400,7 @@ func (w *waiter) listen(ln *line) {
 // sleep waits for a release, at most for the delay or until the keys that the attempt d met have expired.
 // The release is nil if none was announced.
 func (w *waiter) sleep(ln *line, d *defeat, delay time.Duration) (*announce.Release, error) {
-	t := time.NewTimer(max(delay, 0))
+	t := time.NewTimer(clock.Ahead(delay))
 	defer t.Stop()
 	start := time.Now()
 	var wake <-chan announce.Release
@@ -419,7 +420,7 @@ func (w *waiter) sleep(ln *line, d *defeat, delay time.Duration) (*announce.Rele
 		case <-told:
 			told = nil
 			if free, ok := d.freeIn(w.m.core.quorum); ok && free < delay {
-				t.Reset(max(free-time.Since(start), 0))
+				t.Reset(clock.Ahead(free - time.Since(start)))
 			}
 		case <-w.ctx.Done():
 			return nil, w.ended().err

@@ -26,3 +26,9 @@ type Jitter interface {
 func Remaining(now, until time.Time) time.Duration {
 	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
 }
+
+// Ahead returns d, but at least a nanosecond: every timer that may be due at once is set with it. In a bubble of
+// [testing/synctest] a timer set for now runs on the thread that sets it, as do others at the same time, all in one
+// race context that is for one thread at a time. The race detector of Go 1.26 crashes then; see unlockAndRun in
+// the runtime's time.go. Those who test their services that way are to be spared it.
+func Ahead(d time.Duration) time.Duration { return max(d, time.Nanosecond) }

@@ -1,7 +1,10 @@
 package clock
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -31,4 +34,27 @@ func TestRemainingIsThePessimisticOfTwoClocks(t *testing.T) {
 
 		assert.Equal(t, c.left, Remaining(later, until), name)
 	}
+}
+
+// Under the race detector this crashes with timers that are due at once.
+func TestManySetTimersAheadTogetherInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const goroutines, each = 64, 1000
+		var all sync.WaitGroup
+		var fired atomic.Int64
+		start := time.Now()
+		for range goroutines {
+			all.Go(func() {
+				for range each {
+					time.AfterFunc(Ahead(-time.Second), func() { fired.Add(1) })
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.EqualValues(t, goroutines*each, fired.Load())
+		assert.Equal(t, time.Nanosecond, time.Since(start))
+		assert.Equal(t, time.Second, Ahead(time.Second))
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
 )
 
 // Kind says what a command means for its lane.
@@ -175,7 +177,7 @@ func (l *Lane) arm() {
 	if r := l.running.round; l.running.deadline.Equal(r.deadline) && !r.expired.Load() {
 		return
 	}
-	l.waiting.timer = time.AfterFunc(time.Until(l.running.deadline), l.giveUp)
+	l.waiting.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline)), l.giveUp)
 }
 
 // giveUp lets the backlog go on past a call that has used up its time. Who waits for the client's answer to

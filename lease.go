@@ -51,7 +51,7 @@ func (l *lease) lose(why error) {
 	l.lost = why
 	l.until = time.Time{}
 	if h := l.hold; h != nil && !h.over {
-		h.timer.Reset(clock.Ahead(0))
+		go h.tick() // when the caller has left mu
 	}
 }
 

@@ -94,8 +94,6 @@ func (h *hold) renew() {
 	}
 	now := h.m.core.now()
 	switch {
-	case h.l.lost != nil:
-		h.next = now
 	case err == nil:
 		h.next = now.Add(clock.Remaining(now, h.l.until) / 3)
 	default:

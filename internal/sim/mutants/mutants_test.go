@@ -104,7 +104,7 @@ var mutants = []mutant{
 		{"hold.go", "	d := clock.Remaining(now, h.l.until)\n	if !h.limit", "	d := clock.Remaining(now, h.l.until) + h.m.cfg.expiry/20\n	if !h.limit"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
-		"lease.go", "		h.timer.Reset(clock.Ahead(0))\n", "",
+		"lease.go", "		go h.tick() // when the caller has left mu\n", "",
 	}}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
 		{"acquire.go", "	value, err := m.newValue()\n", "	value, err := m.oldValue()\n"},

@@ -69,11 +69,14 @@ func (m *Mutex) acquireAgain(l *lease) quorum.Command {
 }
 
 func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Command {
-	expiry := m.cfg.expiry.Milliseconds()
-	if !m.cfg.fencing || proposal == 0 { // the token of a lock that was handed over is not known
-		return ask(pool.Eval(acquireScript, m.keys, value, expiry, guard))
+	keys, args := m.keys, append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
+	if m.cfg.fencing && proposal > 0 { // the token of a lock that was handed over is not known
+		keys, args = m.fenceKeys, append(args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
 	}
-	return ask(pool.Eval(acquireScript, m.fenceKeys, value, expiry, guard, int64(proposal), m.cfg.fenceTTL.Milliseconds()))
+	if guard > 0 {
+		args = append(args, guard)
+	}
+	return ask(pool.Eval(acquireScript, keys, args...))
 }
 
 // raise lifts a node's fence counter to the lease's token.

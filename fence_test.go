@@ -315,6 +315,11 @@ func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
 			"1e3":                    "ERR redlock: the fence counter %s holds something else",
 			"0x10":                   "ERR redlock: the fence counter %s holds something else",
 			" 7":                     "ERR redlock: the fence counter %s holds something else",
+			"-123456789012345":       "ERR redlock: the fence counter %s holds something else",
+			" 123456789012345":       "ERR redlock: the fence counter %s holds something else",
+			"12345678901234.5":       "ERR redlock: the fence counter %s holds something else",
+			"17620000000000xy":       "ERR redlock: the fence counter %s holds something else",
+			"nan(12345678901)":       "ERR redlock: the fence counter %s holds something else",
 			"a list":                 "WRONGTYPE Operation against a key holding the wrong kind of value",
 		} {
 			i++

@@ -72,47 +72,50 @@ return 0
 
 	// acquireScript is SET NX PX with a restart guard, a fencing token, or both.
 	//
-	//	KEYS: key [fence]   ARGV: value, expiry ms, guard seconds (0: none) [, proposed token, fence expiry ms]
+	//	KEYS: key [fence]   ARGV: value, expiry ms [, proposed token, fence expiry ms] [, guard seconds]
 	//
 	// It returns a positive number if the key holds the value now: the fence counter, or 1 without
 	// fencing. It returns 0 if the key is somebody else's, and -s if the guard
 	// refuses for another s seconds. Nothing is written before the counter has been found good.
+	//
 	// Numbers are doubles in Lua and exact up to 2^53; they are written with %.0f because
-	// tostring rounds to 14 digits.
+	// tostring rounds to 14 digits. Of a counter with 16 characters, which is what microseconds since 1970 have until
+	// 2286, tonumber is enough to know: from 10^15 on they are digits, but for a hexadecimal number
+	// or one with an exponent. To look for anything but digits costs as much again as the rest of the check.
 	acquireScript = &pool.Script{
 		Name: "acquire",
-		Source: `local held = redis.call('GET', KEYS[1])
-if held and held ~= ARGV[1] then return 0 end
-local guard = ARGV[3]
-if guard ~= '0' and not held then
-	local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
+		Source: `local call, key, fence = redis.call, KEYS[1], KEYS[2]
+local guard = ARGV[fence and 5 or 3]
+if guard and not call('GET', key) then
+	local up = tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
 	if not up then return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds') end
 	if up < tonumber(guard) then return up - tonumber(guard) end
 end
-local c = 1
-if KEYS[2] then
-	local token, v = ARGV[4], redis.call('GET', KEYS[2])
+local c, token, last, fault = 1, ARGV[3]
+if fence then
 	c = tonumber(token)
+	local v = call('GET', fence)
 	if v then
-		local last = tonumber(v)
-		if string.find(v, '%D') or #v > 16 or not last or last > 9007199254740991 then
-			return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
-		end
-		if held then return last end
-		if last >= c then
+		last = tonumber(v)
+		if not (last and last <= 9007199254740991) or (#v ~= 16 or last < 1e15) and (#v > 16 or string.find(v, '%D')) then
+			last, fault = nil, 'holds something else'
+		elseif last >= c then
 			c = last + 1
 			token = string.format('%.0f', c)
 		end
 	end
-	if c > 9007199254740991 then
-		return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' is at its end')
-	end
-	redis.call('SET', KEYS[2], token, 'PX', ARGV[5])
+	if c > 9007199254740991 then fault = fault or 'is at its end' end
 end
-if not held then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+if fault or not call('SET', key, ARGV[1], 'PX', ARGV[2], 'NX') then
+	local held = call('GET', key)
+	if held and held ~= ARGV[1] then return 0 end
+	if held and last then return last end
+	if fault then return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' ' .. fault) end
+end
+if fence then call('SET', fence, token, 'PX', ARGV[4]) end
 return c
 `,
-		ID: "c90958bd585fa23e0bb2df7e340b3cf4f5fa0311",
+		ID: "3f6bd1d095225556893108a9d5570204c95acf99",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.

@@ -85,9 +85,12 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 			c.keep = a.millis()
 		}
 	case cmdAcquire:
-		c.expiry, c.guard = a.millis(), a.number()
+		c.expiry = a.millis()
 		if c.fence != "" {
 			c.token, c.keep = a.number(), a.millis()
+		}
+		if len(a.rest) > 0 {
+			c.guard = a.number()
 		}
 	case cmdRaise:
 		c.token, c.keep = a.number(), a.millis()

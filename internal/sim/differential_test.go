@@ -64,6 +64,13 @@ func scripts(t *testing.T) map[string]*pool.Script {
 	return found
 }
 
+// counters are contents of a fence counter, good and bad.
+var counters = []string{
+	"7", "1762000000000001", "9007199254740991", "0000000000000012",
+	"9007199254740992", "00000000000000012", "12345678901234567", "x1", "-3", "3.5",
+	"-123456789012345", " 123456789012345", "12345678901234.5", "17620000000000xy", "nan(12345678901)",
+}
+
 // step is one random command, the same for both sides.
 type step struct {
 	script string // "" for SET NX PX, "put" to write a key directly
@@ -88,7 +95,7 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	if fenced {
 		s.keys = append(s.keys, fence)
 	}
-	tokens := []int64{1, 2, int64(r.IntN(50)), 1 << 40, 1<<53 - 2}
+	tokens := []int64{1, 2, int64(r.IntN(50)), 1 << 40, 1_762_000_000_000_000 + int64(r.IntN(3)), 1<<53 - 2}
 	proposed := tokens[r.IntN(len(tokens))]
 	if r.IntN(200) == 0 {
 		proposed = []int64{1<<53 - 1, 1 << 53}[r.IntN(2)]
@@ -97,7 +104,7 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	case n < 5:
 		// What else may be found under a fence counter, or a lock that never expires.
 		s.script, s.keys = "put", []string{fence}
-		s.args = []any{[]string{"9007199254740991", "9007199254740992", "00000000000000012", "12345678901234567", "x1", "-3", "3.5", "7"}[r.IntN(8)]}
+		s.args = []any{counters[r.IntN(len(counters))]}
 		if r.IntN(3) == 0 {
 			s.keys, s.args = []string{key}, []any{value}
 		}
@@ -118,13 +125,12 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		s.script, s.keys, s.args = "inspect", s.keys[:1], nil
 	case n < 90:
 		s.script = "acquire"
-		seconds := int64(0)
-		if guard && r.IntN(4) == 0 {
-			seconds = 1_000_000
-		}
-		s.args = append(s.args, some(), seconds)
+		s.args = append(s.args, some())
 		if fenced {
 			s.args = append(s.args, proposed, some())
+		}
+		if guard && r.IntN(4) == 0 {
+			s.args = append(s.args, int64(1_000_000))
 		}
 	default:
 		s.script = "raise"

@@ -382,7 +382,7 @@ func (w ownerWay) Eval(ctx context.Context, s *pool.Script, keys []string, args 
 	switch {
 	case s.Name == "acquire" && w.plainIncr:
 		args = append([]any(nil), args...)
-		args[3] = int64(1) // the proposal
+		args[2] = int64(1) // the proposal
 	case s.Name == "raise" && (w.plainIncr || w.noRaise):
 		return int64(1), ctx.Err()
 	}

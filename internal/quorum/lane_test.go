@@ -310,7 +310,7 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := NewTracker()
-		node := &Node{tracker: tracker}
+		node := Nodes(make([]pool.Pool, 1), tracker)[0]
 		frozen := make(chan struct{})
 		ask := func() *Round {
 			lanes := Lanes([]*Node{node}) // every owner has lanes of its own
@@ -349,7 +349,7 @@ func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 func TestABurstToAFrozenNodeIsHeldOnlyForAQuarterOfTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := NewTracker()
-		node := &Node{tracker: tracker}
+		node := Nodes(make([]pool.Pool, 1), tracker)[0]
 		ask := func() {
 			send(t, Lanes([]*Node{node}), Ask, nil, func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
@@ -375,7 +375,7 @@ func TestABurstToAFrozenNodeIsHeldOnlyForAQuarterOfTheBudget(t *testing.T) {
 func TestASlowNodeThatAnswersIsNotLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := NewTracker()
-		node := &Node{tracker: tracker}
+		node := Nodes(make([]pool.Pool, 1), tracker)[0]
 		var rounds []*Round
 		for range 500 {
 			rounds = append(rounds, send(t, Lanes([]*Node{node}), Ask, nil, func(context.Context, *Node) (int64, error) {
@@ -404,7 +404,7 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 			refuses bool
 		}{{budget/4 - 1, errNode, false}, {budget / 4, errNode, true}, {0, ErrUnsent, true}} {
 			tracker := NewTracker()
-			node := &Node{tracker: tracker}
+			node := Nodes(make([]pool.Pool, 1), tracker)[0]
 			hang := func(ctx context.Context, _ *Node) (int64, error) { <-ctx.Done(); return 0, ctx.Err() }
 			for range maxUnanswered {
 				send(t, Lanes([]*Node{node}), Ask, nil, hang)

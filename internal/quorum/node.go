@@ -30,6 +30,7 @@ type Node struct {
 	Starter pool.Starter
 
 	tracker    *Tracker
+	schedule   *schedule    // of all nodes
 	unanswered atomic.Int64 // commands in the client's hands
 	silent     atomic.Int64 // when the first was sent that the node has not answered since; 0 after an answer; see ticks
 }
@@ -37,9 +38,9 @@ type Node struct {
 // Nodes makes a group of the pools. The tracker counts their commands, from the time they are
 // submitted until the client has returned.
 func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
-	nodes := make([]*Node, len(pools))
+	nodes, schedule := make([]*Node, len(pools)), &schedule{}
 	for i, p := range pools {
-		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker}
+		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker, schedule: schedule}
 		nodes[i].Starter, _ = p.(pool.Starter)
 	}
 	return nodes

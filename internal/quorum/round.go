@@ -70,7 +70,9 @@ type Round struct {
 	budget   time.Duration
 	base     context.Context // values only
 	ctx      term            // base, ended at deadline or when every call has settled
-	timer    *time.Timer     // ends in term.end and then in expire; nil for an Undo sent again
+	schedule *schedule       // calls expire at the context's end; nil for an Undo sent again
+	place    place           // in the schedule
+	timer    *time.Timer     // ends in expire, where the schedule does not do; or nil; mu guards it
 	start    time.Time
 	deadline time.Time
 	hasty    bool
@@ -138,8 +140,9 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 			c.mark = &s.Marks[i]
 		}
 	}
+	r.schedule = lanes[0].node.schedule
 	r.mu.Lock() // which expire takes, so that it sees the timer
-	r.timer = time.AfterFunc(s.Budget-last, r.expire)
+	r.schedule.add(r)
 	r.mu.Unlock()
 	for i := range lanes {
 		if s.Skip != nil && s.Skip(i) {
@@ -203,8 +206,11 @@ func (r *Round) settle(c *call, reply int64, err error) {
 		}
 	}
 	r.decide()
-	if r.tally.Pending == 0 && r.timer != nil {
-		r.timer.Stop()
+	if r.tally.Pending == 0 && r.schedule != nil {
+		r.schedule.remove(r)
+		if r.timer != nil {
+			r.timer.Stop()
+		}
 		r.ctx.end(&errCanceled)
 	}
 }
@@ -253,7 +259,7 @@ func (r *Round) expire() {
 	r.mu.Lock()
 	r.ctx.end(&errDeadline) // also when the timer fires so late that the deadline has passed
 	if left := time.Until(r.deadline); left > 0 {
-		r.timer.Reset(left)
+		r.timer = time.AfterFunc(left, r.expire)
 		r.mu.Unlock()
 		return
 	}

@@ -290,7 +290,7 @@ func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 		}})
 		synctest.Wait()
 		r.deadline = time.Now().Add(-time.Nanosecond)
-		r.timer.Reset(0)
+		r.expire()
 		synctest.Wait()
 		assert.Equal(t, context.DeadlineExceeded, r.ctx.Err())
 		assert.Zero(t, lanes[0].node.tracker.Wait(t.Context()))

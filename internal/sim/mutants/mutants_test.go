@@ -134,7 +134,7 @@ var mutants = []mutant{
 		"internal/quorum/lane.go", "	case l.running == nil:\n", "	case true:\n",
 	}}, campaign, 100, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum/round.go", "time.AfterFunc(s.Budget-last, r.expire)", "time.AfterFunc(100*s.Budget, r.expire)",
+		"internal/quorum/round.go", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"lease.go", "	if s.Need == 0 {\n", "	if s.Vote == nil {\n		s.Vote = func(_ int, reply int64) bool { return reply >= 0 }\n	}\n	if s.Need == 0 {\n",

@@ -1,0 +1,102 @@
+package quorum
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+// schedule ends the rounds of a group whose time has passed. Hardly any round needs that, and a timer for each, set
+// and stopped again, costs as much as sending a command. Rounds with one budget end in the order in which they begin, so
+// one timer is enough, for the first of them; and a round that is over before leaves the queue, and lets the timer be.
+//
+// The zero value is ready for use. A schedule is safe for concurrent use, within one bubble of [testing/synctest].
+type schedule struct {
+	mu          sync.Mutex // guards what follows, and the places in the queue; taken after a round's mu
+	first, last *Round     // in the order of their ends
+	at          time.Time  // when the timer fires that was set last; zero if it has fired
+}
+
+// place is a round's in the queue of the schedule.
+type place struct {
+	queued     bool
+	prev, next *Round
+}
+
+// add lets the round expire when its context's deadline has come. The caller holds the round's mu.
+func (s *schedule) add(r *Round) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	end := r.ctx.deadline
+	if s.last != nil && end.Before(s.last.ctx.deadline) {
+		// It has a smaller budget than the one before, or began at the same moment.
+		r.timer = time.AfterFunc(clock.Ahead(time.Until(end)), r.expire)
+		return
+	}
+	r.place = place{queued: true, prev: s.last}
+	if s.last == nil {
+		s.first = r
+	} else {
+		s.last.place.next = r
+	}
+	s.last = r
+	if s.at.IsZero() || end.Before(s.at) || s.at.Before(r.start) {
+		s.set(end)
+	}
+}
+
+// remove forgets the round, which does not expire any more unless it does already.
+func (s *schedule) remove(r *Round) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(r)
+}
+
+// take takes a round out of the queue, if it is there. The caller holds mu.
+func (s *schedule) take(r *Round) {
+	p := r.place
+	if !p.queued {
+		return
+	}
+	if p.prev == nil {
+		s.first = p.next
+	} else {
+		p.prev.place.next = p.next
+	}
+	if p.next == nil {
+		s.last = p.prev
+	} else {
+		p.next.place.prev = p.prev
+	}
+	r.place = place{}
+}
+
+// set sets a timer. Another that is set already finds nothing to do. The caller holds mu.
+func (s *schedule) set(at time.Time) {
+	s.at = at
+	time.AfterFunc(clock.Ahead(time.Until(at)), s.fire)
+}
+
+// fire lets the rounds expire whose time has come.
+func (s *schedule) fire() {
+	var due []*Round
+	s.mu.Lock()
+	now := time.Now()
+	if s.at.IsZero() || now.Before(s.at) {
+		s.mu.Unlock()
+		return
+	}
+	s.at = time.Time{}
+	for r := s.first; r != nil && !now.Before(r.ctx.deadline); r = s.first {
+		s.take(r)
+		due = append(due, r)
+	}
+	if s.first != nil {
+		s.set(s.first.ctx.deadline)
+	}
+	s.mu.Unlock()
+	for _, r := range due {
+		r.expire()
+	}
+}

@@ -8,8 +8,8 @@
 // that go-redis sends again after a lost reply is refused because of itself.
 //
 // Concurrent callers share round trips. Commands that arrive while another is under way
-// go together as the next pipeline; a lone command is sent at once, from its caller's
-// goroutine. Hooks see pipelines then.
+// go together as the next pipeline, or as a second one beside the first if many wait and processors are idle; a lone
+// command is sent at once, from its caller's goroutine. Hooks see pipelines then.
 //
 // # Contexts
 //
@@ -44,6 +44,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -70,7 +71,7 @@ var (
 // share round trips within a Pool. With a nil client, every method returns an error.
 func NewPool(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client}
-	p.line.fly = p.fly
+	p.line.fly, p.line.processors = p.fly, int64(runtime.GOMAXPROCS(0))
 	p.hub.Dial = p.dial
 	return p
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,11 +22,18 @@ const (
 	// patience is how long a command waits for a pipeline under way before it
 	// goes on another connection.
 	patience = time.Millisecond
+	// crowd is how many commands have to wait for a second pipeline to go beside the first, while
+	// there are fewer under way in the process than it has processors. On one node it takes a fifth of the time off a pair
+	// of 64 callers. Where other nodes keep the processors busy, it would only cost them more, and smaller, pipelines.
+	crowd = 24
 	// maxParked and parkTime say how many goroutines stay for the next flight, and for how
 	// long at least. A new one costs more than its start: its stack has to grow in several steps.
 	maxParked = 2
 	parkTime  = 50 * time.Millisecond
 )
+
+// aloft is how many flights are under way in this process, of all Pools.
+var aloft atomic.Int64
 
 // line is where commands wait that found another one under way. Callers that wait for their
 // commands send those of others with them; for commands that were only started, a flight is a goroutine.
@@ -34,7 +42,8 @@ const (
 // no flight under way takes off at once, alone. Others queue. When a flight lands, the
 // first in the queue is appointed to lead the next one: it takes all who wait
 // along and hands out their replies. So a pipeline grows exactly as long as it takes the
-// one before to return, and nobody waits for a pipeline to fill.
+// one before to return, and nobody waits for a pipeline to fill. A crowd need not wait for that: it sends a second one beside
+// the first, if the process has processors left.
 //
 // go-redis has AutoPipeline for this purpose, marked experimental. Measured on two cores and one
 // Redis 7.0 on loopback, SET NX and release, medians of six interleaved runs: a lone caller
@@ -51,6 +60,7 @@ type line struct {
 	queued      int
 	overdue     *time.Timer // appoints a leader when patience is over
 	fly         func(*waiter)
+	processors  int64
 	parked      []chan *waiter // goroutines that flew a moment ago
 	flown       bool           // one of them has been used since the sweep before
 	sweep       *time.Timer    // ends those that are not used; nil while none is parked
@@ -83,7 +93,7 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	l := &p.line
 	l.mu.Lock()
 	if l.flights == 0 {
-		l.flights++
+		l.takeOff()
 		l.mu.Unlock()
 		defer l.land()
 		return cmd.reply(p.client.Process(ctx, cmd))
@@ -91,6 +101,7 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	w := l.waiter()
 	w.cmd = cmd
 	l.push(w)
+	l.reinforce()
 	l.mu.Unlock()
 
 	var lead bool
@@ -118,12 +129,13 @@ func (p *Pool) start(cmd *command, to pool.Receiver) {
 	w := l.waiter()
 	w.cmd, w.to = cmd, to
 	if l.flights == 0 {
-		l.flights++
+		l.takeOff()
 		w.place = aboard
 		l.embark(w)
 		return
 	}
 	l.push(w)
+	l.reinforce()
 }
 
 // fly leads flights of commands that were only started, as long as there are any.
@@ -223,6 +235,25 @@ func (l *line) push(w *waiter) {
 	l.queued++
 }
 
+// reinforce lets a second flight go if many wait and there are processors for it. The caller holds l.mu.
+func (l *line) reinforce() {
+	if l.flights == 1 && l.queued >= crowd && aloft.Load() < l.processors {
+		l.appoint()
+	}
+}
+
+// takeOff counts a flight in. The caller holds l.mu.
+func (l *line) takeOff() {
+	l.flights++
+	aloft.Add(1)
+}
+
+// touchDown counts a flight out. The caller holds l.mu.
+func (l *line) touchDown() {
+	l.flights--
+	aloft.Add(-1)
+}
+
 // remove takes w out of the queue. The caller holds l.mu.
 func (l *line) remove(w *waiter) {
 	l.queued--
@@ -271,7 +302,7 @@ func (l *line) appointLate() {
 func (l *line) appoint() {
 	if w := l.first; w != nil && l.flights < maxFlights {
 		l.remove(w)
-		l.flights++
+		l.takeOff()
 		if w.to != nil {
 			w.place = aboard
 			l.embark(w)
@@ -353,7 +384,7 @@ func (l *line) board(leader *waiter) []*waiter {
 func (l *line) land() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.flights--
+	l.touchDown()
 	l.appoint()
 }
 
@@ -366,7 +397,7 @@ func (l *line) leave(w *waiter) bool {
 		l.remove(w)
 	case appointed:
 		<-w.turn
-		l.flights--
+		l.touchDown()
 		l.appoint()
 	case aboard:
 		return false

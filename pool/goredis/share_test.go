@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -241,6 +242,7 @@ func TestCommandsThatArriveTogetherShareAPipeline(t *testing.T) {
 }
 
 func TestPipelinesAreBounded(t *testing.T) {
+	processors(t, 1)
 	inBubble(t, redis.Options{}, func(b *bench) {
 		b.client.AddHook(hooks{ // the bubble's unbuffered connections take no large pipelines
 			process: func(next redis.ProcessHook) redis.ProcessHook { return next },
@@ -302,6 +304,46 @@ func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
 			t.Errorf("pipelines of %v were sent, want one of 4", p)
 		}
 	})
+}
+
+// processors makes pools believe that the machine has so many.
+func processors(t *testing.T, n int) {
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+func TestACrowdSendsASecondPipelineWhereProcessorsAreIdle(t *testing.T) {
+	for _, busy := range []bool{false, true} { // another pool keeps the second processor
+		processors(t, 2)
+		inBubble(t, redis.Options{}, func(b *bench) {
+			gate := b.hold("first")
+			all := []*outcome{b.set(b.ctx, "first")}
+			other := b.pool
+			if busy {
+				b.pool = goredis.NewPool(b.client)
+				all = append(all, b.set(b.ctx, "first"))
+				b.pool = other
+			}
+			const crowd = 24
+			for i := range crowd - 1 {
+				all = append(all, b.set(b.ctx, strconv.Itoa(i)))
+			}
+			if p := b.pipelines(); len(p) > 0 {
+				t.Errorf("pipelines of %v were sent for a few", p)
+			}
+			last := b.set(b.ctx, "last")
+			all = append(all, last)
+			if last.returned() == busy {
+				t.Errorf("busy %v: pipelines of %v were sent", busy, b.pipelines())
+			}
+			close(gate)
+			for i, o := range all {
+				if i != 1 || !busy {
+					o.granted(t)
+				}
+			}
+		})
+	}
 }
 
 // A node whose round trip takes long makes nobody wait for somebody else's.

@@ -94,22 +94,34 @@ type call struct {
 	round *Round
 	lane  *Lane
 	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
-	again bool  // an Undo sent once more
 
 	// Set under the lane's mutex when the call begins to run, and not changed any more.
-	began    int64     // see ticks
-	deadline time.Time // for the node's answer
-	unsent   error     // why it is not sent, or nil
-
-	own    context.Context    // in place of the round's, or nil; it is only for who runs the call
-	cancel context.CancelFunc // of own
-
-	inHand bool // the client has it; the lane's mutex guards this
+	began  int64     // see ticks
+	unsent error     // why it is not sent, or nil
+	late   *overtime // for a call that may take longer than its round, or nil
 
 	// The round's mutex guards these.
-	settled bool
 	reply   int64
 	err     error
+	settled bool
+
+	again  bool // an Undo sent once more
+	inHand bool // the client has it; the lane's mutex guards this
+}
+
+// overtime is the time that an Undo has after its round.
+type overtime struct {
+	deadline time.Time
+	ctx      context.Context    // made by and for who runs the call
+	cancel   context.CancelFunc // of ctx
+}
+
+// deadline is when the node must have answered. It is known when the call has begun.
+func (c *call) deadline() time.Time {
+	if c.late != nil {
+		return c.late.deadline
+	}
+	return c.round.deadline
 }
 
 // submit puts a call at the end of the lane.
@@ -174,17 +186,17 @@ func (l *Lane) withdraw(m *Mark) (idle []*call) {
 func (l *Lane) arm() {
 	// A round sets expired before it looks at the lane. So either this finds it set, or the round
 	// finds the backlog.
-	if r := l.running.round; l.running.deadline.Equal(r.deadline) && !r.expired.Load() {
+	if l.running.late == nil && !l.running.round.expired.Load() {
 		return
 	}
-	l.waiting.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline)), l.giveUp)
+	l.waiting.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline())), l.giveUp)
 }
 
 // giveUp lets the backlog go on past a call that has used up its time. Who waits for the client's answer to
 // that call stays with it.
 func (l *Lane) giveUp() {
 	l.mu.Lock()
-	if l.running == nil || l.waiting == nil || time.Now().Before(l.running.deadline) {
+	if l.running == nil || l.waiting == nil || time.Now().Before(l.running.deadline()) {
 		l.mu.Unlock()
 		return
 	}
@@ -224,10 +236,9 @@ func (l *Lane) begin(c *call, now time.Time) {
 	r := c.round
 	l.running = c
 	c.began = ticks(now)
-	c.deadline = r.deadline
-	if r.kind == Undo && c.deadline.Sub(now) < r.budget*3/4 {
+	if r.kind == Undo && r.deadline.Sub(now) < r.budget*3/4 {
 		// It has to be sent, and to have its time, also if it has waited for long.
-		c.deadline = now.Add(r.budget)
+		c.late = &overtime{deadline: now.Add(r.budget)}
 	}
 	if r.kind != Undo && (r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over) {
 		c.unsent = ErrUnsent
@@ -276,11 +287,11 @@ func (l *Lane) run(c *call) {
 
 // context returns what bounds the call: that of its round, unless it has more time than that.
 func (c *call) context() context.Context {
-	if c.deadline.Equal(c.round.deadline) {
+	if c.late == nil {
 		return &c.round.ctx
 	}
-	c.own, c.cancel = context.WithDeadline(c.round.base, c.deadline)
-	return c.own
+	c.late.ctx, c.late.cancel = context.WithDeadline(c.round.base, c.late.deadline)
+	return c.late.ctx
 }
 
 // close notes the outcome of a call, and returns the one that may run now: none if there is none
@@ -324,14 +335,12 @@ func (c *call) left(err error) error {
 	c.lane.node.leave(err == nil ||
 		!errors.Is(err, ErrUnsent) && time.Duration(ticks(time.Now())-c.began) < c.round.budget/4)
 	var ctx context.Context = &c.round.ctx
-	if c.own != nil {
-		ctx = c.own
+	if c.late != nil {
+		ctx = c.late.ctx
+		defer c.late.cancel()
 	}
 	if err != nil && ctx.Err() == context.DeadlineExceeded {
 		err = &TimeoutError{Budget: c.round.budget, Err: err}
-	}
-	if c.cancel != nil {
-		c.cancel()
 	}
 	return err
 }

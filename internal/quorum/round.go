@@ -86,8 +86,34 @@ type Round struct {
 	calls   []call
 	tally   Tally
 	decided bool
+}
 
-	few [5]call // calls of the usual number of nodes, allocated with the round
+// newRound returns a round on n lanes, allocated in one piece with the calls of the usual numbers.
+func newRound(n int) *Round {
+	switch {
+	case n == 1:
+		r := &struct {
+			Round
+			calls [1]call
+		}{}
+		r.Round.calls = r.calls[:]
+		return &r.Round
+	case n <= 3:
+		r := &struct {
+			Round
+			calls [3]call
+		}{}
+		r.Round.calls = r.calls[:n]
+		return &r.Round
+	case n <= 5:
+		r := &struct {
+			Round
+			calls [5]call
+		}{}
+		r.Round.calls = r.calls[:n]
+		return &r.Round
+	}
+	return &Round{calls: make([]call, n)}
 }
 
 // lastWord is how much earlier than the round the context of its commands ends.
@@ -119,17 +145,13 @@ type Spec struct {
 // Start submits a command to every lane and returns at once. Of ctx only the values are
 // used: the commands do not end with it.
 func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
-	r := &Round{
-		op: s.Op, command: s.Command, kind: s.Kind, need: s.Need, vote: s.Vote, budget: s.Budget,
-		base:  detach(ctx),
-		done:  make(chan struct{}),
-		tally: Tally{Pending: len(lanes)},
-	}
-	r.calls = r.few[:min(len(lanes), len(r.few))]
-	if len(lanes) > len(r.few) {
-		r.calls = make([]call, len(lanes))
-	}
-	r.start, r.hasty = time.Now(), s.Hasty
+	r := newRound(len(lanes))
+	r.op, r.command, r.kind, r.need, r.vote = s.Op, s.Command, s.Kind, s.Need, s.Vote
+	r.budget, r.hasty = s.Budget, s.Hasty
+	r.base = detach(ctx)
+	r.done = make(chan struct{})
+	r.tally.Pending = len(lanes)
+	r.start = time.Now()
 	r.deadline = r.start.Add(s.Budget)
 	last := min(s.Budget/16, lastWord)
 	r.ctx.Context, r.ctx.deadline = r.base, r.deadline.Add(-last)

@@ -69,9 +69,9 @@ func (m *Mutex) acquireAgain(l *lease) quorum.Command {
 }
 
 func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Command {
-	keys, args := m.keys, append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
+	keys, args := m.keys[:1], append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
 	if m.cfg.fencing && proposal > 0 { // the token of a lock that was handed over is not known
-		keys, args = m.fenceKeys, append(args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
+		keys, args = m.keys[:], append(args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
 	}
 	if guard > 0 {
 		args = append(args, guard)
@@ -81,24 +81,24 @@ func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quor
 
 // raise lifts a node's fence counter to the lease's token.
 func (m *Mutex) raise(l *lease) quorum.Command {
-	return ask(pool.Eval(raiseScript, m.fenceKeys, l.value, int64(l.token), m.cfg.fenceTTL.Milliseconds()))
+	return ask(pool.Eval(raiseScript, m.keys[:], l.value, int64(l.token), m.cfg.fenceTTL.Milliseconds()))
 }
 
 // deletion releases the lock on a node.
 func (m *Mutex) deletion(value string) quorum.Command {
-	return ask(pool.Eval(releaseScript, m.keys, value, m.channel))
+	return ask(pool.Eval(releaseScript, m.keys[:1], value, m.channel))
 }
 
 // askExtend extends the lock on a node.
 func (m *Mutex) askExtend(l *lease) quorum.Command {
 	expiry := m.cfg.expiry.Milliseconds()
 	if !m.cfg.fencing {
-		return ask(pool.Eval(extendScript, m.keys, l.value, expiry))
+		return ask(pool.Eval(extendScript, m.keys[:1], l.value, expiry))
 	}
-	return ask(pool.Eval(extendScript, m.fenceKeys, l.value, expiry, m.cfg.fenceTTL.Milliseconds()))
+	return ask(pool.Eval(extendScript, m.keys[:], l.value, expiry, m.cfg.fenceTTL.Milliseconds()))
 }
 
 // askValid asks a node whether it has the lock.
 func (m *Mutex) askValid(l *lease) quorum.Command {
-	return ask(pool.Eval(validScript, m.keys, l.value))
+	return ask(pool.Eval(validScript, m.keys[:1], l.value))
 }

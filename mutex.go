@@ -22,9 +22,8 @@ type Mutex struct {
 	lanes []quorum.Lane
 
 	// What scripts are given, made once.
-	keys      []string
-	fenceKeys []string
-	channel   any
+	keys    [2]string // the lock's, and with fencing its counter's
+	channel any
 
 	mu  sync.Mutex // guards cur and the marked fields of lease
 	cur *lease     // nil: never locked, or unlocked

@@ -152,9 +152,9 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if name == "" {
 		m.err = errors.Join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
 	}
-	m.keys, m.channel = []string{m.key}, ""
+	m.keys[0], m.channel = m.key, ""
 	if cfg.fencing {
-		m.fenceKeys = []string{m.key, fenceKey(m.key)}
+		m.keys[1] = fenceKey(m.key)
 	}
 	if cfg.announce {
 		m.channel = announceChannel(m.key)

@@ -72,7 +72,7 @@ func (m *Mutex) try(ctx context.Context, n *quorum.Node) error {
 	_, notReleased := reply("release", send(quorum.Undo, m.deletion(l.value), l.marks), yes)
 	if m.cfg.fencing {
 		// Counters stay behind otherwise. This one holds what acquire has returned.
-		c := ask(pool.Eval(releaseScript, m.fenceKeys[1:], strconv.FormatInt(counter, 10), ""))
+		c := ask(pool.Eval(releaseScript, m.keys[1:], strconv.FormatInt(counter, 10), ""))
 		_, _ = send(quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
 	}
 	if err := errors.Join(notExtended, notRefused, notReleased); err != nil || guard == nil {

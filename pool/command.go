@@ -28,15 +28,16 @@ func SetNX(key, value string, expiry time.Duration) *Command {
 	return c
 }
 
-// Eval returns the command that [Pool.Eval] sends. The caller does not change keys and args afterwards.
+// Eval returns the command that [Pool.Eval] sends. The caller does not change keys afterwards.
 func Eval(script *Script, keys []string, args ...any) *Command {
-	c := &Command{script: script, keys: keys, argv: args}
+	c := &Command{script: script, keys: keys}
 	// The number is a string because some clients look for "0" to find out where a command goes.
 	c.line = append(c.room[:0], "EVALSHA", script.ID, strconv.Itoa(len(keys)))
 	for _, key := range keys {
 		c.line = append(c.line, key)
 	}
 	c.line = append(c.line, args...)
+	c.argv = c.line[len(c.line)-len(args):]
 	return c
 }
 

@@ -93,10 +93,9 @@ func (h *hold) renew() {
 		return
 	}
 	now := h.m.core.now()
-	switch {
-	case err == nil:
+	if err == nil {
 		h.next = now.Add(clock.Remaining(now, h.l.until) / 3)
-	default:
+	} else {
 		// Often enough for several more, and ever more often towards the end.
 		h.next = start.Add(max(left/8, time.Millisecond))
 	}

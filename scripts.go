@@ -76,7 +76,8 @@ return 0
 	//
 	// It returns a positive number if the key holds the value now: the fence counter, or 1 without
 	// fencing. It returns 0 if the key is somebody else's, and -s if the guard
-	// refuses for another s seconds. Nothing is written before the counter has been found good.
+	// refuses for another s seconds. Nothing is written before the counter has been found good. A node that refuses
+	// writes, or where the counter is of another type, says that first.
 	//
 	// Numbers are doubles in Lua and exact up to 2^53; they are written with %.0f because
 	// tostring rounds to 14 digits. Of a counter with 16 characters, which is what microseconds since 1970 have until
@@ -111,11 +112,12 @@ if fault or not call('SET', key, ARGV[1], 'PX', ARGV[2], 'NX') then
 	if held and held ~= ARGV[1] then return 0 end
 	if held and last then return last end
 	if fault then return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' ' .. fault) end
+	if not held then return 0 end
 end
 if fence then call('SET', fence, token, 'PX', ARGV[4]) end
 return c
 `,
-		ID: "3f6bd1d095225556893108a9d5570204c95acf99",
+		ID: "f80c5a75d85125ee14ce1d2d418d7cefbfdd9601",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.

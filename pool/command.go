@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -37,7 +38,7 @@ func Eval(script *Script, keys []string, args ...any) *Command {
 		c.line = append(c.line, key)
 	}
 	c.line = append(c.line, args...)
-	c.argv = c.line[len(c.line)-len(args):]
+	c.argv = slices.Clip(c.line[len(c.line)-len(args):]) // a Pool may append to them
 	return c
 }
 

@@ -72,7 +72,7 @@ type Round struct {
 	ctx      term            // base, ended at deadline or when every call has settled
 	schedule *schedule       // calls expire at the context's end; nil for an Undo sent again
 	place    place           // in the schedule
-	timer    *time.Timer     // ends in expire, where the schedule does not do; or nil; mu guards it
+	timer    *time.Timer     // ends in expire, for what is not in the schedule; or nil; mu guards it
 	start    time.Time
 	deadline time.Time
 	hasty    bool
@@ -94,23 +94,23 @@ func newRound(n int) *Round {
 	case n == 1:
 		r := &struct {
 			Round
-			calls [1]call
+			room [1]call
 		}{}
-		r.Round.calls = r.calls[:]
+		r.calls = r.room[:]
 		return &r.Round
 	case n <= 3:
 		r := &struct {
 			Round
-			calls [3]call
+			room [3]call
 		}{}
-		r.Round.calls = r.calls[:n]
+		r.calls = r.room[:n]
 		return &r.Round
 	case n <= 5:
 		r := &struct {
 			Round
-			calls [5]call
+			room [5]call
 		}{}
-		r.Round.calls = r.calls[:n]
+		r.calls = r.room[:n]
 		return &r.Round
 	}
 	return &Round{calls: make([]call, n)}

@@ -41,8 +41,9 @@ func (s *schedule) add(r *Round) {
 		s.last.place.next = r
 	}
 	s.last = r
-	if s.at.IsZero() || end.Before(s.at) || s.at.Before(r.start) {
-		s.set(end)
+	// A timer that is late, or was set for a round with a greater budget, is not waited for.
+	if s.at.IsZero() || s.at.Before(r.start) || end.Before(s.at) {
+		s.set(s.first.ctx.deadline)
 	}
 }
 
@@ -72,7 +73,8 @@ func (s *schedule) take(r *Round) {
 	r.place = place{}
 }
 
-// set sets a timer. Another that is set already finds nothing to do. The caller holds mu.
+// set sets a timer. One that is set already does its work if it fires no sooner, and else finds nothing to do. The caller
+// holds mu.
 func (s *schedule) set(at time.Time) {
 	s.at = at
 	time.AfterFunc(clock.Ahead(time.Until(at)), s.fire)

@@ -79,24 +79,39 @@ func TestRoundsShareATimer(t *testing.T) {
 	})
 }
 
-// A timer that has not fired when it should have, because the process stood still or its bubble is no more, does not keep
-// later rounds from theirs; nor does one that was set for a round with a greater budget.
+// A timer that has not fired when it should have, because the machine is busy or the process stood still, does not keep
+// rounds from their ends, neither those before it nor later ones; nor does one that was set for a greater budget.
 func TestATimerThatIsSetHoldsNobodyUp(t *testing.T) {
-	for _, at := range []time.Duration{-time.Second, time.Second} {
+	for _, at := range []time.Duration{-time.Second, -time.Nanosecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := Nodes(make([]pool.Pool, 1), NewTracker())
-			start := time.Now()
-			nodes[0].schedule.at = start.Add(at)
-			r := Start(t.Context(), Lanes(nodes), Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, _ *Node) (int64, error) {
+			s := nodes[0].schedule
+			hang := Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, _ *Node) (int64, error) {
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Hour):
 				}
 				return 0, ctx.Err()
-			}})
-			_, err := r.Wait(t.Context())
+			}}
+			start := time.Now()
+			first := Start(t.Context(), Lanes(nodes), hang)
+			time.Sleep(budget / 2)
+			s.mu.Lock()
+			s.at = time.Now().Add(at) // instead of the timer that was set, which fires in vain
+			if at > 0 {
+				s.take(first)
+			}
+			s.mu.Unlock()
+			second := Start(t.Context(), Lanes(nodes), hang)
+			if at < 0 {
+				_, err := first.Wait(t.Context())
+				require.NoError(t, err)
+				assert.LessOrEqual(t, time.Since(start), budget)
+			}
+			_, err := second.Wait(t.Context())
 			require.NoError(t, err)
-			assert.LessOrEqual(t, time.Since(start), budget)
+			assert.LessOrEqual(t, time.Since(start), budget/2+budget)
+			first.ctx.end(&errCanceled)
 		})
 	}
 }

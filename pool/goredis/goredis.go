@@ -8,8 +8,9 @@
 // that go-redis sends again after a lost reply is refused because of itself.
 //
 // Concurrent callers share round trips. Commands that arrive while another is under way
-// go together as the next pipeline, or as a second one beside the first if many wait and processors are idle; a lone
-// command is sent at once, from its caller's goroutine. Hooks see pipelines then.
+// go together as the next pipeline, or as a second one beside the first if many wait and
+// the process has fewer pipelines under way than processors; a lone command is sent at
+// once, from its caller's goroutine. Hooks see pipelines then.
 //
 // # Contexts
 //

@@ -23,6 +23,7 @@ type ledger struct {
 	expires time.Duration // by the server's clock
 	owner   string        // of the script whose commands are being told
 	mark    string        // the last ECHO
+	set     func()        // takes in a SET NX of which it is not known yet whether it was refused, or nil
 
 	changes int      // of the key
 	blind   int      // of these, where it was not known what the key held before
@@ -31,7 +32,7 @@ type ledger struct {
 }
 
 // forget is for a gap in what is told.
-func (l *ledger) forget() { l.known = false }
+func (l *ledger) forget() { l.known, l.set = false, nil }
 
 // line takes in one line of MONITOR.
 func (l *ledger) line(text string) {
@@ -47,7 +48,16 @@ func (l *ledger) line(text string) {
 		}
 		return ""
 	}
+	if l.set != nil {
+		// A script that was refused looks at once whose the key is.
+		if !script || name != "GET" || arg(1) != l.key {
+			l.set()
+		}
+		l.set = nil
+	}
 	switch {
+	case script && arg(1) == l.key && name == "SET" && arg(5) == "NX":
+		l.set = func() { l.change(at, "SET NX", arg(2), arg(4), text) }
 	case script:
 		if arg(1) == l.key {
 			l.change(at, name, arg(2), arg(4), text)
@@ -67,13 +77,14 @@ func (l *ledger) line(text string) {
 // clockSlack is how long a busy server may take from looking at its clock to telling of a command.
 const clockSlack = 100 * time.Millisecond
 
-// change takes in a command on the key inside a script: SET key value PX ms, PEXPIRE, DEL.
+// change takes in a command on the key inside a script: SET key value PX ms, the same with NX if it was not refused, PEXPIRE,
+// DEL.
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
 	switch name {
 	case "GET", "PTTL":
 		return
-	case "SET", "PEXPIRE", "DEL":
+	case "SET", "SET NX", "PEXPIRE", "DEL":
 	default:
 		accuse("unknown")
 		return
@@ -84,12 +95,14 @@ func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	}
 	foreign := l.known && l.value != l.owner
 	switch name {
-	case "SET":
+	case "SET", "SET NX":
 		if value != l.owner {
 			accuse("of another value than the script was given, " + l.owner)
 		}
 		if foreign && l.value != "" {
-			if left := l.expires - at; left > clockSlack {
+			// With NX the server sees to that itself, and by the clock that counts: between its look at the
+			// clock and its telling of a command, the clock may have jumped.
+			if left := l.expires - at; left > clockSlack && name == "SET" {
 				accuse(fmt.Sprintf("while the key was %s's for another %v", l.value, left))
 			}
 			l.expired++

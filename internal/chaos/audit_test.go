@@ -10,7 +10,7 @@ import (
 )
 
 func TestLedger(t *testing.T) {
-	// A history of lines "seconds, owner, command": a script by the owner that does this.
+	// A history of lines "seconds, owner, command": a script by the owner that does this; + for the same script.
 	for name, c := range map[string]struct {
 		lines   string
 		unknown bool // what the key holds at first
@@ -24,6 +24,9 @@ func TestLedger(t *testing.T) {
 		"extended, then expired": {lines: "0 a SET k a PX 1000;1 a PEXPIRE k 3000;5 b SET k b PX 1000", changes: 3, expired: 1},
 		"set again by its owner": {lines: "0 a SET k a PX 9000;1 a SET k a PX 9000", changes: 2},
 		"flushed":                {lines: "0 a SET k a PX 9000;1 - FLUSHALL;2 b SET k b PX 9000", changes: 2},
+		"granted":                {lines: "0 a SET k a PX 9000 NX;0 + SET {k}:fence 7 PX 100;1 a DEL k;2 b SET k b PX 9000 NX;3 b DEL k", changes: 4},
+		"refused":                {lines: "0 a SET k a PX 9000 NX;1 b SET k b PX 9000 NX;1 + GET k;2 a DEL k", changes: 2},
+		"granted for another":    {lines: "0 a SET k b PX 9000 NX;0 + SET {k}:fence 7 PX 100", changes: 1, wrong: "of another value"},
 		"reads and other keys":   {lines: "0 a GET k;0 a PTTL k;0 a SET {k}:fence 7 PX 100;0 a DEL other"},
 		"after a gap":            {lines: "0 a PEXPIRE k 9000;1 a DEL k;2 b SET k b PX 100", unknown: true, changes: 3, blind: 1},
 		"deleted by another":     {lines: "0 a SET k a PX 9000;1 b DEL k", changes: 2, wrong: `by b, of what was "a"'s`},
@@ -49,7 +52,9 @@ func TestLedger(t *testing.T) {
 				l.line(at + " [0 127.0.0.1:4000]" + command)
 				continue
 			}
-			l.line(fmt.Sprintf(`%s [0 127.0.0.1:4000] "evalsha" "id" "2" "k" "{k}:fence" %q "9000"`, at, owner))
+			if owner != "+" {
+				l.line(fmt.Sprintf(`%s [0 127.0.0.1:4000] "evalsha" "id" "2" "k" "{k}:fence" %q "9000"`, at, owner))
+			}
 			l.line(at + " [0 lua]" + command)
 		}
 		wrong := strings.Join(l.wrong, "; ")

@@ -53,6 +53,8 @@ func scripts(t *testing.T) map[string]*pool.Script {
 				s.Name = value
 			case "Source":
 				s.Source = value
+			case "ID":
+				s.ID = value
 			}
 		}
 		if s.Name != "" {

@@ -69,7 +69,7 @@ func (m *Mutex) acquireAgain(l *lease) quorum.Command {
 }
 
 func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Command {
-	keys, args := m.keys[:1:1], append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
+	keys, args := m.lockKey(), append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
 	if m.cfg.fencing && proposal > 0 { // the token of a lock that was handed over is not known
 		keys, args = m.keys[:], append(args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
 	}
@@ -79,6 +79,9 @@ func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quor
 	return ask(pool.Eval(acquireScript, keys, args...))
 }
 
+// lockKey is the key of scripts that have no business with the counter. Pools may append to it.
+func (m *Mutex) lockKey() []string { return m.keys[:1:1] }
+
 // raise lifts a node's fence counter to the lease's token.
 func (m *Mutex) raise(l *lease) quorum.Command {
 	return ask(pool.Eval(raiseScript, m.keys[:], l.value, int64(l.token), m.cfg.fenceTTL.Milliseconds()))
@@ -86,19 +89,19 @@ func (m *Mutex) raise(l *lease) quorum.Command {
 
 // deletion releases the lock on a node.
 func (m *Mutex) deletion(value string) quorum.Command {
-	return ask(pool.Eval(releaseScript, m.keys[:1:1], value, m.channel))
+	return ask(pool.Eval(releaseScript, m.lockKey(), value, m.channel))
 }
 
 // askExtend extends the lock on a node.
 func (m *Mutex) askExtend(l *lease) quorum.Command {
 	expiry := m.cfg.expiry.Milliseconds()
 	if !m.cfg.fencing {
-		return ask(pool.Eval(extendScript, m.keys[:1:1], l.value, expiry))
+		return ask(pool.Eval(extendScript, m.lockKey(), l.value, expiry))
 	}
 	return ask(pool.Eval(extendScript, m.keys[:], l.value, expiry, m.cfg.fenceTTL.Milliseconds()))
 }
 
 // askValid asks a node whether it has the lock.
 func (m *Mutex) askValid(l *lease) quorum.Command {
-	return ask(pool.Eval(validScript, m.keys[:1:1], l.value))
+	return ask(pool.Eval(validScript, m.lockKey(), l.value))
 }

@@ -145,11 +145,14 @@ func (h *hold) wait(now time.Time) time.Duration {
 	if !h.limit.IsZero() {
 		d = min(d, clock.Remaining(now, h.limit))
 	}
-	if h.renewal == nil && !h.due {
+	if h.resting() {
 		d = min(d, clock.Remaining(now, h.next))
 	}
 	return clock.Ahead(min(d, max(h.m.cfg.expiry/10, glance)))
 }
+
+// resting reports whether no renewal is under way or waits for its turn. The caller holds mu.
+func (h *hold) resting() bool { return h.renewal == nil && !h.due }
 
 // tick does what is due.
 func (h *hold) tick() {
@@ -167,7 +170,7 @@ func (h *hold) tick() {
 		end = h.lose("not extended in time", h.failure)
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
 		end = h.letGo()
-	case h.renewal == nil && !h.due && clock.Remaining(now, h.next) <= 0:
+	case h.resting() && clock.Remaining(now, h.next) <= 0:
 		h.m.core.renewals.add(h)
 		fallthrough
 	default:

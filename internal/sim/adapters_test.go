@@ -184,26 +184,29 @@ func throughAdapters(t *testing.T, h *history) {
 	time.Sleep(time.Minute) // the clients' timers
 }
 
-// holding returns how many nodes hold the lock with a value, or with any if it is empty.
-func (w *ring) holding(value string) int {
-	n := 0
-	for _, m := range w.servers {
+// holders returns the nodes that hold the lock with a value, or with any if it is empty.
+func (w *ring) holders(value string) (nodes []int) {
+	for i, m := range w.servers {
 		if v, err := m.Get(ringName); err == nil && (value == "" || v == value) {
-			n++
+			nodes = append(nodes, i)
 		}
 	}
-	return n
+	return nodes
 }
 
+// holding returns how many they are.
+func (w *ring) holding(value string) int { return len(w.holders(value)) }
+
 // unreleased returns how many nodes hold the lock with a value, except for late writes.
-func (w *ring) unreleased(value string) int {
-	n := w.holding(value)
+func (w *ring) unreleased(value string) (n int) {
+	nodes := w.holders(value)
 	w.arrived.Lock()
 	defer w.arrived.Unlock()
-	for i, m := range w.servers {
-		if v, err := m.Get(ringName); err == nil && v == value && w.late[i][value] == setAgain {
+	for _, i := range nodes {
+		if w.late[i][value] == setAgain {
 			w.reached("late write")
-			n--
+		} else {
+			n++
 		}
 	}
 	return n

@@ -131,10 +131,7 @@ func (p *Pool) start(cmd *command, to pool.Receiver) {
 	w := l.waiter()
 	w.cmd, w.to = cmd, to
 	if l.flights == 0 {
-		l.takeOff()
-		l.boarding++
-		w.place = aboard
-		l.embark(w)
+		l.depart(w)
 		return
 	}
 	l.push(w)
@@ -305,16 +302,21 @@ func (l *line) appointLate() {
 func (l *line) appoint() {
 	if w := l.first; w != nil && l.flights < maxFlights {
 		l.remove(w)
-		l.takeOff()
-		l.boarding++
-		if w.to != nil {
-			w.place = aboard
-			l.embark(w)
-			return
-		}
-		w.place = appointed
-		w.turn <- true
+		l.depart(w)
 	}
+}
+
+// depart makes w the leader of a new flight. The caller holds l.mu.
+func (l *line) depart(w *waiter) {
+	l.takeOff()
+	l.boarding++
+	if w.to != nil {
+		w.place = aboard
+		l.embark(w)
+		return
+	}
+	w.place = appointed
+	w.turn <- true
 }
 
 // embark gives a flight a goroutine: one that has flown before, whose stack is as large as it takes, or

@@ -23,8 +23,9 @@ type command struct {
 	redis.Cmd
 	ctx      context.Context
 	request  *pool.Command // or nil
+	to       pool.Receiver // nil for a caller that sends it itself
 	withheld bool          // the arguments were last asked for after ctx had ended
-	room     [10]any       // for the request's arguments: hooks may change them, and they are all nodes'
+	room     [6]any        // for the request's arguments: hooks may change them, and they are all nodes'
 }
 
 // ping takes the place of a command whose context ended before it was written: a
@@ -77,6 +78,16 @@ func (c *command) Clone() redis.Cmder {
 	clone.SetVal(c.Val())
 	clone.SetErr(c.Err())
 	return clone
+}
+
+// outcome is what to tell of the command, after it ran with the given error; or else the one to send in its place.
+func (c *command) outcome(err error) (reply any, next *command, _ error) {
+	reply, err = c.reply(err)
+	if c.isSet() {
+		reply, err = granted(reply, err)
+		return reply, nil, err
+	}
+	return reply, c.withSource(err), err
 }
 
 // granted is what a reply to SET NX means.

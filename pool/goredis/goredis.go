@@ -7,18 +7,17 @@
 // fine. The adapter sends each command at most once, whatever MaxRetries says: a SET NX
 // that go-redis sends again after a lost reply is refused because of itself.
 //
-// Concurrent callers share round trips. Commands that arrive while another is under way
-// go together as the next pipeline, or as a second one beside the first if many wait and
-// the process has fewer pipelines under way than processors; a lone command is sent at
-// once, from its caller's goroutine. Hooks see pipelines then.
+// Concurrent callers share round trips. A lone command is sent at once, from its caller's goroutine.
+// Commands that arrive while another is under way go together as the next pipeline; or, as long as the process
+// has fewer under way than processors, as a second one beside the first when there are as many of them. Hooks see
+// pipelines then.
 //
 // # Contexts
 //
 // By default go-redis does not look at a context once it has sent a command, but waits
 // for ReadTimeout (3 s). The callers of a pipeline return when their contexts
-// end all the same, except for the one that sends it; not more than 16 callers of one Pool can be
-// held up in that way, and redlock does not wait for them. With
-// ContextTimeoutEnabled there are none.
+// end all the same; a lone caller of [Pool.SetNX] or [Pool.Eval] is held up, and redlock, which uses [Pool.Start], is
+// not. Of pipelines, not more than 16 of one Pool wait for the client. With ContextTimeoutEnabled nobody does.
 //
 // # Dialling
 //
@@ -82,7 +81,8 @@ func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 	if err := p.check(ctx); err != nil {
 		return false, err
 	}
-	return granted(p.share(ctx, newRequest(ctx, pool.SetNX(key, value, expiry))))
+	ok, err := p.share(ctx, newRequest(ctx, pool.SetNX(key, value, expiry)))
+	return ok == true, err
 }
 
 // Eval implements [pool.Pool].
@@ -90,12 +90,7 @@ func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, arg
 	if err := p.check(ctx); err != nil {
 		return nil, err
 	}
-	cmd := newRequest(ctx, pool.Eval(script, keys, args...))
-	reply, err := p.share(ctx, cmd)
-	if next := cmd.withSource(err); next != nil {
-		return p.share(ctx, next)
-	}
-	return reply, err
+	return p.share(ctx, newRequest(ctx, pool.Eval(script, keys, args...)))
 }
 
 // Start implements [pool.Starter].
@@ -104,7 +99,9 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 		to.Receive(nil, err)
 		return
 	}
-	p.start(newRequest(ctx, c), to)
+	cmd := newRequest(ctx, c)
+	cmd.to = to
+	p.start(cmd)
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others: a

@@ -3,14 +3,14 @@ package goredis
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/redlock-go/redlock/pool"
 )
 
 const (
@@ -22,11 +22,6 @@ const (
 	// patience is how long a command waits for a pipeline under way before it
 	// goes on another connection.
 	patience = time.Millisecond
-	// crowd is how many commands have to wait for a second pipeline to go beside the
-	// first, if there are fewer under way in the process than it has processors. With one
-	// node and 64 callers a pair takes a sixth less then. Where other nodes keep the
-	// processors busy, it would only make more, and smaller, pipelines.
-	crowd = 24
 	// maxParked and parkTime say how many goroutines stay for the next flight, and for how
 	// long at least. A new one costs more than its start: its stack has to grow in several steps.
 	maxParked = 2
@@ -36,210 +31,250 @@ const (
 // aloft is how many flights are under way in this process, of all Pools.
 var aloft atomic.Int64
 
-// line is where commands wait that found another one under way. Callers that wait for their
-// commands send those of others with them; for commands that were only started, a flight is a goroutine.
+// line is where commands wait that found another one under way.
 //
-// A flight is one trip to the node, of one command or of a pipeline. A caller that finds
-// no flight under way takes off at once, alone. Others queue. When a flight lands, the
-// first in the queue is appointed to lead the next one: it takes all who wait
-// along and hands out their replies. So a pipeline grows exactly as long as it takes the
-// one before to return, and nobody waits for a pipeline to fill. A crowd does not wait
-// for the landing either, if the process has fewer flights under way than processors.
+// A flight is one trip to the node, of one command or of a pipeline. A caller who waits for its command
+// and finds no flight under way takes off at once, alone. What else there is to send queues, and is taken along
+// by a flight that is a goroutine: the first leaves at once, another when one has landed. So a pipeline grows
+// exactly as long as it takes the one before to return, and nobody waits for a pipeline to fill. While the process has
+// fewer flights under way than processors, a second one does not wait for the landing either, once it is as large as the
+// first: two that take turns keep a node and its callers busy, and more, smaller ones would only cost more.
 //
 // go-redis has AutoPipeline for this purpose, marked experimental. Measured on two cores and one
-// Redis 7.0 on loopback, SET NX and release, medians of six interleaved runs, before a crowd had a second flight: a
-// lone caller 34 µs a pair here (as without sharing) and 68 µs there; 8 callers 22 and 25; 64 callers 9.5 and 20.
+// Redis 7.0 on loopback, SET NX and release, medians of six interleaved runs: a lone caller 128 µs a pair here, 152 there
+// and 147 without sharing; 8 callers 27, 34 and 23; 64 callers 8, 18 and 28.
 // A command whose context ends cannot leave its queue, it runs goroutines of its own, and it
 // does not know Ring.
 //
 // A flight that does not return, or not soon, must not hold up the others, so after
 // some patience the next one takes off on another connection.
 type line struct {
-	mu          sync.Mutex
-	flights     int // under way, or waiting for their appointed leader to wake up
-	boarding    int // of them, those that have not taken the others along yet
-	first, last *waiter
-	queued      int
-	overdue     *time.Timer // appoints a leader when patience is over
-	fly         func(*waiter)
-	processors  int64          // that the process may use
-	parked      []chan *waiter // goroutines that flew a moment ago
-	flown       bool           // one of them has been used since the sweep before
-	sweep       *time.Timer    // ends those that are not used; nil while none is parked
-	spare       sync.Pool      // of *waiter; none of the package's, for the sake of testing/synctest
+	mu       sync.Mutex
+	flights  int        // under way, or about to board
+	boarding int        // of them, those that have not taken the queue along yet
+	aboard   int        // commands in those that have
+	queue    []*command // in order
+	empty    []*command // to be the next queue: its room is used again
+	end      time.Time  // when the last of the queue's contexts ends,
+	endless  bool       // unless there is one that does not
+
+	fly        func()
+	processors int64       // that the process may use
+	overdue    *time.Timer // lets another flight go when patience is over
+	parked     []chan bool // goroutines that flew a moment ago; true is for another flight
+	flown      bool        // one of them has been used since the sweep before
+	sweep      *time.Timer // ends those that are not used; nil while none is parked
 }
 
-// waiter is one command in the queue, and its caller's way to leave.
-type waiter struct {
-	cmd        *command
-	to         pool.Receiver // nil for a caller that waits
-	err        error
-	prev, next *waiter
-	place      place     // guarded by line.mu
-	turn       chan bool // buffered: true to lead a flight, false when the reply is there
-}
-
-type place int8
-
-const (
-	queued    place = iota
-	appointed       // turn holds true
-	aboard          // turn holds false, or will
-)
-
-// share sends cmd, together with others if others are under way.
+// share sends cmd, together with others if others are under way, and returns what deliver would.
 //
-// It returns when the outcome is known or ctx has ended, except that the caller who
-// leads a flight stays with it to its end.
+// It returns when the outcome is known or ctx has ended, except that a caller who finds nobody under way
+// waits for the client.
 func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	l := &p.line
 	l.mu.Lock()
 	if l.flights == 0 {
 		l.takeOff()
+		l.aboard++
 		l.mu.Unlock()
-		defer l.land()
-		return cmd.reply(p.client.Process(ctx, cmd))
+		return p.alone(ctx, cmd)
 	}
-	w := l.waiter()
-	w.cmd = cmd
-	l.push(w)
+	answer := make(answer, 1)
+	cmd.to = answer
+	l.push(cmd)
 	l.reinforce()
 	l.mu.Unlock()
-
-	var lead bool
 	select {
-	case lead = <-w.turn:
+	case r := <-answer:
+		return r.reply, r.err
 	case <-ctx.Done():
-		if l.leave(w) {
-			l.release(w)
-		}
-		return nil, ctx.Err() // cmd is the flight's own business now
+		l.leave(cmd) // or it is the flight's own business now
+		return nil, ctx.Err()
 	}
-	if lead {
-		p.lead(ctx, w)
-	}
-	err := w.err
-	l.release(w)
-	return cmd.reply(err)
 }
 
-// start sends cmd as share does, and gives the outcome to another.
-func (p *Pool) start(cmd *command, to pool.Receiver) {
+// alone sends one command on the caller's goroutine.
+func (p *Pool) alone(ctx context.Context, cmd *command) (any, error) {
+	defer p.line.land(1)
+	reply, next, err := cmd.outcome(p.client.Process(ctx, cmd))
+	if next != nil {
+		reply, _, err = next.outcome(p.client.Process(ctx, next))
+	}
+	return reply, err
+}
+
+// answer is the receiver of a caller that waits.
+type answer chan result
+
+type result struct {
+	reply any
+	err   error
+}
+
+// Receive is told the outcome.
+func (a answer) Receive(reply any, err error) { a <- result{reply, err} }
+
+// start sends cmd as share does, and gives the outcome to its receiver.
+func (p *Pool) start(cmd *command) {
 	l := &p.line
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.waiter()
-	w.cmd, w.to = cmd, to
+	l.push(cmd)
 	if l.flights == 0 {
-		l.depart(w)
-		return
-	}
-	l.push(w)
-	l.reinforce()
-}
-
-// fly leads flights of commands that were only started, as long as there are any.
-func (p *Pool) fly(w *waiter) {
-	next := make(chan *waiter, 1)
-	for w != nil {
-		p.lead(w.cmd.ctx, w)
-		w = p.line.park(next)
-	}
-}
-
-// deliver hands over the outcome of a command that was only started.
-func (p *Pool) deliver(w *waiter) {
-	cmd, to := w.cmd, w.to
-	reply, err := cmd.reply(w.err)
-	p.line.release(w)
-	if cmd.isSet() {
-		ok, err := granted(reply, err)
-		to.Receive(ok, err)
-	} else if next := cmd.withSource(err); next != nil {
-		p.start(next, to)
+		l.depart()
 	} else {
-		to.Receive(reply, err)
+		l.reinforce()
 	}
 }
 
-// lead flies with w and as many as wait behind it.
-func (p *Pool) lead(ctx context.Context, w *waiter) {
-	crew := p.line.board(w)
+// fly makes flights, as long as there are any.
+func (p *Pool) fly() {
+	again := make(chan bool, 1)
+	for {
+		if aloft.Load() > p.line.processors {
+			// The processors have enough to do. Those who are about to queue come along, and save a trip.
+			runtime.Gosched()
+		}
+		crew := p.lead()
+		if !p.line.park(again, crew) {
+			return
+		}
+	}
+}
+
+// lead makes one flight with all who wait, and hands out the replies. It returns the room that their queue took.
+func (p *Pool) lead() []*command {
+	crew, end := p.line.board()
+	var err error
 	defer func() {
-		if w.to != nil { // nobody can recover from a hook's panic on the flight's own goroutine
-			if why := recover(); why != nil {
-				err := fmt.Errorf("goredis: the client panicked: %v\n%s", why, debug.Stack())
-				for _, c := range crew {
-					c.err = err
-				}
+		if why := recover(); why != nil { // nobody else can recover from a hook's panic on this goroutine
+			err = fmt.Errorf("goredis: the client panicked: %v\n%s", why, debug.Stack())
+			for _, c := range crew {
+				c.SetErr(err)
 			}
 		}
-		p.line.land()
-		for i, c := range crew {
-			switch {
-			case c.to != nil:
-				p.deliver(c)
-			case i > 0:
-				c.turn <- false
-			}
+		p.line.land(len(crew))
+		for _, c := range crew {
+			p.deliver(c, err)
 		}
 	}()
-	if len(crew) == 1 {
-		w.err = p.client.Process(ctx, w.cmd)
-		return
+	switch len(crew) {
+	case 0: // they have left
+	case 1:
+		err = p.client.Process(crew[0].ctx, crew[0])
+		crew[0].SetErr(err)
+	default:
+		err = p.pipeline(crew, end)
 	}
-	ctx, cancel := batchContext(ctx, crew)
-	defer cancel()
+	return crew
+}
+
+// pipeline sends the commands together, and waits until all are answered, or until the end of the time for which anybody
+// waits: then go-redis does not wait any longer for a connection. The context has the values of the first one's, for tracing.
+func (p *Pool) pipeline(crew []*command, end time.Time) error {
+	ctx := context.WithoutCancel(crew[0].ctx)
+	if !end.IsZero() {
+		bounded, cancel := context.WithDeadline(ctx, end)
+		defer cancel()
+		ctx = bounded
+	}
 	cmds := make([]redis.Cmder, len(crew))
 	for i, c := range crew {
-		cmds[i] = c.cmd
+		cmds[i] = c
 	}
 	pipe := p.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues
 	_, err := pipe.Exec(ctx)            // the first command's error, mostly
-	for _, c := range crew {
-		c.err = c.cmd.Err()
-		if c.err == nil && c.cmd.Val() == nil {
-			c.err = err // a hook did not let the pipeline pass
-		}
-	}
+	return err
 }
 
-// batchContext lasts until nobody is left who waits for the pipeline: it
-// stops go-redis from waiting any longer for a connection. It keeps the values of
-// the leader's, for tracing.
-func batchContext(ctx context.Context, crew []*waiter) (context.Context, context.CancelFunc) {
-	var last time.Time
-	for _, c := range crew {
-		end, ok := c.cmd.ctx.Deadline()
-		if !ok {
-			return context.WithoutCancel(ctx), func() {}
-		}
-		if end.After(last) {
-			last = end
-		}
+// deliver hands over the outcome of a command that was sent, by a flight that had the given error.
+func (p *Pool) deliver(c *command, flight error) {
+	err := c.Err()
+	if err == nil && c.Val() == nil {
+		err = flight // a hook did not let it pass
 	}
-	return context.WithDeadline(context.WithoutCancel(ctx), last)
+	reply, next, err := c.outcome(err)
+	if next != nil {
+		next.to = c.to
+		p.start(next)
+		return
+	}
+	c.to.Receive(reply, err)
 }
 
-// push puts w at the end of the queue. The caller holds l.mu.
-func (l *line) push(w *waiter) {
-	w.place, w.prev, w.next = queued, l.last, nil
-	if l.last != nil {
-		l.last.next = w
+// push puts c at the end of the queue. The caller holds l.mu.
+func (l *line) push(c *command) {
+	if len(l.queue) == 0 {
+		l.end, l.endless = time.Time{}, false
+		if l.flights > 0 {
+			l.wait()
+		}
+	}
+	if end, ok := c.ctx.Deadline(); !ok {
+		l.endless = true
+	} else if end.After(l.end) {
+		l.end = end
+	}
+	l.queue = append(l.queue, c)
+}
+
+// wait starts the patience of those in the queue. The caller holds l.mu.
+func (l *line) wait() {
+	if l.overdue == nil {
+		l.overdue = time.AfterFunc(patience, l.departLate)
 	} else {
-		l.first = w
+		l.overdue.Reset(patience)
+	}
+}
+
+// departLate lets another flight go, and those who cannot have one by the time they have to leave.
+func (l *line) departLate() {
+	l.mu.Lock()
+	l.next()
+	var ended []*command
+	l.queue = slices.DeleteFunc(l.queue, func(c *command) bool {
+		if c.ctx.Err() == nil {
+			return false
+		}
+		ended = append(ended, c)
+		return true
+	})
+	if len(l.queue) > 0 {
 		l.wait()
 	}
-	l.last = w
-	l.queued++
+	l.mu.Unlock()
+	for _, c := range ended {
+		c.to.Receive(nil, c.ctx.Err())
+	}
 }
 
-// reinforce lets a second flight go if many wait and there are processors for it. The caller holds l.mu.
+// reinforce lets a second flight go if it is as large as the first and there are processors for it. The caller holds l.mu.
 func (l *line) reinforce() {
-	if l.flights == 1 && l.boarding == 0 && l.queued >= crowd && aloft.Load() < l.processors {
-		l.appoint()
+	if l.flights == 1 && len(l.queue) >= l.aboard && aloft.Load() < l.processors {
+		l.next()
 	}
+}
+
+// next lets another flight go if there is somebody to take along, and may be one more. The caller holds l.mu.
+func (l *line) next() {
+	if len(l.queue) > 0 && l.boarding == 0 && l.flights < maxFlights {
+		l.depart()
+	}
+}
+
+// depart gives a flight a goroutine: one that has flown before, whose stack is as large as it takes, or
+// a new one. The caller holds l.mu.
+func (l *line) depart() {
+	l.takeOff()
+	l.boarding++
+	if n := len(l.parked); n > 0 {
+		l.parked[n-1] <- true
+		l.parked = l.parked[:n-1]
+		l.flown = true
+		return
+	}
+	go l.fly()
 }
 
 // takeOff counts a flight in. The caller holds l.mu.
@@ -248,102 +283,50 @@ func (l *line) takeOff() {
 	aloft.Add(1)
 }
 
-// touchDown counts a flight out. The caller holds l.mu.
-func (l *line) touchDown() {
-	l.flights--
-	aloft.Add(-1)
-}
-
-// remove takes w out of the queue. The caller holds l.mu.
-func (l *line) remove(w *waiter) {
-	l.queued--
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		l.first = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		l.last = w.prev
-	}
-}
-
-// wait starts the patience of those in the queue. The caller holds l.mu.
-func (l *line) wait() {
-	if l.overdue == nil {
-		l.overdue = time.AfterFunc(patience, l.appointLate)
-	} else {
-		l.overdue.Reset(patience)
-	}
-}
-
-func (l *line) appointLate() {
+// board returns those that a flight takes along, and when none of them waits any longer: never, if it is zero.
+func (l *line) board() (crew []*command, end time.Time) {
 	l.mu.Lock()
-	l.appoint()
-	var ended []*waiter
-	for w := l.first; w != nil && w.to != nil && w.cmd.ctx.Err() != nil; w = l.first {
-		l.remove(w)
-		ended = append(ended, w)
-	}
-	if l.first != nil {
+	defer l.mu.Unlock()
+	l.boarding--
+	crew, l.queue, l.empty = l.queue, l.empty, nil
+	if len(crew) > maxBatch {
+		l.queue = append(l.queue, crew[maxBatch:]...)
+		clear(crew[maxBatch:])
+		crew = crew[:maxBatch]
 		l.wait()
 	}
-	l.mu.Unlock()
-	for _, w := range ended {
-		to, err := w.to, w.cmd.ctx.Err()
-		l.release(w)
-		to.Receive(nil, err)
+	l.aboard += len(crew)
+	if !l.endless {
+		end = l.end
 	}
+	return crew, end
 }
 
-// appoint makes the first in the queue the leader of a new flight, if there may be
-// one. The caller holds l.mu.
-func (l *line) appoint() {
-	if w := l.first; w != nil && l.flights < maxFlights {
-		l.remove(w)
-		l.depart(w)
-	}
-}
-
-// depart makes w the leader of a new flight. The caller holds l.mu.
-func (l *line) depart(w *waiter) {
-	l.takeOff()
-	l.boarding++
-	if w.to != nil {
-		w.place = aboard
-		l.embark(w)
-		return
-	}
-	w.place = appointed
-	w.turn <- true
-}
-
-// embark gives a flight a goroutine: one that has flown before, whose stack is as large as it takes, or
-// a new one. The caller holds l.mu.
-func (l *line) embark(w *waiter) {
-	if n := len(l.parked); n > 0 {
-		l.parked[n-1] <- w
-		l.parked = l.parked[:n-1]
-		l.flown = true
-		return
-	}
-	go l.fly(w)
-}
-
-// park waits for the next flight, and returns nil if there is none for a while.
-func (l *line) park(next chan *waiter) *waiter {
+// land counts a flight out, and lets the next one go.
+func (l *line) land(n int) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flights--
+	l.aboard -= n
+	aloft.Add(-1)
+	l.next()
+}
+
+// park gives back the room of a queue, and waits for the next flight. It returns false if there is none for a while.
+func (l *line) park(again chan bool, room []*command) bool {
+	clear(room)
+	l.mu.Lock()
+	l.empty = room[:0]
 	if len(l.parked) == maxParked {
 		l.mu.Unlock()
-		return nil
+		return false
 	}
-	l.parked = append(l.parked, next)
+	l.parked = append(l.parked, again)
 	if l.sweep == nil {
 		l.sweep = time.AfterFunc(parkTime, l.clear)
 	}
 	l.mu.Unlock()
-	return <-next
+	return <-again
 }
 
 // clear ends the parked goroutines if none of them was used since the last time.
@@ -355,66 +338,17 @@ func (l *line) clear() {
 		l.sweep.Reset(parkTime)
 		return
 	}
-	for _, next := range l.parked {
-		next <- nil
+	for _, again := range l.parked {
+		again <- false
 	}
 	l.parked, l.sweep = nil, nil
 }
 
-// waiter returns one to use. The caller holds l.mu.
-func (l *line) waiter() *waiter {
-	if w, ok := l.spare.Get().(*waiter); ok {
-		return w
-	}
-	return &waiter{turn: make(chan bool, 1)}
-}
-
-// board returns the leader and those that it takes along.
-func (l *line) board(leader *waiter) []*waiter {
+// leave takes c out of the queue, if it is still there.
+func (l *line) leave(c *command) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.boarding--
-	crew := append(make([]*waiter, 0, 1+min(l.queued, maxBatch)), leader)
-	for l.first != nil && len(crew) < maxBatch {
-		w := l.first
-		l.remove(w)
-		w.place = aboard
-		crew = append(crew, w)
+	if i := slices.Index(l.queue, c); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	if l.first != nil {
-		l.wait()
-	}
-	return crew
-}
-
-// land ends a flight and lets the next one go.
-func (l *line) land() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.touchDown()
-	l.appoint()
-}
-
-// leave gives w up, and reports whether nobody else knows of it any more.
-func (l *line) leave(w *waiter) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch w.place {
-	case queued:
-		l.remove(w)
-	case appointed:
-		<-w.turn
-		l.boarding--
-		l.touchDown()
-		l.appoint()
-	case aboard:
-		return false
-	}
-	return true
-}
-
-// release makes w ready for another command.
-func (l *line) release(w *waiter) {
-	*w = waiter{turn: w.turn}
-	l.spare.Put(w)
 }

@@ -37,8 +37,12 @@ type bench struct {
 	pipes []int                    // sizes of the pipelines sent
 }
 
-// inBubble runs f in virtual time; the bubble fails if a goroutine is left behind.
-func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) {
+// inBubble runs f in virtual time; the bubble fails if a goroutine is left behind. There is one processor, so that
+// a second flight waits for the first.
+func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) { inBubbleOn(t, 1, opt, f) }
+
+func inBubbleOn(t *testing.T, n int, opt redis.Options, f func(b *bench)) {
+	processors(t, n)
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		first, err := m.Dial() // starts the node, which has no Server before
@@ -242,7 +246,6 @@ func TestCommandsThatArriveTogetherShareAPipeline(t *testing.T) {
 }
 
 func TestPipelinesAreBounded(t *testing.T) {
-	processors(t, 1)
 	inBubble(t, redis.Options{}, func(b *bench) {
 		b.client.AddHook(hooks{ // the bubble's unbuffered connections take no large pipelines
 			process: func(next redis.ProcessHook) redis.ProcessHook { return next },
@@ -312,34 +315,54 @@ func processors(t *testing.T, n int) {
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
-func TestACrowdSendsASecondPipelineWhereProcessorsAreIdle(t *testing.T) {
+func TestASecondPipelineGoesForAsManyAsAreUnderWayWhereProcessorsAreIdle(t *testing.T) {
 	for _, busy := range []bool{false, true} { // another pool keeps the second processor
-		processors(t, 2)
-		inBubble(t, redis.Options{}, func(b *bench) {
-			gate, other := b.hold("first"), b.hold("other")
-			all := []*outcome{b.set(b.ctx, "first")}
+		inBubbleOn(t, 2, redis.Options{}, func(b *bench) {
+			var all []*outcome
+			set := func(key string) *outcome {
+				o := b.set(b.ctx, key)
+				all = append(all, o)
+				return o
+			}
+			known := func(o *outcome, want bool) {
+				t.Helper()
+				if o.returned() != want {
+					t.Errorf("busy %v: the outcome is known: %v, want %v; pipelines of %v were sent", busy, !want, want, b.pipelines())
+				}
+			}
+			gates := map[string]chan struct{}{}
+			for _, key := range []string{"1", "2", "3a", "other"} {
+				gates[key] = b.hold(key)
+			}
+			set("1")
+			set("2")
+			if n := b.arrived("SET 2"); n != 1 {
+				t.Error("beside one command a second one did not leave at once")
+			}
+			set("3a")
+			set("3b")
+			three := set("3c")
+			close(gates["1"])
+			synctest.Wait()
+			known(three, false) // 3a holds it up
+			close(gates["2"])
+			synctest.Wait()
 			if busy {
 				first := b.pool
 				b.pool = goredis.NewPool(b.client)
-				all = append(all, b.set(b.ctx, "other"))
+				set("other")
 				b.pool = first
 			}
-			const crowd = 24
-			for i := range crowd - 1 {
-				all = append(all, b.set(b.ctx, strconv.Itoa(i)))
-			}
-			if p := b.pipelines(); len(p) > 0 {
-				t.Errorf("pipelines of %v were sent for a few", p)
-			}
-			last := b.set(b.ctx, "last")
-			all = append(all, last)
-			if last.returned() == busy {
-				t.Errorf("busy %v: pipelines of %v were sent", busy, b.pipelines())
-			}
-			close(gate)
-			close(other)
+			set("4a")
+			known(set("4b"), false)
+			known(set("4c"), !busy)
+			close(gates["3a"])
+			close(gates["other"])
 			for _, o := range all {
 				o.granted(t)
+			}
+			if p := b.pipelines(); !slices.Equal(p, []int{3, 3}) {
+				t.Errorf("pipelines of %v were sent, want 3 and 3", p)
 			}
 		})
 	}
@@ -627,23 +650,19 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 		if panics("panic") == nil {
 			t.Error("the panic did not reach the caller")
 		}
-		gate := b.hold("first")
-		first := b.set(b.ctx, "first")
-		leader := make(chan any)
-		go func() { leader <- panics("leader") }()
-		synctest.Wait()
-		follower := b.set(b.ctx, "follower")
-		close(gate)
-		first.granted(t)
-		if <-leader == nil {
-			t.Error("the panic did not reach the caller who led the pipeline")
-		}
-		if <-follower.done; follower.ok || follower.err == nil {
-			t.Errorf("SetNX in a pipeline that panicked = %v, %v, want an error", follower.ok, follower.err)
-		}
 		b.set(b.ctx, "after").granted(t)
 
 		// On the goroutine of a flight, nobody could recover from it.
+		gate := b.hold("first")
+		first := b.set(b.ctx, "first")
+		crew := []*outcome{b.set(b.ctx, "one"), b.set(b.ctx, "two")}
+		close(gate)
+		first.granted(t)
+		for _, o := range crew {
+			if <-o.done; o.ok || o.err == nil || !strings.Contains(o.err.Error(), "panicked: hook") {
+				t.Errorf("SetNX in a pipeline whose hook panicked = %v, %v, want an error that says so", o.ok, o.err)
+			}
+		}
 		var started received
 		b.pool.Start(b.ctx, pool.SetNX("panic", "v", time.Hour), &started)
 		synctest.Wait()

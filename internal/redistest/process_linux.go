@@ -7,8 +7,10 @@ import (
 	"syscall"
 )
 
+// dieWithParent makes a process end with its parent. It has a session of its own, as a service has: Linux shares the
+// processors among sessions (autogroup), and a test with dozens of threads would leave little to its servers.
 func dieWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 }
 
 // stopped reports whether the process is stopped by a signal.

@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -30,6 +29,9 @@ const (
 
 // aloft is how many flights are under way in this process, of all Pools.
 var aloft atomic.Int64
+
+// callers are let go first by flights that are in no hurry, of all Pools.
+var callers yielding
 
 // line is where commands wait that found another one under way.
 //
@@ -133,7 +135,7 @@ func (p *Pool) fly() {
 	for {
 		if aloft.Load() > p.line.processors {
 			// The processors have enough to do. Those who are about to queue come along, and save a trip.
-			runtime.Gosched()
+			callers.yield()
 		}
 		crew := p.lead()
 		if !p.line.park(again, crew) {

@@ -368,6 +368,29 @@ func TestASecondPipelineGoesForAsManyAsAreUnderWayWhereProcessorsAreIdle(t *test
 	}
 }
 
+func TestCallersThatAreReadyComeAlongWhereProcessorsAreBusy(t *testing.T) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.hold("other")
+		first := b.pool
+		b.pool = goredis.NewPool(b.client)
+		b.set(b.ctx, "other") // keeps the one processor, as far as anybody knows
+		b.pool = first
+		for i := range 20 {
+			ready := b.start(b.ctx, fmt.Sprint("ready", i))
+			var r received
+			b.pool.Start(b.ctx, pool.SetNX(fmt.Sprint("first", i), "value", time.Hour), &r) // its flight is before ready in the run queue
+			ready.granted(t)
+			synctest.Wait()
+			if r.reply != true {
+				t.Errorf("a started SetNX = %v, %v", r.reply, r.err)
+			}
+		}
+		if p := b.pipelines(); len(p) < 15 { // now and then the scheduler chooses otherwise
+			t.Errorf("%d of 20 callers came along", len(p))
+		}
+	})
+}
+
 // A node whose round trip takes long makes nobody wait for somebody else's.
 func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {

@@ -186,8 +186,8 @@ func (r *report) page() string {
 	pairs, contention := r.config("pairs"), r.config("contention")
 	p(`All figures of a section are from one run of one program, in which the contenders take turns: every round measures each of
 them, for %v (%v under contention), beginning with another one each time. A figure is the median of the %d rounds (%d under contention),
-with the least and the greatest in brackets. Client and servers share the machine, each in a session of its own, as services are,
-which is how Linux divides the processors among them. They talk over loopback, so round trips are short
+with the least and the greatest in brackets. Client and servers share the machine, each in a session of its own, as services are
+(Linux may divide the processors among sessions). They talk over loopback, so round trips are short
 and the processor is the scarce thing; "Far nodes" below puts a network in between.`,
 		pairs.Slice, contention.Contention, pairs.Rounds, contention.ContentionRounds)
 	p(`Repeat it with

@@ -21,7 +21,7 @@ type Process struct {
 // The command's streams should be files (or nil): what the caller reads or writes elsewhere is not
 // waited for.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = asService()
 	p := &Process{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {

@@ -4,7 +4,7 @@ package redistest
 
 import "syscall"
 
-func dieWithParent() *syscall.SysProcAttr { return nil }
+func asService() *syscall.SysProcAttr { return nil }
 
 // stopped cannot be seen here; a signal takes effect soon enough.
 func stopped(int) (bool, error) { return true, nil }

@@ -7,16 +7,16 @@
 // fine. The adapter sends each command at most once, whatever MaxRetries says: a SET NX
 // that go-redis sends again after a lost reply is refused because of itself.
 //
-// Concurrent callers share round trips. A lone command is sent at once, from its caller's goroutine.
+// Concurrent callers share round trips. A lone command is sent at once, a caller's who waits for it from its own goroutine.
 // Commands that arrive while another is under way go together as the next pipeline; or, as long as the process
-// has fewer under way than processors, as a second one beside the first when there are as many of them. Hooks see
-// pipelines then.
+// has fewer under way than processors, as a second one beside the first when there are as many of them; or, where
+// that takes longer than a millisecond, on one of up to 16 connections. Hooks see pipelines then.
 //
 // # Contexts
 //
 // By default go-redis does not look at a context once it has sent a command, but waits
 // for ReadTimeout (3 s). The callers of a pipeline return when their contexts
-// end all the same; a lone caller of [Pool.SetNX] or [Pool.Eval] is held up, and redlock, which uses [Pool.Start], is
+// end all the same; a lone caller of [Pool.SetNX] or [Pool.Eval], and any of [Pool.Do], is held up; redlock, which uses [Pool.Start], is
 // not. Of pipelines, not more than 16 of one Pool wait for the client. With ContextTimeoutEnabled nobody does.
 //
 // # Dialling

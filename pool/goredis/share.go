@@ -30,7 +30,7 @@ const (
 // aloft is how many flights are under way in this process, of all Pools.
 var aloft atomic.Int64
 
-// callers are let go first by flights that are in no hurry, of all Pools.
+// callers go first when many flights are under way in this process, of all Pools.
 var callers yielding
 
 // line is where commands wait that found another one under way.
@@ -57,8 +57,8 @@ type line struct {
 	aboard   int        // commands in those that have
 	queue    []*command // in order
 	empty    []*command // to be the next queue: its room is used again
-	end      time.Time  // when the last of the queue's contexts ends,
-	endless  bool       // unless there is one that does not
+	end      time.Time  // the last of the queue's contexts ends no later,
+	endless  bool       // unless there may be one that never does
 
 	fly        func()
 	processors int64       // that the process may use
@@ -68,7 +68,7 @@ type line struct {
 	sweep      *time.Timer // ends those that are not used; nil while none is parked
 }
 
-// share sends cmd, together with others if others are under way, and returns what deliver would.
+// share sends cmd, together with others if others are under way, and returns its outcome.
 //
 // It returns when the outcome is known or ctx has ended, except that a caller who finds nobody under way
 // waits for the client.
@@ -81,13 +81,13 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 		l.mu.Unlock()
 		return p.alone(ctx, cmd)
 	}
-	answer := make(answer, 1)
-	cmd.to = answer
+	told := make(answer, 1)
+	cmd.to = told
 	l.push(cmd)
 	l.reinforce()
 	l.mu.Unlock()
 	select {
-	case r := <-answer:
+	case r := <-told:
 		return r.reply, r.err
 	case <-ctx.Done():
 		l.leave(cmd) // or it is the flight's own business now
@@ -133,31 +133,28 @@ func (p *Pool) start(cmd *command) {
 func (p *Pool) fly() {
 	again := make(chan bool, 1)
 	for {
-		if aloft.Load() > p.line.processors {
-			// The processors have enough to do. Those who are about to queue come along, and save a trip.
-			callers.yield()
-		}
-		crew := p.lead()
-		if !p.line.park(again, crew) {
+		if !p.line.park(again, p.trip()) {
 			return
 		}
 	}
 }
 
-// lead makes one flight with all who wait, and hands out the replies. It returns the room that their queue took.
-func (p *Pool) lead() []*command {
+// trip makes one flight and hands out the replies. It returns the room that the queue took.
+func (p *Pool) trip() []*command {
 	crew, end := p.line.board()
 	var err error
 	defer func() {
+		var panicked error
 		if why := recover(); why != nil { // nobody else can recover from a hook's panic on this goroutine
-			err = fmt.Errorf("goredis: the client panicked: %v\n%s", why, debug.Stack())
-			for _, c := range crew {
-				c.SetErr(err)
-			}
+			panicked = fmt.Errorf("goredis: the client panicked: %v\n%s", why, debug.Stack())
 		}
 		p.line.land(len(crew))
 		for _, c := range crew {
-			p.deliver(c, err)
+			if panicked != nil {
+				c.to.Receive(nil, panicked)
+			} else {
+				p.deliver(c, err)
+			}
 		}
 	}()
 	switch len(crew) {
@@ -192,12 +189,12 @@ func (p *Pool) pipeline(crew []*command, end time.Time) error {
 
 // deliver hands over the outcome of a command that was sent, by a flight that had the given error.
 func (p *Pool) deliver(c *command, flight error) {
-	err := c.Err()
-	if err == nil && c.Val() == nil {
-		err = flight // a hook did not let it pass
+	if c.Err() == nil && c.Val() == nil { // a hook did not let it pass
+		c.to.Receive(c.reply(flight))
+		return
 	}
-	reply, next, err := c.outcome(err)
-	if next != nil {
+	reply, next, err := c.outcome(c.Err())
+	if next != nil && c.ctx.Err() == nil {
 		next.to = c.to
 		p.start(next)
 		return
@@ -230,10 +227,9 @@ func (l *line) wait() {
 	}
 }
 
-// departLate lets another flight go, and those who cannot have one by the time they have to leave.
+// departLate lets another flight go, and tells those whose contexts have ended before they could have one.
 func (l *line) departLate() {
 	l.mu.Lock()
-	l.next()
 	var ended []*command
 	l.queue = slices.DeleteFunc(l.queue, func(c *command) bool {
 		if c.ctx.Err() == nil {
@@ -242,6 +238,7 @@ func (l *line) departLate() {
 		ended = append(ended, c)
 		return true
 	})
+	l.next()
 	if len(l.queue) > 0 {
 		l.wait()
 	}
@@ -285,21 +282,31 @@ func (l *line) takeOff() {
 	aloft.Add(1)
 }
 
-// board returns those that a flight takes along, and when none of them waits any longer: never, if it is zero.
+// board returns those that a flight takes along, and a time at which none of them waits any longer: never, if it is zero.
 func (l *line) board() (crew []*command, end time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.boarding--
-	crew, l.queue, l.empty = l.queue, l.empty, nil
-	if len(crew) > maxBatch {
-		l.queue = append(l.queue, crew[maxBatch:]...)
-		clear(crew[maxBatch:])
-		crew = crew[:maxBatch]
-		l.wait()
+	if aloft.Load() > l.processors {
+		// The processors have enough to do. Those who are about to queue come along, and save a trip.
+		l.mu.Unlock()
+		callers.yield()
+		l.mu.Lock()
 	}
+	l.boarding--
+	if len(l.queue) <= maxBatch {
+		crew, l.queue = l.queue, l.empty
+	} else {
+		crew = append(l.empty, l.queue[:maxBatch]...)
+		l.queue = slices.Delete(l.queue, 0, maxBatch)
+	}
+	l.empty = nil
 	l.aboard += len(crew)
 	if !l.endless {
 		end = l.end
+	}
+	if len(l.queue) > 0 {
+		l.wait()
+		l.reinforce()
 	}
 	return crew, end
 }
@@ -318,21 +325,23 @@ func (l *line) land(n int) {
 func (l *line) park(again chan bool, room []*command) bool {
 	clear(room)
 	l.mu.Lock()
-	l.empty = room[:0]
+	if cap(room) <= 4*maxBatch {
+		l.empty = room[:0]
+	}
 	if len(l.parked) == maxParked {
 		l.mu.Unlock()
 		return false
 	}
 	l.parked = append(l.parked, again)
 	if l.sweep == nil {
-		l.sweep = time.AfterFunc(parkTime, l.clear)
+		l.sweep = time.AfterFunc(parkTime, l.dismiss)
 	}
 	l.mu.Unlock()
 	return <-again
 }
 
-// clear ends the parked goroutines if none of them was used since the last time.
-func (l *line) clear() {
+// dismiss ends the parked goroutines if none of them was used since the last time.
+func (l *line) dismiss() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.flown {

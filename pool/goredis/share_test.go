@@ -375,18 +375,25 @@ func TestCallersThatAreReadyComeAlongWhereProcessorsAreBusy(t *testing.T) {
 		b.pool = goredis.NewPool(b.client)
 		b.set(b.ctx, "other") // keeps the one processor, as far as anybody knows
 		b.pool = first
+		along := 0
 		for i := range 20 {
 			ready := b.start(b.ctx, fmt.Sprint("ready", i))
-			var r received
-			b.pool.Start(b.ctx, pool.SetNX(fmt.Sprint("first", i), "value", time.Hour), &r) // its flight is before ready in the run queue
+			told := make(outcomes, 2)
+			for j := range cap(told) { // their flight is before ready in the run queue
+				b.pool.Start(b.ctx, pool.SetNX(fmt.Sprint("started", i, j), "value", time.Hour), told)
+			}
 			ready.granted(t)
-			synctest.Wait()
-			if r.reply != true {
-				t.Errorf("a started SetNX = %v, %v", r.reply, r.err)
+			for range cap(told) {
+				if err := <-told; err != nil {
+					t.Error(err)
+				}
+			}
+			if p := b.pipelines(); len(p) > 0 && p[len(p)-1] == 3 {
+				along++
 			}
 		}
-		if p := b.pipelines(); len(p) < 15 { // now and then the scheduler chooses otherwise
-			t.Errorf("%d of 20 callers came along", len(p))
+		if along < 15 { // now and then the scheduler chooses otherwise
+			t.Errorf("%d of 20 callers came along: %v", along, b.pipelines())
 		}
 	})
 }
@@ -435,8 +442,11 @@ func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
 				t.Errorf("a call with 50ms returned after %v", o.after)
 			}
 		}
-		if waiting > 16 {
-			t.Errorf("%d of %d callers still wait for a frozen node, want at most 16", waiting, len(all))
+		if waiting > 1 {
+			t.Errorf("%d of %d callers still wait for a frozen node, want none but the lone one", waiting, len(all))
+		}
+		if n := b.arrived("SET frozen"); n != 16 {
+			t.Errorf("%d connections wait for a frozen node, want 16", n)
 		}
 		close(gate)
 		for _, o := range all {
@@ -463,7 +473,7 @@ func TestACommandWhoseContextEndsBeforeThereIsAConnectionIsNotSent(t *testing.T)
 			short, cancel := context.WithTimeout(b.ctx, 10*time.Millisecond)
 			stay, gone := fmt.Sprint("stay", round), fmt.Sprint("gone", round)
 			var staying, leaving *outcome
-			if round%2 == 0 { // who is first leads
+			if round%2 == 0 {
 				staying, leaving = b.start(b.ctx, stay), b.start(short, gone)
 			} else {
 				leaving, staying = b.start(short, gone), b.start(b.ctx, stay)
@@ -498,6 +508,20 @@ func TestNobodyWaitsForAConnectionThatNobodyNeeds(t *testing.T) {
 		for _, o := range all { // long before the connection is free
 			if <-o.done; !errors.Is(o.err, context.DeadlineExceeded) || o.after > time.Second {
 				t.Errorf("SetNX = %v, %v after %v, want %v", o.ok, o.err, o.after, context.DeadlineExceeded)
+			}
+		}
+		told := make(outcomes, 6)
+		for i := range cap(told) {
+			b.pool.Start(b.within(time.Duration(10+i)*time.Millisecond), pool.SetNX("started", "value", time.Hour), told)
+		}
+		for range cap(told) {
+			select {
+			case err := <-told:
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a started SetNX: %v, want %v", err, context.DeadlineExceeded)
+				}
+			case <-time.After(time.Second):
+				t.Error("a started SetNX waits for a connection that nobody needs any more")
 			}
 		}
 		close(b.gates["SET first"])
@@ -729,6 +753,11 @@ type received struct {
 }
 
 func (r *received) Receive(reply any, err error) { r.reply, r.err = reply, err }
+
+// outcomes are the errors of commands that were started.
+type outcomes chan error
+
+func (o outcomes) Receive(_ any, err error) { o <- err }
 
 func TestBadUseIsAnError(t *testing.T) {
 	p := goredis.NewPool(nil)

@@ -10,9 +10,10 @@ const (
 	// longYield is longer than it takes callers to queue, also hundreds of them, and shorter than the 10 ms for which a
 	// goroutine that computes keeps a processor.
 	longYield = 5 * time.Millisecond
-	// yieldRest is for how many times as long as a long yield took there is no other: what they cost is then bounded
-	// by a hundredth.
+	// After a long yield there is no other for yieldRest times as long as it took: they cost a hundredth of the time at most.
 	yieldRest = 100
+	// longestRest bounds that. A process that was stopped has yielded for very long.
+	longestRest = 10 * time.Second
 )
 
 // yielding lets the goroutines that are ready to run go first, as long as these are callers and their like, who soon wait
@@ -28,12 +29,13 @@ var epoch = time.Now()
 
 func (y *yielding) yield() {
 	start := time.Since(epoch)
-	if rest := y.rest.Load(); rest != 0 && int64(start) < rest {
+	// In a bubble of testing/synctest it is another time, at which a rest of the real world is over.
+	if left := time.Duration(y.rest.Load()) - start; 0 < left && left <= longestRest {
 		return
 	}
 	runtime.Gosched()
 	end := time.Since(epoch)
 	if took := end - start; took > longYield {
-		y.rest.Store(int64(end + yieldRest*took))
+		y.rest.Store(int64(end + min(yieldRest*took, longestRest)))
 	}
 }

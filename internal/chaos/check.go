@@ -16,7 +16,7 @@ import (
 type grant struct {
 	Event          // of the Lock
 	granted  int64 // the latest moment at which it can have been granted
-	end      int64 // unlock called, told of the loss, or validity over
+	end      int64 // left, told of the loss, or validity over
 	released int64 // unlock returned nil; math.MaxInt64 if it never did
 }
 
@@ -40,7 +40,7 @@ func grants(events []Event) ([]*grant, error) {
 	}
 	for _, e := range events {
 		g := byID[e.Grant]
-		if g == nil && (e.Op == Unlock || e.Op == Lost || e.Op == Extend && e.OK) {
+		if g == nil && (e.Op == Leave || e.Op == Unlock || e.Op == Lost || e.Op == Extend && e.OK) {
 			return nil, fmt.Errorf("%s of grant %s, which the history has not", e.Op, e.Grant)
 		}
 		if e.Op == Extend && e.OK {
@@ -52,10 +52,10 @@ func grants(events []Event) ([]*grant, error) {
 		switch e.Op {
 		case Lost:
 			g.end = min(g.end, e.Return)
-		case Unlock:
+		case Leave, Unlock:
 			// From the call on, the worker does not rely on the lock, whatever the outcome.
 			g.end = min(g.end, e.Call)
-			if e.OK {
+			if e.Op == Unlock && e.OK {
 				g.released = e.Return
 			}
 		}

@@ -20,6 +20,10 @@ func u(grant string, call, ret int64, ok bool) Event {
 	return Event{Op: Unlock, Grant: grant, Call: call, Return: ret, OK: ok}
 }
 
+func leave(grant string, at int64) Event {
+	return Event{Op: Leave, Grant: grant, Call: at, Return: at, OK: true}
+}
+
 func lost(grant string, told, until int64) Event {
 	return Event{Op: Lost, Grant: grant, Call: told, Return: told, Until: until, OK: true}
 }
@@ -46,6 +50,12 @@ func TestCheck(t *testing.T) {
 		}},
 		"granted while the other's Unlock is under way": {history: []Event{
 			l("a", 0, 10, 5, 100), u("a", 20, 60, false), l("b", 5, 25, 6, 200),
+		}},
+		"granted while the other's Unlock, which kills it, is under way": {history: []Event{
+			l("a", 0, 10, 5, 100), leave("a", 20), l("b", 5, 25, 6, 200),
+		}},
+		"granted before the other is about to unlock": {wrong: "two holders: a until 26", history: []Event{
+			l("a", 0, 10, 5, 100), leave("a", 26), l("b", 5, 25, 6, 200),
 		}},
 		"granted after the other's validity": {history: []Event{
 			l("a", 0, 10, 5, 100), l("b", 50, 101, 6, 200), u("a", 110, 120, false),

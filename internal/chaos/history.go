@@ -13,12 +13,13 @@ import (
 // Op is what an Event tells of.
 type Op string
 
-// The workers write Lock, Extend, Lost and Unlock; the resource writes Read and Write as it
+// The workers write Lock, Extend, Lost, Leave and Unlock; the resource writes Read and Write as it
 // executes them.
 const (
 	Lock   Op = "lock"
 	Extend Op = "extend"
-	Lost   Op = "lost" // a held context ended
+	Lost   Op = "lost"  // a held context ended
+	Leave  Op = "leave" // about to be unlocked; a worker that is killed in Unlock tells no more
 	Unlock Op = "unlock"
 	Read   Op = "read"
 	Write  Op = "write"

@@ -164,7 +164,8 @@ func (c *client) delay(tries int) time.Duration {
 }
 
 func (c *client) close() {
-	ctx, stop := context.WithTimeout(context.Background(), c.longest())
+	// A release may have waited for a command that was under way for as long as any can be, and be sent once more afterwards.
+	ctx, stop := context.WithTimeout(context.Background(), 2*c.longest())
 	defer stop()
 	if err := c.rl.CloseContext(ctx); err != nil {
 		c.violate("I10 nothing runs on", "close: %v", err)

@@ -192,10 +192,9 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 		e.Until = monotonic(m.Until())
 		w.history.Add(e)
 	}
-	e = Event{Op: Leave, Worker: w.Worker, Grant: grant, Call: Now(), OK: true}
-	e.Return = e.Call
-	w.history.Add(e)
-	e = Event{Op: Unlock, Worker: w.Worker, Grant: grant, Call: Now()}
+	left := Now()
+	w.history.Add(Event{Op: Leave, Worker: w.Worker, Grant: grant, Call: left, Return: left, OK: true})
+	e = Event{Op: Unlock, Worker: w.Worker, Grant: grant, Call: left}
 	e.OK, err = m.Unlock()
 	e.Return = Now()
 	if err != nil {

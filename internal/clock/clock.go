@@ -32,3 +32,9 @@ func Remaining(now, until time.Time) time.Duration {
 // race context that is for one thread at a time. The race detector of Go 1.26 crashes then; see unlockAndRun in
 // the runtime's time.go. Those who test their services that way are to be spared it.
 func Ahead(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
+
+// epoch is what Ticks counts from.
+var epoch = time.Now()
+
+// Ticks is a time as nanoseconds on the monotonic clock.
+func Ticks(t time.Time) int64 { return int64(t.Sub(epoch)) }

@@ -96,7 +96,7 @@ type call struct {
 	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
 
 	// Set under the lane's mutex when the call begins to run, and not changed any more.
-	began  int64     // see ticks
+	began  int64     // see clock.Ticks
 	unsent error     // why it is not sent, or nil
 	late   *overtime // for a call that may take longer than its round, or nil
 
@@ -235,7 +235,7 @@ func (l *Lane) advance() {
 func (l *Lane) begin(c *call, now time.Time) {
 	r := c.round
 	l.running = c
-	c.began = ticks(now)
+	c.began = clock.Ticks(now)
 	if r.kind == Undo && r.deadline.Sub(now) < r.budget*3/4 {
 		// It has to be sent, and to have its time, also if it has waited for long.
 		c.late = &overtime{deadline: now.Add(r.budget)}
@@ -333,7 +333,7 @@ func (l *Lane) close(c *call, reply int64, err error) (next *call) {
 func (c *call) left(err error) error {
 	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an Op did not ask.
 	c.lane.node.leave(err == nil ||
-		!errors.Is(err, ErrUnsent) && time.Duration(ticks(time.Now())-c.began) < c.round.budget/4)
+		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-c.began) < c.round.budget/4)
 	var ctx context.Context = &c.round.ctx
 	if c.late != nil {
 		ctx = c.late.ctx

@@ -32,7 +32,7 @@ type Node struct {
 	tracker    *Tracker
 	schedule   *schedule    // of all nodes
 	unanswered atomic.Int64 // commands in the client's hands
-	silent     atomic.Int64 // when the first was sent that the node has not answered since; 0 after an answer; see ticks
+	silent     atomic.Int64 // when the first was sent that the node has not answered since; 0 after an answer; see clock.Ticks
 }
 
 // Nodes makes a group of the pools. The tracker counts their commands, from the time they are
@@ -83,9 +83,3 @@ func (n *Node) leave(answered bool) {
 	}
 	n.unanswered.Add(-1)
 }
-
-// epoch is what ticks count from.
-var epoch = time.Now()
-
-// ticks is a time as nanoseconds on the monotonic clock.
-func ticks(t time.Time) int64 { return int64(t.Sub(epoch)) }

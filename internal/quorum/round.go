@@ -92,28 +92,23 @@ type Round struct {
 func newRound(n int) *Round {
 	switch {
 	case n == 1:
-		r := &struct {
-			Round
-			room [1]call
-		}{}
-		r.calls = r.room[:]
-		return &r.Round
+		return roundWith(func(room *[1]call) []call { return room[:n] })
 	case n <= 3:
-		r := &struct {
-			Round
-			room [3]call
-		}{}
-		r.calls = r.room[:n]
-		return &r.Round
+		return roundWith(func(room *[3]call) []call { return room[:n] })
 	case n <= 5:
-		r := &struct {
-			Round
-			room [5]call
-		}{}
-		r.calls = r.room[:n]
-		return &r.Round
+		return roundWith(func(room *[5]call) []call { return room[:n] })
 	}
 	return &Round{calls: make([]call, n)}
+}
+
+// roundWith returns a round and the room for its calls; Go does not slice an array of a type parameter by itself.
+func roundWith[Room any](calls func(*Room) []call) *Round {
+	r := &struct {
+		Round
+		room Room
+	}{}
+	r.calls = calls(&r.room)
+	return &r.Round
 }
 
 // lastWord is how much earlier than the round the context of its commands ends.

@@ -25,7 +25,7 @@ type command struct {
 	request  *pool.Command // or nil
 	to       pool.Receiver // nil for a caller that sends it itself
 	withheld bool          // the arguments were last asked for after ctx had ended
-	room     [6]any        // for the request's arguments: hooks may change them, and they are all nodes'
+	room     [6]any        // for the request's arguments, unless they are more: hooks may change them, and they are all nodes'
 }
 
 // ping takes the place of a command whose context ended before it was written: a

@@ -84,7 +84,6 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 	told := make(answer, 1)
 	cmd.to = told
 	l.push(cmd)
-	l.reinforce()
 	l.mu.Unlock()
 	select {
 	case r := <-told:
@@ -122,11 +121,6 @@ func (p *Pool) start(cmd *command) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.push(cmd)
-	if l.flights == 0 {
-		l.depart()
-	} else {
-		l.reinforce()
-	}
 }
 
 // fly makes flights, as long as there are any.
@@ -202,7 +196,7 @@ func (p *Pool) deliver(c *command, flight error) {
 	c.to.Receive(reply, err)
 }
 
-// push puts c at the end of the queue. The caller holds l.mu.
+// push puts c at the end of the queue, and lets a flight go that need not wait. The caller holds l.mu.
 func (l *line) push(c *command) {
 	if len(l.queue) == 0 {
 		l.end, l.endless = time.Time{}, false
@@ -216,6 +210,7 @@ func (l *line) push(c *command) {
 		l.end = end
 	}
 	l.queue = append(l.queue, c)
+	l.reinforce()
 }
 
 // wait starts the patience of those in the queue. The caller holds l.mu.
@@ -248,9 +243,10 @@ func (l *line) departLate() {
 	}
 }
 
-// reinforce lets a second flight go if it is as large as the first and there are processors for it. The caller holds l.mu.
+// reinforce lets a flight go if there is none, or a second one if it is as large as the first and there are processors
+// for it. The caller holds l.mu.
 func (l *line) reinforce() {
-	if l.flights == 1 && len(l.queue) >= l.aboard && aloft.Load() < l.processors {
+	if l.flights == 0 || l.flights == 1 && len(l.queue) >= l.aboard && aloft.Load() < l.processors {
 		l.next()
 	}
 }
@@ -284,14 +280,12 @@ func (l *line) takeOff() {
 
 // board returns those that a flight takes along, and a time at which none of them waits any longer: never, if it is zero.
 func (l *line) board() (crew []*command, end time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if aloft.Load() > l.processors {
 		// The processors have enough to do. Those who are about to queue come along, and save a trip.
-		l.mu.Unlock()
 		callers.yield()
-		l.mu.Lock()
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.boarding--
 	if len(l.queue) <= maxBatch {
 		crew, l.queue = l.queue, l.empty

@@ -330,9 +330,8 @@ func TestASecondPipelineGoesForAsManyAsAreUnderWayWhereProcessorsAreIdle(t *test
 					t.Errorf("busy %v: the outcome is known: %v, want %v; pipelines of %v were sent", busy, !want, want, b.pipelines())
 				}
 			}
-			gates := map[string]chan struct{}{}
 			for _, key := range []string{"1", "2", "3a", "other"} {
-				gates[key] = b.hold(key)
+				b.hold(key)
 			}
 			set("1")
 			set("2")
@@ -342,10 +341,10 @@ func TestASecondPipelineGoesForAsManyAsAreUnderWayWhereProcessorsAreIdle(t *test
 			set("3a")
 			set("3b")
 			three := set("3c")
-			close(gates["1"])
+			close(b.gates["SET 1"])
 			synctest.Wait()
 			known(three, false) // 3a holds it up
-			close(gates["2"])
+			close(b.gates["SET 2"])
 			synctest.Wait()
 			if busy {
 				first := b.pool
@@ -356,8 +355,8 @@ func TestASecondPipelineGoesForAsManyAsAreUnderWayWhereProcessorsAreIdle(t *test
 			set("4a")
 			known(set("4b"), false)
 			known(set("4c"), !busy)
-			close(gates["3a"])
-			close(gates["other"])
+			close(b.gates["SET 3a"])
+			close(b.gates["SET other"])
 			for _, o := range all {
 				o.granted(t)
 			}

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
 )
 
 const (
@@ -21,21 +23,18 @@ const (
 //
 // The zero value is ready for use. It is safe for concurrent use.
 type yielding struct {
-	rest atomic.Int64 // until when there is none, in nanoseconds since epoch; 0 if none was long
+	rest atomic.Int64 // until when there is none, see clock.Ticks; 0 if none was long
 }
 
-// epoch is what yielding counts from.
-var epoch = time.Now()
-
 func (y *yielding) yield() {
-	start := time.Since(epoch)
+	start := clock.Ticks(time.Now())
 	// In a bubble of testing/synctest it is another time, at which a rest of the real world is over.
-	if left := time.Duration(y.rest.Load()) - start; 0 < left && left <= longestRest {
+	if left := time.Duration(y.rest.Load() - start); 0 < left && left <= longestRest {
 		return
 	}
 	runtime.Gosched()
-	end := time.Since(epoch)
-	if took := end - start; took > longYield {
-		y.rest.Store(int64(end + min(yieldRest*took, longestRest)))
+	end := clock.Ticks(time.Now())
+	if took := time.Duration(end - start); took > longYield {
+		y.rest.Store(end + int64(min(yieldRest*took, longestRest)))
 	}
 }

@@ -112,7 +112,12 @@ func (m *Mini) Restart(opts ...Option) {
 		m.t.Fatal("redistest: an embedded node has no options")
 	}
 	m.Kill()
-	if err := m.Miniredis.Restart(); err != nil {
-		m.t.Fatalf("redistest: embedded %s: %v", m.addr, err)
+	// A process that was being launched at the Kill has the old listener until it runs its own program.
+	end := time.Now().Add(replyTimeout)
+	for err := m.Miniredis.Restart(); err != nil; err = m.Miniredis.Restart() {
+		if time.Now().After(end) {
+			m.t.Fatalf("redistest: embedded %s: %v", m.addr, err)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

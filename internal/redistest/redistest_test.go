@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -336,5 +338,37 @@ func TestAddressesAreReserved(t *testing.T) {
 	if c, err := net.ListenPacket("udp", addr); err == nil {
 		_ = c.Close()
 		t.Errorf("%s is free for the tests of other packages", addr)
+	}
+}
+
+// A process that is being launched has copies of what the test has open, closed listeners too.
+func TestAddressesAreFreeWhileProcessesAreLaunched(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "none")
+	done := make(chan struct{})
+	var launches sync.WaitGroup
+	defer launches.Wait()
+	defer close(done)
+	for range 2 {
+		launches.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_, _ = os.StartProcess(program, nil, &os.ProcAttr{})
+				}
+			}
+		})
+	}
+	for range 100 {
+		l, err := net.Listen("tcp", freeAddr(t, "127.0.0.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+	}
+	m := Embedded(t, 1)[0]
+	for range 100 {
+		m.Restart()
 	}
 }

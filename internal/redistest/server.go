@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -235,15 +236,25 @@ func freeAddr(t testing.TB, host string) string {
 		if reserved, err = net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", port)); err != nil {
 			continue
 		}
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort(host, port)); err != nil {
+		if err = free(net.JoinHostPort(host, port)); err != nil {
 			_ = reserved.Close()
 			continue
 		}
-		_ = l.Close()
 		t.Cleanup(func() { _ = reserved.Close() })
 		return net.JoinHostPort(host, port)
 	}
 	t.Fatalf("redistest: no free port on %s: %v", host, err)
 	return ""
+}
+
+// free tells whether a server could be bound to a TCP address. No process is launched meanwhile: it would have a
+// copy of the listener, and keep the port, until it runs its own program.
+func free(addr string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

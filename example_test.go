@@ -160,7 +160,7 @@ func ExampleMutex_Unlock() {
 func ExampleMutex_Extend() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	m := rl.NewMutex("import", redlock.WithExpiry(time.Second))
+	m := rl.NewMutex("import")
 	m.Lock()
 	defer m.Unlock()
 

@@ -177,7 +177,8 @@ func TestClusterEnabledServers(t *testing.T) {
 		rl, second := redlock.New(pools...), redlock.New(pools...)
 		for _, name := range []string{"plain", "with:{tag}:inside", "{all}", "{unclosed", "two {a} and {b}"} {
 			t.Run(client+"/"+name, func(t *testing.T) {
-				m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithRestartGuard(time.Second), redlock.WithTries(redlock.Unlimited))
+				m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second),
+					redlock.WithRestartGuard(time.Second), redlock.WithTries(redlock.Unlimited))
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				held, err := m.Hold(ctx)

@@ -143,7 +143,7 @@ func TestOneServerOutOfReach(t *testing.T) {
 					pools = append(pools, newPool(t, s.Addr()))
 				}
 				rl := redlock.New(pools...)
-				m := rl.NewMutex("k", redlock.WithNodeTimeout(200*time.Millisecond))
+				m := rl.NewMutex("k", redlock.WithNodeTimeout(2*time.Second))
 				for range 3 {
 					require.NoError(t, m.Lock())
 					_, err := m.Extend()

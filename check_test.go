@@ -61,7 +61,7 @@ func check(t *testing.T, rl *redlock.Redlock) (*redlock.Report, []string) {
 
 func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 	servers := redistest.Start(t, 3, healthy)
-	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
 	assert.Empty(t, found)
 	assert.Equal(t, redlock.Severity(0), r.Worst())
 	assert.Contains(t, r.String(), "\nNothing is wrong with that.\n")
@@ -86,7 +86,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 func TestCheckFindsTwoPoolsOfOneServer(t *testing.T) {
 	servers := redistest.Start(t, 2, healthy)
 	pools := append(serverPools(t, servers), serverPools(t, servers[:1])...)
-	r, found := check(t, redlock.New(pools...))
+	r, found := check(t, redlock.New(pools...).With(patient))
 	assert.Equal(t, []string{"critical same-server [0 2]"}, found)
 	assert.Equal(t, redlock.Critical, r.Worst())
 }
@@ -99,7 +99,7 @@ func TestCheckFindsReplicas(t *testing.T) {
 		info, _ := servers[0].Must("INFO", "replication").(string)
 		return strings.Contains(info, "connected_slaves:1")
 	})
-	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
 	assert.Equal(t, []string{"critical replica [1]", "warning replicas [0]"}, found)
 	assert.Equal(t, 1, r.Nodes[0].Replicas)
 	assert.Equal(t, "slave", r.Nodes[1].Role)
@@ -111,7 +111,7 @@ func TestCheckFindsEviction(t *testing.T) {
 	servers[0].Must("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
 	servers[1].Must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	servers[2].Must("CONFIG", "SET", "maxmemory", "50mb")
-	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
 	assert.Equal(t, []string{"critical eviction [0]", "note eviction [1]"}, found)
 	assert.Equal(t, int64(50<<20), r.Nodes[0].MaxMemory)
 	assert.Contains(t, r.Findings[0].Problem, "volatile-ttl")
@@ -123,7 +123,7 @@ func TestCheckFindsNodesThatForget(t *testing.T) {
 	servers[1].Must("CONFIG", "SET", "appendonly", "no")
 	servers[2].Must("CONFIG", "SET", "appendonly", "no")
 	servers[2].Must("CONFIG", "SET", "save", "60 1")
-	rl := redlock.New(serverPools(t, servers)...)
+	rl := redlock.New(serverPools(t, servers)...).With(patient)
 	r, found := check(t, rl)
 	assert.Equal(t, []string{"warning restart [0]", "warning restart [1]", "warning restart [2]"}, found)
 	assert.Equal(t, "AOF everysec", r.Nodes[0].Persistence)
@@ -140,7 +140,7 @@ func TestCheckFindsNodesThatForget(t *testing.T) {
 
 func TestCheckFindsClocks(t *testing.T) {
 	servers := redistest.Start(t, 3, healthy, redistest.Clock())
-	rl := redlock.New(serverPools(t, servers)...)
+	rl := redlock.New(serverPools(t, servers)...).With(patient)
 	_, found := check(t, rl)
 	assert.Empty(t, found)
 	servers[1].Jump(-3 * time.Second)
@@ -158,14 +158,14 @@ func TestCheckFindsClusterMode(t *testing.T) {
 	servers = append(servers, redistest.Start(t, 1, healthy, redistest.Args("--cluster-enabled", "yes"))...)
 	servers[2].Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	eventually(t, "a cluster", func() bool { _, err := servers[2].Do("GET", "x"); return err == nil })
-	r, found := check(t, redlock.New(serverPools(t, servers)...))
+	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
 	assert.Equal(t, []string{"warning cluster [2]"}, found)
 	assert.Equal(t, "cluster", r.Nodes[2].Mode)
 }
 
 func TestCheckFindsNodesOutOfReach(t *testing.T) {
 	servers := redistest.Start(t, 5, healthy)
-	rl := redlock.New(serverPools(t, servers)...)
+	rl := redlock.New(serverPools(t, servers)...).With(patient)
 	servers[1].Kill()
 	servers[3].Freeze()
 	r, found := check(t, rl)
@@ -188,7 +188,7 @@ func TestCheckDegrades(t *testing.T) {
 		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+hello", "+client"}, strings.Fields(grants[i])...)...)
 		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
-	r, found := check(t, redlock.New(pools...))
+	r, found := check(t, redlock.New(pools...).With(patient))
 	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
 	unknown := func(i int) (what []string) {
 		for _, u := range r.Nodes[i].Unknown {
@@ -265,7 +265,7 @@ func TestCheckFindsServersThatRefuse(t *testing.T) {
 			t.Parallel()
 			f := serverFaults[name]
 			servers := redistest.Start(t, 3, append(f.opts, healthy)...)
-			rl := redlock.New(serverPools(t, servers)...)
+			rl := redlock.New(serverPools(t, servers)...).With(patient)
 			f.inject(t, servers[1])
 			r, found := check(t, rl)
 			assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)
@@ -379,7 +379,7 @@ func TestCheckReadsAllClients(t *testing.T) {
 	t.Cleanup(func() { _ = p.Close() })
 	pools["redigo"] = redigo.NewPool(p)
 	for name, p := range pools {
-		r, found := check(t, redlock.New(p).With(redlock.WithNodeTimeout(4*time.Second))) // fsync takes long on a busy disk
+		r, found := check(t, redlock.New(p).With(patient))
 		assert.Equal(t, []string{"warning single []"}, found, name)
 		assert.Empty(t, r.Nodes[0].Unknown, name)
 		assert.Equal(t, "AOF always", r.Nodes[0].Persistence, name)
@@ -521,7 +521,7 @@ func TestCheckNotesWhatIsGarbled(t *testing.T) {
 	ds[0].info["uptime_in_seconds"] = "long"
 	delete(ds[1].info, "maxmemory_policy")
 	delete(ds[2].info, "aof_enabled")
-	r, found := check(t, redlock.New(pools...))
+	r, found := check(t, redlock.New(pools...).With(patient))
 	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
 	for i, what := range []string{"uptime", "memory", "persistence"} {
 		require.Len(t, r.Nodes[i].Unknown, 1)

@@ -478,7 +478,7 @@ func TestWrongType(t *testing.T) {
 			for i, s := range servers {
 				pools[i] = newPool(t, s.Addr())
 			}
-			rl := redlock.New(pools...)
+			rl := redlock.New(pools...).With(patient)
 			defer mustClose(t, rl)
 			m := rl.NewMutex("k")
 

@@ -248,7 +248,7 @@ func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node
 		for i, node := range nodes {
 			pools[i] = newPool(t, node.Addr())
 		}
-		rl := redlock.New(pools...).With(redlock.WithFencing())
+		rl := redlock.New(pools...).With(redlock.WithFencing(), patient)
 		f(t, nodes, rl)
 		mustClose(t, rl)
 	}

@@ -43,7 +43,7 @@ func reaching(t *testing.T, newPool func(testing.TB, string) pool.Pool, servers 
 	for _, i := range some {
 		pools[i] = newPool(t, servers[i].Addr())
 	}
-	rl := redlock.New(pools...)
+	rl := redlock.New(pools...).With(patient)
 	t.Cleanup(func() { mustClose(t, rl) })
 	return rl
 }

@@ -29,12 +29,15 @@ func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, r
 			for i, node := range nodes {
 				pools[i] = newPool(t, node.Addr())
 			}
-			rl := redlock.New(pools...)
+			rl := redlock.New(pools...).With(patient)
 			f(t, nodes, rl)
 			mustClose(t, rl)
 		})
 	}
 }
+
+// patient gives real nodes the time that they take on a busy machine.
+var patient = redlock.WithTimeoutFactor(0.25)
 
 // values returns what the nodes hold under a key, nil for nothing.
 func values(nodes []redistest.Node, key string) []any {

@@ -767,6 +767,10 @@ func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.T
 			time.Sleep(rand.N(400 * time.Millisecond))
 			m := rl.NewMutex(fmt.Sprint("x", i))
 			held, err := m.Hold(t.Context())
+			if err != nil && time.Now().After(night) {
+				overdue[i] = expiry // the machine is so busy that it was not granted before
+				return
+			}
 			if !assert.NoError(t, err) {
 				return
 			}
@@ -861,46 +865,56 @@ func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1)[0]
 	for client, newPool := range adapters {
-		monitor := server.Monitor()
-		rl := redlock.New(newPool(t, server.Addr())).With(redlock.WithExpiry(200*time.Millisecond), redlock.WithNodeTimeout(100*time.Millisecond))
-		var tasks sync.WaitGroup
-		for i := range 200 {
-			tasks.Go(func() {
-				m := rl.NewMutex(fmt.Sprint(client, i))
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				time.Sleep(rand.N(300 * time.Millisecond))
-				time.AfterFunc(rand.N(500*time.Millisecond), cancel)
-				if _, err := m.Hold(ctx); err != nil {
-					return
-				}
-				time.Sleep(rand.N(150 * time.Millisecond))
-				if ok, _ := m.Unlock(); ok {
-					server.Must("SET", "over", m.Name())
-				}
-			})
+		for expiry := 200 * time.Millisecond; ; expiry *= 2 {
+			released, renewed := holdAndRelease(t, server, newPool, client, expiry)
+			if released > 0 && renewed > 0 {
+				break
+			}
+			require.Less(t, expiry, 5*time.Second, "released %d, renewed %d", released, renewed) // less is too short for a busy machine
 		}
-		tasks.Wait()
-		mustClose(t, rl)
-		time.Sleep(100 * time.Millisecond) // a renewal that was armed once more would come
-		server.Must("DEL", "over")
-		over, renewed := map[string]bool{}, 0
-		for _, line := range monitor.Lines() {
-			words := strings.Split(line, "\"") // every other one is the command or an argument
-			switch command := strings.ToLower(words[1]); {
-			case command == "set" && words[3] == "over":
-				over[words[5]] = true
-			case command == "set" || command == "pexpire":
-				assert.False(t, over[words[3]], "after Unlock: %s", line)
-				if command == "pexpire" {
-					renewed++
-				}
+	}
+}
+
+// holdAndRelease checks that nothing is written for a key that was released, and returns how many were, and the renewals.
+func holdAndRelease(t *testing.T, server *redistest.Server, newPool func(testing.TB, string) pool.Pool, client string, expiry time.Duration) (released, renewed int) {
+	monitor := server.Monitor()
+	rl := redlock.New(newPool(t, server.Addr())).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/2))
+	var tasks sync.WaitGroup
+	for i := range 200 {
+		tasks.Go(func() {
+			m := rl.NewMutex(fmt.Sprint(client, i))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.Sleep(rand.N(3 * expiry / 2))
+			time.AfterFunc(rand.N(5*expiry/2), cancel)
+			if _, err := m.Hold(ctx); err != nil {
+				return
+			}
+			time.Sleep(rand.N(3 * expiry / 4))
+			if ok, _ := m.Unlock(); ok {
+				server.Must("SET", "over", m.Name())
+			}
+		})
+	}
+	tasks.Wait()
+	mustClose(t, rl)
+	time.Sleep(expiry / 2) // a renewal that was armed once more would come
+	server.Must("DEL", "over")
+	over := map[string]bool{}
+	for _, line := range monitor.Lines() {
+		words := strings.Split(line, "\"") // every other one is the command or an argument
+		switch command := strings.ToLower(words[1]); {
+		case command == "set" && words[3] == "over":
+			over[words[5]] = true
+		case command == "set" || command == "pexpire":
+			assert.False(t, over[words[3]], "after Unlock: %s", line)
+			if command == "pexpire" {
+				renewed++
 			}
 		}
-		assert.NotEmpty(t, over)
-		assert.NotZero(t, renewed)
-		eventually(t, "what a busy machine could not release in time to expire", func() bool { return server.Must("DBSIZE") == int64(0) })
 	}
+	eventually(t, "what a busy machine could not release in time to expire", func() bool { return server.Must("DBSIZE") == int64(0) })
+	return len(over), renewed
 }
 
 func TestHeldContextKnowsItsFencingToken(t *testing.T) {

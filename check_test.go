@@ -521,7 +521,7 @@ func TestCheckNotesWhatIsGarbled(t *testing.T) {
 	ds[0].info["uptime_in_seconds"] = "long"
 	delete(ds[1].info, "maxmemory_policy")
 	delete(ds[2].info, "aof_enabled")
-	r, found := check(t, redlock.New(pools...).With(patient))
+	r, found := check(t, redlock.New(pools...))
 	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
 	for i, what := range []string{"uptime", "memory", "persistence"} {
 		require.Len(t, r.Nodes[i].Unknown, 1)

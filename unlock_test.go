@@ -227,7 +227,7 @@ func TestAPrefixOfTheValueIsNotTheValue(t *testing.T) {
 		require.NoError(t, m.Lock())
 		synctest.Wait()
 		v := m.Value()
-		for _, wrong := range []string{v[:3], v + "x", v[1:], " " + v, "X" + v[1:]} {
+		for _, wrong := range []string{v[:3], v + "x", v[1:], " " + v, "?" + v[1:]} { // base64 has no question mark
 			thief := rl.NewMutex("x", redlock.WithValue(wrong))
 			for _, call := range []func() (bool, error){thief.Valid, thief.Extend, thief.Unlock} {
 				ok, err := call()

@@ -155,18 +155,17 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 	}
 }
 
-// Bare is a floor only for one caller.
+// Bare is a floor only for one caller on one node.
 func TestTargetsBelowTheFloor(t *testing.T) {
 	r := sample()
 	for _, g := range []int{1, 64} {
-		for who, nodes := range map[string]int{"redislock": 1, "rueidislock": 1, "redsync goredis": 5, "redsync rueidis": 5} {
-			k := perPair(nodes, g)
+		k := perPair(1, g)
+		for who, v := range map[string]float64{"redislock": 1, "rueidislock": 1} {
 			k.Who = who
-			r.add(k, 1, 1, 1, 1)
+			r.add(k, v)
 		}
 	}
-	const want = `"5 nodes, 1 goroutine: time per pair / redsync goredis" asks for 0.6, and bare go-redis is at 2; ` +
-		`"1 node, 1 goroutine: time per pair / redislock" asks for 0.8, and bare go-redis is at 2`
+	const want = `"1 node, 1 goroutine: time per pair / redislock" asks for 0.8, and bare go-redis is at 2`
 	if got := r.outOfReach(); got != want {
 		t.Errorf("out of reach: %s", got)
 	}

@@ -204,13 +204,14 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	}
 	fmt.Fprintf(&b, "| measured | %s |\n\n", r.dates())
 	p("Contenders use the default options of their libraries and clients, an expiry of %v, and unlimited tries; redigo pools keep up to 256 idle "+
-		"connections, rueidislock is given one key per lock and NOLOOP tracking. *bare go-redis* is no lock library: a goroutine a node that sends `SET NX PX` and a "+
-		"compare-and-delete script, and a caller that goes on when a quorum has answered, without deadlines, clean-up or retries. redislock and rueidislock know one node only.", expiry)
+		"connections, rueidislock is given one key per lock and NOLOOP tracking. *bare go-redis* is no lock library: `SET NX PX` and a compare-and-delete "+
+		"script sent to every node at once, without deadlines, clean-up or retries. redislock and rueidislock know one node only.", expiry)
 
 	p("## Targets")
 	p("%s", r.targetTable())
-	p("The column *%s* is its ratio to the same peer. With one goroutine it is the floor: two round trips to every node and nothing else; a lock library "+
-		"that uses go-redis has those to make as well. With more goroutines round trips can be shared, so it is a reference there, which can be beaten.", bare)
+	p("The column *%s* is its ratio to the same peer. With one goroutine on one node it is the floor: two round trips and nothing else; a lock library "+
+		"has those two to make as well. With more goroutines round trips can be shared, and on several nodes the slowest need not be waited for, "+
+		"so it is a reference there, which can be beaten.", bare)
 	if beyond := r.outOfReach(); beyond != "" {
 		p("Out of reach on this machine, because the target is below that floor: %s.", beyond)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -171,103 +170,42 @@ func (h *rueidislockHeld) Unlock() (bool, error) {
 
 func (l *rueidislockLocker) Close() { l.l.Close() }
 
-// floor is the least that takes a lock with go-redis: a goroutine a node sends SET NX PX and a compare-and-delete script in their
-// order, one round trip each, and the caller goes on when a quorum has answered. It has no deadlines, no retries, no
-// clean-up and no shared round trips. With one node the caller sends them itself.
-type floor struct {
-	nodes []*goredis.Client
+// floor is what one would write by hand: SET NX PX and a compare-and-delete script to every node at
+// once, one round trip each, and wait for every reply. It has no deadlines, no retries and no clean-up.
+type floor struct{ nodes []*goredis.Client }
 
-	mu   sync.Mutex // guards what follows
-	free []crew     // without a caller
-	all  []crew
-}
-
-// crew is what brings the commands of one caller to the nodes, a channel each.
-type crew []chan func(*goredis.Client)
-
-var (
-	deleteIfEqual = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-	errBehind     = errors.New("the node is too far behind the others")
-)
+var deleteIfEqual = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
 func (f *floor) Lock(ctx context.Context, name string) (func() error, error) {
-	value, crew := rand.Text(), f.hire()
-	err := f.ask(crew, func(c *goredis.Client) error {
+	value := rand.Text()
+	err := f.all(func(c *goredis.Client) error {
 		return c.SetArgs(ctx, name, value, goredis.SetArgs{Mode: "NX", TTL: expiry}).Err()
 	})
-	if err != nil {
-		f.dismiss(crew)
-		return nil, err
-	}
 	return func() error {
-		defer f.dismiss(crew)
-		return f.ask(crew, func(c *goredis.Client) error {
+		return f.all(func(c *goredis.Client) error {
 			return deleteIfEqual.Run(context.Background(), c, []string{name}, value).Err()
 		})
-	}, nil
+	}, err
 }
 
-// hire returns a crew that has no caller.
-func (f *floor) hire() crew {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n := len(f.free); n > 0 {
-		c := f.free[n-1]
-		f.free = f.free[:n-1]
-		return c
-	}
-	c := make(crew, len(f.nodes))
-	for i, node := range f.nodes {
-		c[i] = make(chan func(*goredis.Client), 1000)
-		go func() {
-			for do := range c[i] {
-				do(node)
-			}
-		}()
-	}
-	f.all = append(f.all, c)
-	return c
-}
-
-func (f *floor) dismiss(c crew) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.free = append(f.free, c)
-}
-
-// ask has every node do something, and waits until a quorum has, or cannot any more.
-func (f *floor) ask(crew crew, do func(*goredis.Client) error) error {
+func (f *floor) all(do func(*goredis.Client) error) error {
 	if len(f.nodes) == 1 {
 		return do(f.nodes[0])
 	}
 	replies := make(chan error, len(f.nodes))
-	for _, node := range crew {
-		select {
-		case node <- func(c *goredis.Client) { replies <- do(c) }:
-		default:
-			replies <- errBehind
+	for _, c := range f.nodes {
+		go func() { replies <- do(c) }()
+	}
+	var failed error
+	for range f.nodes {
+		if err := <-replies; err != nil {
+			failed = err
 		}
 	}
-	for done, failed := 0, 0; ; {
-		if err := <-replies; err == nil {
-			done++
-		} else if failed++; failed >= len(f.nodes)-len(f.nodes)/2 {
-			return err
-		}
-		if done > len(f.nodes)/2 {
-			return nil
-		}
-	}
+	return failed
 }
 
 func (f *floor) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, crew := range f.all {
-		for _, node := range crew {
-			close(node)
-		}
-	}
 	for _, c := range f.nodes {
 		c.Close()
 	}

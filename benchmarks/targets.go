@@ -16,7 +16,7 @@ type target struct {
 	aim     string // what would be better still
 	figure  func(r *report) float64
 	bare    func(r *report) float64 // the same figure of the bare client, or nil
-	caller  bool                    // one alone: bare is the least that is possible
+	caller  bool                    // one alone on one node: bare is the least that is possible
 }
 
 // ok reports whether v meets the target; nothing that was not measured does.
@@ -66,7 +66,7 @@ func pair(limit float64, aim string, nodes, goroutines int, peer string) target 
 	k := perPair(nodes, goroutines)
 	t := atMost(limit, fmt.Sprintf("%s, %s: time per pair / %s", plural(nodes, "node"), plural(goroutines, "goroutine"), peer), ratio(k, we, peer))
 	t.aim, t.bare = aim, ratio(k, bare, peer)
-	t.caller = goroutines == 1
+	t.caller = nodes == 1 && goroutines == 1
 	return t
 }
 
@@ -181,8 +181,9 @@ func (r *report) targetTable() string {
 	return table([]string{"", "target", "measured", bare, ""}, rows)
 }
 
-// outOfReach says which limits are below what the bare client needs. With one caller that is the floor: two round
-// trips to each node, one after the other, and nothing else. With more callers round trips can be shared.
+// outOfReach says which limits are below what the bare client needs. With one caller on one node that is the floor: two round
+// trips, one after the other, and nothing else. With more callers round trips can be shared, and with more nodes the slowest
+// need not be waited for.
 func (r *report) outOfReach() string {
 	var out []string
 	for _, t := range targets {

@@ -426,9 +426,9 @@ func TestTheHeadOfTheLineBlocksNobody(t *testing.T) {
 		require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(5), redlock.WithRetryDelay(100*time.Millisecond)).Lock(), redlock.ErrTaken)
 		assert.Equal(t, 400*time.Millisecond, time.Since(start).Round(50*time.Millisecond), "five tries, four delays")
 
-		mustUnlock(t, m)
-		cancel()
+		cancel() // before the release, which would have the head ask again
 		head.Wait()
+		mustUnlock(t, m)
 		require.NoError(t, rl.NewMutex("x").TryLock())
 	})
 }

@@ -42,6 +42,11 @@ func serverPools(t *testing.T, servers []*redistest.Server) []pool.Pool {
 	return pools
 }
 
+// onServers is patient with servers, whose fsync takes long on a busy disk.
+func onServers(t *testing.T, servers []*redistest.Server) *redlock.Redlock {
+	return redlock.New(serverPools(t, servers)...).With(patient)
+}
+
 // check runs Check, and returns the report and its findings as "severity code nodes".
 func check(t *testing.T, rl *redlock.Redlock) (*redlock.Report, []string) {
 	t.Helper()
@@ -61,7 +66,7 @@ func check(t *testing.T, rl *redlock.Redlock) (*redlock.Report, []string) {
 
 func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 	servers := redistest.Start(t, 3, healthy)
-	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
+	r, found := check(t, onServers(t, servers))
 	assert.Empty(t, found)
 	assert.Equal(t, redlock.Severity(0), r.Worst())
 	assert.Contains(t, r.String(), "\nNothing is wrong with that.\n")
@@ -99,7 +104,7 @@ func TestCheckFindsReplicas(t *testing.T) {
 		info, _ := servers[0].Must("INFO", "replication").(string)
 		return strings.Contains(info, "connected_slaves:1")
 	})
-	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
+	r, found := check(t, onServers(t, servers))
 	assert.Equal(t, []string{"critical replica [1]", "warning replicas [0]"}, found)
 	assert.Equal(t, 1, r.Nodes[0].Replicas)
 	assert.Equal(t, "slave", r.Nodes[1].Role)
@@ -111,7 +116,7 @@ func TestCheckFindsEviction(t *testing.T) {
 	servers[0].Must("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
 	servers[1].Must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	servers[2].Must("CONFIG", "SET", "maxmemory", "50mb")
-	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
+	r, found := check(t, onServers(t, servers))
 	assert.Equal(t, []string{"critical eviction [0]", "note eviction [1]"}, found)
 	assert.Equal(t, int64(50<<20), r.Nodes[0].MaxMemory)
 	assert.Contains(t, r.Findings[0].Problem, "volatile-ttl")
@@ -123,7 +128,7 @@ func TestCheckFindsNodesThatForget(t *testing.T) {
 	servers[1].Must("CONFIG", "SET", "appendonly", "no")
 	servers[2].Must("CONFIG", "SET", "appendonly", "no")
 	servers[2].Must("CONFIG", "SET", "save", "60 1")
-	rl := redlock.New(serverPools(t, servers)...).With(patient)
+	rl := onServers(t, servers)
 	r, found := check(t, rl)
 	assert.Equal(t, []string{"warning restart [0]", "warning restart [1]", "warning restart [2]"}, found)
 	assert.Equal(t, "AOF everysec", r.Nodes[0].Persistence)
@@ -140,7 +145,7 @@ func TestCheckFindsNodesThatForget(t *testing.T) {
 
 func TestCheckFindsClocks(t *testing.T) {
 	servers := redistest.Start(t, 3, healthy, redistest.Clock())
-	rl := redlock.New(serverPools(t, servers)...).With(patient)
+	rl := onServers(t, servers)
 	_, found := check(t, rl)
 	assert.Empty(t, found)
 	servers[1].Jump(-3 * time.Second)
@@ -158,14 +163,14 @@ func TestCheckFindsClusterMode(t *testing.T) {
 	servers = append(servers, redistest.Start(t, 1, healthy, redistest.Args("--cluster-enabled", "yes"))...)
 	servers[2].Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	eventually(t, "a cluster", func() bool { _, err := servers[2].Do("GET", "x"); return err == nil })
-	r, found := check(t, redlock.New(serverPools(t, servers)...).With(patient))
+	r, found := check(t, onServers(t, servers))
 	assert.Equal(t, []string{"warning cluster [2]"}, found)
 	assert.Equal(t, "cluster", r.Nodes[2].Mode)
 }
 
 func TestCheckFindsNodesOutOfReach(t *testing.T) {
 	servers := redistest.Start(t, 5, healthy)
-	rl := redlock.New(serverPools(t, servers)...).With(patient)
+	rl := onServers(t, servers)
 	servers[1].Kill()
 	servers[3].Freeze()
 	r, found := check(t, rl)
@@ -265,7 +270,7 @@ func TestCheckFindsServersThatRefuse(t *testing.T) {
 			t.Parallel()
 			f := serverFaults[name]
 			servers := redistest.Start(t, 3, append(f.opts, healthy)...)
-			rl := redlock.New(serverPools(t, servers)...).With(patient)
+			rl := onServers(t, servers)
 			f.inject(t, servers[1])
 			r, found := check(t, rl)
 			assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)

@@ -142,8 +142,8 @@ func TestOneServerOutOfReach(t *testing.T) {
 				for _, s := range redistest.Start(t, 2) {
 					pools = append(pools, newPool(t, s.Addr()))
 				}
-				rl := redlock.New(pools...)
-				m := rl.NewMutex("k", redlock.WithNodeTimeout(2*time.Second))
+				rl := redlock.New(pools...).With(patient)
+				m := rl.NewMutex("k")
 				for range 3 {
 					require.NoError(t, m.Lock())
 					_, err := m.Extend()

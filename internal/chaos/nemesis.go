@@ -140,7 +140,7 @@ func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry, lasts time.Du
 	return nil
 }
 
-// slow makes the server sleep again and again, so that every command waits.
+// slow makes the server sleep again and again, so that every command waits. It returns when one has.
 func slow(t testing.TB, s *redistest.Server) (undo func()) {
 	c := s.Dial()
 	stop, stopped := make(chan struct{}), make(chan error)
@@ -159,6 +159,14 @@ func slow(t testing.TB, s *redistest.Server) (undo func()) {
 			}
 		}
 	}()
+	for began, waited := time.Now(), time.Duration(0); waited < 10*time.Millisecond; {
+		start := time.Now()
+		s.Must("PING")
+		waited = time.Since(start)
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("chaos: %s has not become slow", s.Addr())
+		}
+	}
 	return func() {
 		close(stop)
 		if err := <-stopped; err != nil {

@@ -113,11 +113,7 @@ func (m *Mini) Restart(opts ...Option) {
 	}
 	m.Kill()
 	// A process that was being launched at the Kill has the old listener until it runs its own program.
-	end := time.Now().Add(replyTimeout)
-	for err := m.Miniredis.Restart(); err != nil; err = m.Miniredis.Restart() {
-		if time.Now().After(end) {
-			m.t.Fatalf("redistest: embedded %s: %v", m.addr, err)
-		}
-		time.Sleep(time.Millisecond)
+	if err := poll(m.Miniredis.Restart); err != nil {
+		m.t.Fatalf("redistest: embedded %s: %v", m.addr, err)
 	}
 }

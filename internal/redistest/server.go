@@ -195,16 +195,19 @@ func (s *Server) await(conf config) {
 	})
 }
 
-// poll calls f until it returns nil, and gives up after replyTimeout.
+// poll waits for the server until f returns nil.
 func (s *Server) poll(what string, f func() error) {
 	s.t.Helper()
+	if err := poll(f); err != nil {
+		s.fatal("was waited for " + what + ": " + err.Error())
+	}
+}
+
+// poll calls f until it returns nil, and gives up with its error after replyTimeout.
+func poll(f func() error) error {
 	for end := time.Now().Add(replyTimeout); ; time.Sleep(time.Millisecond) {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			s.fatal("was waited for " + what + ": " + err.Error())
+		if err := f(); err == nil || time.Now().After(end) {
+			return err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
@@ -201,9 +202,11 @@ type observed struct {
 	look func()
 }
 
-func (o observed) Now() time.Time {
-	o.look()
-	return time.Now()
+func (o observed) Clock() clock.Own {
+	return clock.Own{Now: func() time.Time {
+		o.look()
+		return time.Now()
+	}}
 }
 
 // lesson L36: Close comes whenever the library looks at the clock, once at each time. After it, fn is not called.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -387,8 +388,10 @@ type suspended struct {
 	ahead time.Duration // of the wall clock
 }
 
-// Now has a monotonic reading only until the suspension: the wall clock is all that tells of it.
-func (s *suspended) Now() time.Time {
+func (s *suspended) Clock() clock.Own { return clock.Own{Now: s.now} }
+
+// now has a monotonic reading only until the suspension: the wall clock is all that tells of it.
+func (s *suspended) now() time.Time {
 	if s.ahead == 0 {
 		return time.Now()
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -490,7 +491,9 @@ type late struct {
 	by *atomic.Int64
 }
 
-func (l late) Now() time.Time { return time.Now().Add(time.Duration(l.by.Load())) }
+func (l late) Clock() clock.Own {
+	return clock.Own{Now: func() time.Time { return time.Now().Add(time.Duration(l.by.Load())) }}
+}
 
 // lesson L31: a renewal that comes late is good for the full validity from then on, and what is left is
 // judged by the clock, not by when the timer was to fire.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -438,7 +439,9 @@ type clocked struct {
 	offset time.Duration
 }
 
-func (c clocked) Now() time.Time { return time.Now().Add(c.offset) }
+func (c *clocked) Clock() clock.Own {
+	return clock.Own{Now: func() time.Time { return time.Now().Add(c.offset) }}
+}
 
 // lesson L45: a client's clock plays no part in when a key expires, also if it jumps while the lock is held. If it jumps past
 // until, the lock is not trusted any more, for the machine may have been suspended.

@@ -87,13 +87,20 @@ func New(pools ...pool.Pool) *Redlock {
 	}
 	if len(pools) > 0 {
 		if src, ok := pools[0].(clock.Source); ok {
-			r.core.now = src.Now
-		}
-		if src, ok := pools[0].(clock.Jitter); ok {
-			r.core.jitter = src.Jitter
+			r.core.use(src.Clock())
 		}
 	}
 	return r
+}
+
+// use makes a simulation's clock the core's.
+func (c *core) use(own clock.Own) {
+	if own.Now != nil {
+		c.now = own.Now
+	}
+	if own.Jitter != nil {
+		c.jitter = own.Jitter
+	}
 }
 
 // checkPools says what is wrong with the pools. One node that counts twice would make a quorum of

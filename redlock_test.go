@@ -198,3 +198,31 @@ func everyOperation(t *testing.T, m *redlock.Mutex) map[string]error {
 	}
 	return errs
 }
+
+// lesson L71: a method that happens to be called Now is no clock for the lock.
+func TestAPoolThatTellsTheTimeIsNotTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &timetable{Link: sim.NewNodes(1)[0].Link("a")}
+		m := redlock.New(p).NewMutex("x")
+		require.NoError(t, m.Lock())
+		assert.Equal(t, time.Now().Add(redlock.DefaultExpiry*99/100-2*time.Millisecond), m.Until())
+		mustUnlock(t, m)
+		assert.Zero(t, p.asked)
+	})
+}
+
+// timetable has methods with names that are not its alone.
+type timetable struct {
+	*sim.Link
+	asked int
+}
+
+func (p *timetable) Now() time.Time {
+	p.asked++
+	return time.Now().Add(time.Hour)
+}
+
+func (p *timetable) Jitter(time.Duration) time.Duration {
+	p.asked++
+	return 0
+}

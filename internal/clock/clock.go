@@ -3,18 +3,18 @@ package clock
 
 import "time"
 
-// Source is a clock of its own, for simulations in which every client's clock runs
-// differently. A pool.Pool that implements it gives its clock to the Redlock
-// it is passed to.
+// Source is implemented by the pools of a simulation in which every client has a clock of its own. The first pool of a
+// Redlock lends it its clock. Other modules cannot name Own, so that no pool of theirs is a Source by accident.
 type Source interface {
-	Now() time.Time
+	Clock() Own
 }
 
-// Jitter is a source of random delays of its own, for simulations that can be replayed. A
-// pool.Pool that implements it lends it to the Redlock as it does a Source.
-type Jitter interface {
-	// Jitter returns a duration from 0 up to but excluding limit.
-	Jitter(limit time.Duration) time.Duration
+// Own is a clock of a client's own.
+type Own struct {
+	// Now takes the place of [time.Now]; nil leaves that.
+	Now func() time.Time
+	// Jitter returns a random duration from 0 up to but excluding limit; nil leaves the choice to math/rand.
+	Jitter func(limit time.Duration) time.Duration
 }
 
 // Remaining returns how much time is left at now before until: the less of what the

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -250,7 +251,9 @@ type lookingPool struct {
 	look func()
 }
 
-func (p lookingPool) Now() time.Time { p.look(); return time.Now() }
+func (p lookingPool) Clock() clock.Own {
+	return clock.Own{Now: func() time.Time { p.look(); return time.Now() }}
+}
 
 // cancelAtLook ends the context of an operation when the library looks at the clock for the k-th time. It reports whether
 // the operation succeeded, and whether there were k looks.

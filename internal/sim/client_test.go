@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/clock/clocktest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -86,6 +87,8 @@ type suspendedWay struct {
 	way
 	client *client
 }
+
+func (s suspendedWay) Clock() clock.Own { return clock.Own{Now: s.Now, Jitter: s.Jitter} }
 
 func (s suspendedWay) Now() time.Time {
 	now := s.client.now()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/clock/clocktest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -221,6 +222,8 @@ type owner struct {
 	offset atomic.Int64
 	jumped int64
 }
+
+func (o *owner) Clock() clock.Own { return clock.Own{Now: o.Now, Jitter: o.Jitter} }
 
 func (o *owner) Now() time.Time {
 	return clocktest.Time(time.Now().Add(time.Duration(o.offset.Load())), time.Since(o.start))

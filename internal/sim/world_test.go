@@ -329,6 +329,8 @@ type clientClock struct {
 	id     int64
 }
 
+func (c clientClock) Clock() clock.Own { return clock.Own{Now: c.Now, Jitter: c.Jitter} }
+
 func (c clientClock) Now() time.Time {
 	gone := time.Since(c.start)
 	return time.Now().Add(c.offset + time.Duration(math.Round(float64(gone)*(c.rate-1))))
@@ -360,9 +362,7 @@ var (
 	_ pool.Starter    = startingWay{}
 	_ pool.Subscriber = startingWay{}
 	_ clock.Source    = startingWay{}
-	_ clock.Jitter    = startingWay{}
 	_ pool.Pool       = way{}
 	_ pool.Subscriber = way{}
 	_ clock.Source    = way{}
-	_ clock.Jitter    = way{}
 )

@@ -40,6 +40,8 @@ import (
 //   - even, single: the number of nodes
 //   - unknown: something could not be found out
 func (r *Redlock) Check(ctx context.Context) (*Report, error) {
+	r.mustBeMade()
+	needContext(ctx)
 	if r.err != nil {
 		return nil, r.err
 	}

@@ -12,6 +12,7 @@ import (
 // longer than three node timeouts and one more for every 256 holds. What counts is the longest node
 // timeout, of r or of a hold. See [Redlock.CloseContext].
 func (r *Redlock) Close() error {
+	r.mustBeMade()
 	ctx, cancel := context.WithTimeout(context.Background(), r.core.closeBound(r.cfg.nodeTimeout))
 	defer cancel()
 	return r.CloseContext(ctx)
@@ -27,6 +28,8 @@ func (r *Redlock) Close() error {
 // lock that Close has released returns [ErrNotHeld]. A lock that is not held by Hold stays
 // as it is and can still be unlocked. Close the pools after the Redlock.
 func (r *Redlock) CloseContext(ctx context.Context) error {
+	r.mustBeMade()
+	needContext(ctx)
 	err := r.core.closeHolds(ctx)
 	if n := r.core.tracker.Wait(ctx); n > 0 {
 		err = errors.Join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))

@@ -156,15 +156,15 @@ func FuzzOptions(f *testing.F) {
 			factor = driftFactor
 			must(factor >= 0 && factor < 1)
 		}
-		must(drift(lasts, factor) < lasts)
+		must(lasts-drift(lasts, factor) >= time.Millisecond)
 		part := redlock.DefaultTimeoutFactor
 		if add(2, redlock.WithTimeoutFactor(timeoutFactor)) {
 			part = timeoutFactor
 		}
 		if add(3, redlock.WithNodeTimeout(span(nodeTimeout))) {
-			must(span(nodeTimeout) > 0 && span(nodeTimeout) <= lasts)
+			must(span(nodeTimeout) >= time.Millisecond && span(nodeTimeout) <= lasts)
 		} else {
-			must(part > 0 && part <= 1 && time.Duration(float64(lasts)*part) > 0)
+			must(part > 0 && part <= 1 && time.Duration(float64(lasts)*part) >= time.Millisecond)
 		}
 		if add(4, redlock.WithTries(tries)) {
 			must(tries > 0 || tries == redlock.Unlimited)
@@ -173,11 +173,12 @@ func FuzzOptions(f *testing.F) {
 			must(delay%(1<<60) >= 0)
 		}
 		keeps := redlock.DefaultFenceTTL
-		if add(6, redlock.WithFenceTTL(span(fenceTTL))) {
+		kept := add(6, redlock.WithFenceTTL(span(fenceTTL)))
+		if kept {
 			keeps = span(fenceTTL)
 		}
 		fenced := add(7, redlock.WithFencing())
-		must(!fenced || keeps >= lasts)
+		must(!fenced && !kept || keeps >= lasts)
 		guarded := add(8, redlock.WithRestartGuard(time.Duration(guard)))
 		must(!guarded || time.Duration(guard) >= lasts)
 		limited := add(9, redlock.WithMaxHold(span(maxHold)))

@@ -66,6 +66,7 @@ type hold struct {
 // suspended up to a tenth of the expiry later, or up to a second if that is more; what that
 // means is said in docs/safety.md.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
+	m.mustBeMade(ctx)
 	l, err := m.lock(ctx, m.cfg.tries)
 	if err != nil {
 		return nil, err
@@ -131,6 +132,7 @@ func (c heldContext) Value(key any) any {
 // that [Redlock.Do] calls gets it. It is 0 if there is none. It is the same after the lock was lost, which is
 // when the resource needs it most. See [Mutex.FencingToken].
 func FencingToken(ctx context.Context) uint64 {
+	needContext(ctx)
 	token, _ := ctx.Value(tokenKey{}).(uint64)
 	return token
 }

@@ -75,6 +75,8 @@ type NodeKey struct {
 // not make it fail: their errors are in the result, and if they are too many the verdict is [VerdictUnknown]. The error is an
 // [*OptionError], or the context's; then the result is nil.
 func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error) {
+	r.mustBeMade()
+	needContext(ctx)
 	if r.err != nil {
 		return nil, r.err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Mutex is one owner's handle of a lock. It is made by [Redlock.NewMutex], is safe for concurrent
-// use, and must not be copied.
+// use, and must not be copied. Every method that asks the nodes panics on the zero value, and on a nil context.
 //
 // It holds at most one lease at a time. A Lock on a mutex that is locked competes with its own
 // lease as with anybody's.
@@ -27,6 +27,14 @@ type Mutex struct {
 
 	mu  sync.Mutex // guards cur and the marked fields of lease
 	cur *lease     // nil: never locked, or unlocked
+}
+
+// mustBeMade panics if NewMutex did not make m, or if ctx is nil.
+func (m *Mutex) mustBeMade(ctx context.Context) {
+	if m == nil || m.core == nil {
+		panic("redlock: this Mutex is nil or the zero value: make it with NewMutex")
+	}
+	needContext(ctx)
 }
 
 // Name returns the name given to NewMutex, without the key prefix.
@@ -83,6 +91,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // released, and the error matches [ErrFailed] and one of [ErrTaken], [ErrNoQuorum] and [ErrExpired], which tell what became of
 // the last attempt, or the context's error (and its cause), or [ErrClosed], or is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
+	m.mustBeMade(ctx)
 	_, err := m.lock(ctx, m.cfg.tries)
 	return err
 }
@@ -94,6 +103,7 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 // takes two node timeouts at most, or three with [WithFencing]. Only where the nodes say that the attempt was
 // refused by its own key, which a client has sent twice, it is made anew, up to three times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
+	m.mustBeMade(ctx)
 	_, err := m.lock(ctx, 1)
 	return err
 }
@@ -115,6 +125,7 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 //
 // If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
+	m.mustBeMade(ctx)
 	err := m.unlock(ctx)
 	return err == nil, err
 }
@@ -133,6 +144,7 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 //     call; the lock is then held until Until as before, and Extend may be called again,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
+	m.mustBeMade(ctx)
 	err := m.extend(ctx, m.current(), m.cfg.nodeTimeout)
 	return err == nil, err
 }
@@ -146,6 +158,7 @@ func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background
 //
 // The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
+	m.mustBeMade(ctx)
 	err := m.valid(ctx, m.current())
 	return err == nil, err
 }

@@ -31,6 +31,10 @@ const Unlimited int = -1
 // expires keys by whole milliseconds, and so may be one early on either side.
 const driftFloor = 2 * time.Millisecond
 
+// shortestTrip is the least time in which a node can be expected to answer: a round trip in a network, a script, and
+// the client's own work. Less than that is a setting that never works.
+const shortestTrip = time.Millisecond
+
 // Option configures a [Redlock] or a single [Mutex]. The options of this package are
 // the only ones. Of two that say different things the later one counts.
 type Option interface{ apply(*config) }
@@ -55,11 +59,13 @@ type config struct {
 	prefix        string
 	fencing       bool
 	fenceTTL      time.Duration
+	fenceTTLBy    bool // WithFenceTTL was given
 	guard         time.Duration
 	guarded       bool
 	maxHold       time.Duration
 	maxHoldBy     bool
 	announce      bool
+	nilErr        error // a nil Option was given
 }
 
 func defaults() config {
@@ -75,8 +81,8 @@ func defaults() config {
 }
 
 // WithExpiry sets how long a granted lock lives if it is neither extended nor released.
-// Whole milliseconds count, the rest is cut off; the least is 1 ms, and the drift must leave
-// something of it. Default: [DefaultExpiry], 8 s.
+// Whole milliseconds count, the rest is cut off. It must leave 1 ms after the drift, and a node timeout of 1 ms: with
+// the default factors it is at least 20 ms, and with [WithNodeTimeout] at least 4 ms. Default: [DefaultExpiry], 8 s.
 func WithExpiry(expiry time.Duration) Option {
 	return option(func(c *config) { c.expiry = expiry })
 }
@@ -118,13 +124,14 @@ func WithDriftFactor(factor float64) Option {
 	return option(func(c *config) { c.driftFactor = factor })
 }
 
-// WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1.
+// WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1. The node timeout that
+// follows is at least 1 ms.
 // Default: [DefaultTimeoutFactor], 0.05.
 func WithTimeoutFactor(factor float64) Option {
 	return option(func(c *config) { c.timeoutFactor, c.nodeTimeoutBy = factor, false })
 }
 
-// WithNodeTimeout sets how long one node may take to answer one command, more than 0 and
+// WithNodeTimeout sets how long one node may take to answer one command, at least 1 ms and
 // at most the expiry. A node that takes longer counts as failed. Default: expiry × timeout factor, 400 ms.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return option(func(c *config) { c.nodeTimeout, c.nodeTimeoutBy = timeout, true })
@@ -169,7 +176,7 @@ func WithFencing() Option {
 // WithFenceTTL sets how long a fencing counter lives after its last use, at least the
 // expiry. Should it expire all the same, the next token comes from the clock. Default: [DefaultFenceTTL], a day.
 func WithFenceTTL(ttl time.Duration) Option {
-	return option(func(c *config) { c.fenceTTL = ttl })
+	return option(func(c *config) { c.fenceTTL, c.fenceTTLBy = ttl, true })
 }
 
 // WithRestartGuard takes no vote from a node until that has been up for maxTTL, and a
@@ -213,33 +220,38 @@ func (c *config) finish() error {
 	if c.tries < 1 && c.tries != Unlimited {
 		bad("WithTries", c.tries, "must be at least 1, or Unlimited")
 	}
-	for _, err := range []error{c.delayErr, c.genValueErr} {
+	for _, err := range []error{c.nilErr, c.delayErr, c.genValueErr} {
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if !(c.driftFactor >= 0 && c.driftFactor < 1) {
 		bad("WithDriftFactor", c.driftFactor, "must be at least 0 and less than 1")
-	} else if len(errs) == 0 && c.drift() >= c.expiry {
-		bad("WithExpiry", c.expiry, "must be more than the drift of %v (expiry × drift factor + 2ms)", c.drift())
+	} else if len(errs) == 0 && c.expiry-c.drift() < shortestTrip {
+		bad("WithExpiry", c.expiry, "must be at least %v more than the drift of %v (expiry × drift factor + 2ms)", shortestTrip, c.drift())
 	}
 	switch {
-	case c.nodeTimeoutBy && c.nodeTimeout <= 0:
-		bad("WithNodeTimeout", c.nodeTimeout, "must be more than 0")
+	case c.nodeTimeoutBy && c.nodeTimeout < shortestTrip:
+		bad("WithNodeTimeout", c.nodeTimeout, "must be at least %v", shortestTrip)
 	case c.nodeTimeoutBy && c.nodeTimeout > c.expiry:
 		bad("WithNodeTimeout", c.nodeTimeout, "must be at most the expiry of %v", c.expiry)
 	case !c.nodeTimeoutBy && !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
 		bad("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	case !c.nodeTimeoutBy:
 		c.nodeTimeout = time.Duration(float64(c.expiry) * c.timeoutFactor)
-		if c.nodeTimeout == 0 && c.expiry > 0 {
-			bad("WithTimeoutFactor", c.timeoutFactor, "must leave something of the expiry of %v", c.expiry)
+		const rule = "must make a node timeout (expiry of %v × timeout factor of %v) of at least %v, not %v"
+		switch {
+		case c.nodeTimeout >= shortestTrip || len(errs) > 0:
+		case float64(c.expiry)*DefaultTimeoutFactor < float64(shortestTrip):
+			bad("WithExpiry", c.expiry, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
+		default:
+			bad("WithTimeoutFactor", c.timeoutFactor, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
 		}
 	}
 	if c.value != nil && *c.value == "" {
 		bad("WithValue", `""`, "must not be empty")
 	}
-	if c.fencing && c.fenceTTL < c.expiry {
+	if (c.fencing || c.fenceTTLBy) && c.fenceTTL < c.expiry {
 		bad("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
 	}
 	if c.guarded && c.guard < c.expiry {

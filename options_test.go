@@ -21,30 +21,36 @@ func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 		"redlock: WithExpiry(999.999µs): must be at least 1ms": options(redlock.WithExpiry(time.Millisecond - 1)),
 		"redlock: WithExpiry(0s): must be at least 1ms":        options(redlock.WithExpiry(0)),
 		"redlock: WithExpiry(-1s): must be at least 1ms":       options(redlock.WithExpiry(-time.Second)),
-		"redlock: WithExpiry(2ms): must be more than the drift of 2.02ms (expiry × drift factor + 2ms)": options(
-			redlock.WithExpiry(2 * time.Millisecond)),
-		"redlock: WithExpiry(10ms): must be more than the drift of 11ms (expiry × drift factor + 2ms)": options(
+		"redlock: WithExpiry(3ms): must be at least 1ms more than the drift of 2.03ms (expiry × drift factor + 2ms)": options(
+			redlock.WithExpiry(3*time.Millisecond), redlock.WithNodeTimeout(time.Millisecond)),
+		"redlock: WithExpiry(10ms): must be at least 1ms more than the drift of 11ms (expiry × drift factor + 2ms)": options(
 			redlock.WithExpiry(10*time.Millisecond), redlock.WithDriftFactor(0.9)),
-		"redlock: WithTries(0): must be at least 1, or Unlimited":                     options(redlock.WithTries(0)),
-		"redlock: WithTries(-2): must be at least 1, or Unlimited":                    options(redlock.WithTries(-2)),
-		"redlock: WithRetryDelay(-1ns): must be at least 0":                           options(redlock.WithRetryDelay(-1)),
-		"redlock: WithRetryDelayFunc(<nil>): must be a function":                      options(redlock.WithRetryDelayFunc(nil)),
-		"redlock: WithGenValueFunc(<nil>): must be a function":                        options(redlock.WithGenValueFunc(nil)),
-		"redlock: WithDriftFactor(-0.01): must be at least 0 and less than 1":         options(redlock.WithDriftFactor(-0.01)),
-		"redlock: WithDriftFactor(1): must be at least 0 and less than 1":             options(redlock.WithDriftFactor(1)),
-		"redlock: WithDriftFactor(NaN): must be at least 0 and less than 1":           options(redlock.WithDriftFactor(math.NaN())),
-		"redlock: WithTimeoutFactor(0): must be more than 0 and at most 1":            options(redlock.WithTimeoutFactor(0)),
-		"redlock: WithTimeoutFactor(1.01): must be more than 0 and at most 1":         options(redlock.WithTimeoutFactor(1.01)),
-		"redlock: WithTimeoutFactor(+Inf): must be more than 0 and at most 1":         options(redlock.WithTimeoutFactor(math.Inf(1))),
-		"redlock: WithTimeoutFactor(NaN): must be more than 0 and at most 1":          options(redlock.WithTimeoutFactor(math.NaN())),
-		"redlock: WithTimeoutFactor(1e-12): must leave something of the expiry of 8s": options(redlock.WithTimeoutFactor(1e-12)),
-		"redlock: WithNodeTimeout(0s): must be more than 0":                           options(redlock.WithNodeTimeout(0)),
-		"redlock: WithNodeTimeout(-1ns): must be more than 0":                         options(redlock.WithNodeTimeout(-1)),
-		"redlock: WithNodeTimeout(9s): must be at most the expiry of 8s":              options(redlock.WithNodeTimeout(9 * time.Second)),
-		`redlock: WithValue(""): must not be empty`:                                   options(redlock.WithValue("")),
-		"redlock: WithFenceTTL(7s): must be at least the expiry of 8s":                options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second)),
-		"redlock: WithRestartGuard(7s): must be at least the expiry of 8s":            options(redlock.WithRestartGuard(7 * time.Second)),
-		"redlock: WithMaxHold(7s): must be at least the expiry of 8s":                 options(redlock.WithMaxHold(7 * time.Second)),
+		// lesson L85: no node answers in so short a time.
+		"redlock: WithExpiry(19ms): must make a node timeout (expiry of 19ms × timeout factor of 0.05) of at least 1ms, not 950µs": options(
+			redlock.WithExpiry(19 * time.Millisecond)),
+		"redlock: WithTries(0): must be at least 1, or Unlimited":             options(redlock.WithTries(0)),
+		"redlock: WithTries(-2): must be at least 1, or Unlimited":            options(redlock.WithTries(-2)),
+		"redlock: WithRetryDelay(-1ns): must be at least 0":                   options(redlock.WithRetryDelay(-1)),
+		"redlock: WithRetryDelayFunc(<nil>): must be a function":              options(redlock.WithRetryDelayFunc(nil)),
+		"redlock: WithGenValueFunc(<nil>): must be a function":                options(redlock.WithGenValueFunc(nil)),
+		"redlock: WithDriftFactor(-0.01): must be at least 0 and less than 1": options(redlock.WithDriftFactor(-0.01)),
+		"redlock: WithDriftFactor(1): must be at least 0 and less than 1":     options(redlock.WithDriftFactor(1)),
+		"redlock: WithDriftFactor(NaN): must be at least 0 and less than 1":   options(redlock.WithDriftFactor(math.NaN())),
+		"redlock: WithTimeoutFactor(0): must be more than 0 and at most 1":    options(redlock.WithTimeoutFactor(0)),
+		"redlock: WithTimeoutFactor(1.01): must be more than 0 and at most 1": options(redlock.WithTimeoutFactor(1.01)),
+		"redlock: WithTimeoutFactor(+Inf): must be more than 0 and at most 1": options(redlock.WithTimeoutFactor(math.Inf(1))),
+		"redlock: WithTimeoutFactor(NaN): must be more than 0 and at most 1":  options(redlock.WithTimeoutFactor(math.NaN())),
+		"redlock: WithTimeoutFactor(0.0001): must make a node timeout (expiry of 8s × timeout factor of 0.0001) of at least 1ms, not 800µs": options(
+			redlock.WithTimeoutFactor(0.0001)),
+		"redlock: WithNodeTimeout(999.999µs): must be at least 1ms":        options(redlock.WithNodeTimeout(time.Millisecond - 1)),
+		"redlock: WithNodeTimeout(-1ns): must be at least 1ms":             options(redlock.WithNodeTimeout(-1)),
+		"redlock: WithNodeTimeout(9s): must be at most the expiry of 8s":   options(redlock.WithNodeTimeout(9 * time.Second)),
+		`redlock: WithValue(""): must not be empty`:                        options(redlock.WithValue("")),
+		"redlock: WithFenceTTL(7s): must be at least the expiry of 8s":     options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second)),
+		"redlock: WithFenceTTL(6s): must be at least the expiry of 8s":     options(redlock.WithFenceTTL(6 * time.Second)), // lesson L85
+		"redlock: Option(option 1 is nil): needs options that are not nil": options(redlock.WithTries(1), nil),             // lesson L85
+		"redlock: WithRestartGuard(7s): must be at least the expiry of 8s": options(redlock.WithRestartGuard(7 * time.Second)),
+		"redlock: WithMaxHold(7s): must be at least the expiry of 8s":      options(redlock.WithMaxHold(7 * time.Second)),
 	} {
 		t.Run(text, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -72,7 +78,9 @@ func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 
 func TestOptionsAtTheirLimitsWork(t *testing.T) {
 	for name, opts := range map[string][]redlock.Option{
-		"3 ms":             {redlock.WithExpiry(3 * time.Millisecond)},
+		"20 ms":            {redlock.WithExpiry(20 * time.Millisecond)},
+		"4 ms":             {redlock.WithExpiry(4 * time.Millisecond), redlock.WithNodeTimeout(time.Millisecond)},
+		"3 ms":             {redlock.WithExpiry(3 * time.Millisecond), redlock.WithNodeTimeout(time.Millisecond), redlock.WithDriftFactor(0)},
 		"longest expiry":   {redlock.WithExpiry(100 * 365 * 24 * time.Hour), redlock.WithNodeTimeout(time.Second)},
 		"one try":          {redlock.WithTries(1)},
 		"no drift factor":  {redlock.WithDriftFactor(0)},
@@ -80,7 +88,7 @@ func TestOptionsAtTheirLimitsWork(t *testing.T) {
 		"equal timeout":    {redlock.WithNodeTimeout(redlock.DefaultExpiry)},
 		"no delay":         {redlock.WithRetryDelay(0)},
 		"equal times":      {redlock.WithFencing(), redlock.WithFenceTTL(redlock.DefaultExpiry), redlock.WithRestartGuard(redlock.DefaultExpiry), redlock.WithMaxHold(redlock.DefaultExpiry)},
-		"unused fence TTL": {redlock.WithFenceTTL(time.Second)},
+		"unused fence TTL": {redlock.WithFenceTTL(redlock.DefaultExpiry)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
@@ -140,4 +148,66 @@ func TestOptionsAreUsedByManyAtOnce(t *testing.T) {
 			assert.Equal(t, 3, tries, "each Lock has all its tries")
 		}
 	})
+}
+
+// lesson L85: what the compiler lets through, and no error could report without harm, panics in words, and before anything is
+// sent or kept.
+func TestMisusePanicsInWords(t *testing.T) {
+	var noContext context.Context
+	var noRedlock redlock.Redlock
+	var noMutex redlock.Mutex
+	ctx := context.Background()
+	nothing := func(context.Context) error { return nil }
+	const (
+		noCtx    = "redlock: nil context"
+		zeroRL   = "redlock: this Redlock is nil or the zero value: make it with New"
+		zeroLock = "redlock: this Mutex is nil or the zero value: make it with NewMutex"
+	)
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		for name, c := range map[string]struct {
+			text string
+			call func()
+		}{
+			"LockContext":       {noCtx, func() { _ = m.LockContext(noContext) }},
+			"TryLockContext":    {noCtx, func() { _ = m.TryLockContext(noContext) }},
+			"UnlockContext":     {noCtx, func() { _, _ = m.UnlockContext(noContext) }},
+			"ExtendContext":     {noCtx, func() { _, _ = m.ExtendContext(noContext) }},
+			"ValidContext":      {noCtx, func() { _, _ = m.ValidContext(noContext) }},
+			"Hold":              {noCtx, func() { _, _ = m.Hold(noContext) }},
+			"Do":                {noCtx, func() { _ = rl.Do(noContext, "x", nothing) }},
+			"Check":             {noCtx, func() { _, _ = rl.Check(noContext) }},
+			"Inspect":           {noCtx, func() { _, _ = rl.Inspect(noContext, "x") }},
+			"CloseContext":      {noCtx, func() { _ = rl.CloseContext(noContext) }},
+			"FencingToken":      {noCtx, func() { redlock.FencingToken(noContext) }},
+			"zero With":         {zeroRL, func() { noRedlock.With(redlock.WithTries(1)) }},
+			"zero With nothing": {zeroRL, func() { noRedlock.With() }},
+			"zero NewMutex":     {zeroRL, func() { noRedlock.NewMutex("x") }},
+			"zero Do":           {zeroRL, func() { _ = noRedlock.Do(ctx, "x", nothing) }},
+			"zero Check":        {zeroRL, func() { _, _ = noRedlock.Check(ctx) }},
+			"zero Inspect":      {zeroRL, func() { _, _ = noRedlock.Inspect(ctx, "x") }},
+			"zero Close":        {zeroRL, func() { _ = noRedlock.Close() }},
+			"zero CloseContext": {zeroRL, func() { _ = noRedlock.CloseContext(ctx) }},
+			"nil NewMutex":      {zeroRL, func() { (*redlock.Redlock)(nil).NewMutex("x") }},
+			"zero Lock":         {zeroLock, func() { _ = noMutex.Lock() }},
+			"zero TryLock":      {zeroLock, func() { _ = noMutex.TryLock() }},
+			"zero Unlock":       {zeroLock, func() { _, _ = noMutex.Unlock() }},
+			"zero Extend":       {zeroLock, func() { _, _ = noMutex.Extend() }},
+			"zero Valid":        {zeroLock, func() { _, _ = noMutex.Valid() }},
+			"zero Hold":         {zeroLock, func() { _, _ = noMutex.Hold(ctx) }},
+			"nil Lock":          {zeroLock, func() { _ = (*redlock.Mutex)(nil).Lock() }},
+		} {
+			assert.PanicsWithValue(t, c.text, c.call, name)
+		}
+		assert.Zero(t, nodes.Count(""))
+		require.NoError(t, m.Lock(), "none of them has left anything behind")
+		mustUnlock(t, m)
+
+		var option *redlock.OptionError
+		require.ErrorAs(t, rl.Do(ctx, "x", nil), &option)
+		assert.EqualError(t, option, "redlock: Do(<nil>): needs a function")
+	})
+	assert.Zero(t, noMutex.Until())
+	assert.Empty(t, noMutex.Value())
+	assert.Zero(t, noMutex.FencingToken())
 }

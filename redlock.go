@@ -38,7 +38,7 @@ import (
 )
 
 // Redlock makes mutexes on one group of nodes. It is safe for concurrent use. The
-// zero value is not usable; call [New].
+// zero value is not usable, and its methods panic; call [New]. A nil context panics everywhere.
 type Redlock struct {
 	core *core
 	cfg  *config
@@ -103,6 +103,20 @@ func (c *core) use(own clock.Own) {
 	}
 }
 
+// mustBeMade panics if New did not make r.
+func (r *Redlock) mustBeMade() {
+	if r == nil || r.core == nil {
+		panic("redlock: this Redlock is nil or the zero value: make it with New")
+	}
+}
+
+// needContext panics if ctx is nil, before anything is sent.
+func needContext(ctx context.Context) {
+	if ctx == nil {
+		panic("redlock: nil context")
+	}
+}
+
 // checkPools says what is wrong with the pools. One node that counts twice would make a quorum of
 // less than half.
 func checkPools(pools []pool.Pool) error {
@@ -135,11 +149,16 @@ func (r *Redlock) With(opts ...Option) *Redlock {
 
 // configure returns the config of r with opts added, and what is wrong with it.
 func (r *Redlock) configure(opts []Option) (*config, error) {
+	r.mustBeMade()
 	if len(opts) == 0 {
 		return r.cfg, r.err
 	}
 	cfg := *r.cfg
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			cfg.nilErr = &OptionError{"Option", fmt.Sprintf("option %d is nil", i), "needs options that are not nil"}
+			continue
+		}
 		o.apply(&cfg)
 	}
 	pools := make([]pool.Pool, len(r.core.nodes))
@@ -183,6 +202,9 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 // returned, and [ErrLost] too if the held context had ended with that. If Close released the lock while fn ran, the
 // error matches [ErrReleased] instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+	if fn == nil {
+		return &OptionError{"Do", nil, "needs a function"}
+	}
 	m := r.NewMutex(name, opts...)
 	held, err := m.Hold(ctx)
 	if err != nil {

@@ -65,6 +65,7 @@ func check(t *testing.T, rl *redlock.Redlock) (*redlock.Report, []string) {
 }
 
 func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3, healthy)
 	r, found := check(t, onServers(t, servers))
 	assert.Empty(t, found)
@@ -89,6 +90,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 }
 
 func TestCheckFindsTwoPoolsOfOneServer(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 2, healthy)
 	pools := append(serverPools(t, servers), serverPools(t, servers[:1])...)
 	r, found := check(t, redlock.New(pools...).With(patient))
@@ -97,6 +99,7 @@ func TestCheckFindsTwoPoolsOfOneServer(t *testing.T) {
 }
 
 func TestCheckFindsReplicas(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3, healthy)
 	host, port, _ := strings.Cut(servers[0].Addr(), ":")
 	servers[1].Must("REPLICAOF", host, port)
@@ -111,6 +114,7 @@ func TestCheckFindsReplicas(t *testing.T) {
 }
 
 func TestCheckFindsEviction(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3, healthy)
 	servers[0].Must("CONFIG", "SET", "maxmemory", "50mb")
 	servers[0].Must("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
@@ -123,6 +127,7 @@ func TestCheckFindsEviction(t *testing.T) {
 }
 
 func TestCheckFindsNodesThatForget(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3, healthy)
 	servers[0].Must("CONFIG", "SET", "appendfsync", "everysec")
 	servers[1].Must("CONFIG", "SET", "appendonly", "no")
@@ -144,6 +149,7 @@ func TestCheckFindsNodesThatForget(t *testing.T) {
 }
 
 func TestCheckFindsClocks(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3, healthy, redistest.Clock())
 	rl := onServers(t, servers)
 	_, found := check(t, rl)
@@ -159,6 +165,7 @@ func TestCheckFindsClocks(t *testing.T) {
 }
 
 func TestCheckFindsClusterMode(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 2, healthy)
 	servers = append(servers, redistest.Start(t, 1, healthy, redistest.Args("--cluster-enabled", "yes"))...)
 	servers[2].Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
@@ -169,6 +176,7 @@ func TestCheckFindsClusterMode(t *testing.T) {
 }
 
 func TestCheckFindsNodesOutOfReach(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 5, healthy)
 	rl := onServers(t, servers)
 	servers[1].Kill()
@@ -186,6 +194,7 @@ func TestCheckFindsNodesOutOfReach(t *testing.T) {
 
 // What a user may not ask is unknown, and no error.
 func TestCheckDegrades(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3, healthy)
 	grants := []string{"+info", "+info +config|get", "+time"}
 	var pools []pool.Pool
@@ -209,6 +218,7 @@ func TestCheckDegrades(t *testing.T) {
 
 // A user who may not do all that a lock needs is as good as no node. What has been written is gone all the same, or soon.
 func TestCheckTriesWhatALockNeeds(t *testing.T) {
+	t.Parallel()
 	const app, fence = "~app:*", "~{app:*"
 	guard := redlock.WithRestartGuard(10 * time.Second)
 	for name, tt := range map[string]struct {
@@ -265,6 +275,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 
 // What a server refuses although the user may is found in the same way.
 func TestCheckFindsServersThatRefuse(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"OOM", "NOREPLICAS", "MISCONF", "READONLY"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -373,6 +384,7 @@ func TestCheckFindsNodesThatForgetAtOnce(t *testing.T) {
 
 // RESP2, RESP3 and redigo give maps and lists in different forms.
 func TestCheckReadsAllClients(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, 1, healthy)[0]
 	pools := map[string]pool.Pool{
 		"RESP2": goredisPool(t, redis.Options{Addr: s.Addr(), Protocol: 2}),

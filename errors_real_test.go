@@ -296,6 +296,7 @@ func saysOf(t *testing.T, err error, texts map[int]string) {
 // in what trouble; when it is over, the same mutex goes on.
 func TestServerErrors(t *testing.T) {
 	redistest.Require(t)
+	t.Parallel()
 	for name, fault := range serverFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -477,6 +478,7 @@ func (l *faultyLocks) goOn(t *testing.T) {
 // lesson L46: data of another kind under the lock's key.
 func TestWrongType(t *testing.T) {
 	redistest.Require(t)
+	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
@@ -510,6 +512,7 @@ func TestWrongType(t *testing.T) {
 // lesson L39, L42: between any two operations the scripts are forgotten, connections are cut, or servers end in order.
 func TestScriptFlushAndCutsBetweenOperations(t *testing.T) {
 	redistest.Require(t)
+	t.Parallel()
 	for name, trouble := range map[string]func(s *redistest.Server){
 		"SCRIPT FLUSH": func(s *redistest.Server) { s.Must("SCRIPT", "FLUSH") },
 		"CLIENT KILL":  func(s *redistest.Server) { s.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },

@@ -278,6 +278,7 @@ func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node
 const maxToken uint64 = 1<<53 - 1
 
 func TestTokensAreExactUpToTheirEnd(t *testing.T) {
+	t.Parallel()
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		for i, last := range []uint64{1 << 51, 1<<52 - 1, 1 << 52, 1<<52 + 1, maxToken - 12345, maxToken - 2, maxToken - 1} {
 			for have := 2; have <= 3; have++ { // nodes with that counter; the third may have to be raised
@@ -302,6 +303,7 @@ func TestTokensAreExactUpToTheirEnd(t *testing.T) {
 }
 
 func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
+	t.Parallel()
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		i := 0
 		for content, want := range map[string]string{
@@ -400,6 +402,7 @@ func TestHandedOverLocksAreHealedWithoutAToken(t *testing.T) {
 }
 
 func TestTheLifeOfAToken(t *testing.T) {
+	t.Parallel()
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		for i, name := range []string{"x", "{tag}:x", "x{tag}", "a{b"} {
 			m := rl.NewMutex(name)
@@ -437,6 +440,7 @@ func TestTheLifeOfAToken(t *testing.T) {
 }
 
 func TestExtendAndHoldKeepTheCounter(t *testing.T) {
+	t.Parallel()
 	const ttl = 10 * time.Second
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
@@ -475,6 +479,7 @@ func TestExtendAndHoldKeepTheCounter(t *testing.T) {
 
 // lesson L38: on servers that know the scripts, each operation is one command, EVALSHA, or SET for a lock without a token.
 func TestEachOperationIsOneCommandANode(t *testing.T) {
+	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
@@ -529,6 +534,7 @@ func TestEachOperationIsOneCommandANode(t *testing.T) {
 
 // Every script with two keys, with and without hash tags, on nodes that check the slots.
 func TestFencingOnClusterNodes(t *testing.T) {
+	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()

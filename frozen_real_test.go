@@ -97,6 +97,7 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 // lesson L42: whatever is wrong with one server of three, locks work.
 func TestOneServerOutOfReach(t *testing.T) {
 	redistest.Require(t)
+	t.Parallel()
 	listen := func(t *testing.T, serve func(net.Conn)) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -162,6 +163,7 @@ func TestOneServerOutOfReach(t *testing.T) {
 // lesson L40: every command keeps to one hash slot, whatever the name, and so do announcements, which reach who waits.
 func TestClusterEnabledServers(t *testing.T) {
 	redistest.Require(t)
+	t.Parallel()
 	servers := redistest.Start(t, 3, redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500"))
 	for _, s := range servers {
 		s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")

@@ -51,6 +51,7 @@ func reaching(t *testing.T, newPool func(testing.TB, string) pool.Pool, servers 
 // A holds servers 0 to 2, and B reaches 2 to 4. Server 2 is killed and is back at once, empty: then B is granted the lock
 // as well; but with the restart guard not before A's is over.
 func TestAnEmptyRestartUnderALock(t *testing.T) {
+	t.Parallel()
 	names := []string{"plain", "{tag}:name", "a{tag}b"}
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
@@ -106,6 +107,7 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 
 // What the guard says on a real server: how long it goes on refusing, in whole seconds, and the truth.
 func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
+	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
@@ -134,6 +136,7 @@ func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
 
 // The guard keeps others out, and lets the holder heal a server once it has been up for three node timeouts.
 func TestAHolderHealsAGuardedServer(t *testing.T) {
+	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()

@@ -239,6 +239,7 @@ func TestInspectReplies(t *testing.T) {
 
 // On real nodes, with both adapters: what is there is seen, and nothing is changed.
 func TestInspectOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 5, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		rl = rl.With(redlock.WithKeyPrefix("app:"))
 		in, err := rl.Inspect(t.Context(), "job")

@@ -58,6 +58,7 @@ func everywhere(n int, value any) []any {
 }
 
 func TestLockExtendUnlockOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		const expiry = time.Minute
 		m, other := rl.NewMutex("x", redlock.WithExpiry(expiry)), rl.NewMutex("x")
@@ -89,6 +90,7 @@ func TestLockExtendUnlockOnNodes(t *testing.T) {
 }
 
 func TestALockExpiresOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, _ []redistest.Node, rl *redlock.Redlock) {
 		m := rl.NewMutex("x", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
 		require.NoError(t, m.Lock())
@@ -108,6 +110,7 @@ func TestALockExpiresOnNodes(t *testing.T) {
 
 // lesson L2, L3
 func TestQuorumsOfNodesThatAreDown(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 5, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
 		nodes[0].Kill()
@@ -139,6 +142,7 @@ func TestQuorumsOfNodesThatAreDown(t *testing.T) {
 
 // lesson L24, L25
 func TestHealingOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		m := rl.NewMutex("x", redlock.WithFencing(), redlock.WithExpiry(time.Minute))
 		require.NoError(t, m.Lock())
@@ -167,6 +171,7 @@ func TestHealingOnNodes(t *testing.T) {
 
 // lesson L39
 func TestForgottenScriptsAreSentAgainOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		m := rl.NewMutex("x", redlock.WithFencing())
 		for _, some := range [][]redistest.Node{nil, nodes[:1], nodes} {
@@ -186,6 +191,7 @@ func TestForgottenScriptsAreSentAgainOnNodes(t *testing.T) {
 
 // lesson L40, L44: names and values arrive byte for byte.
 func TestNamesAndValuesOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 1, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		for _, name := range []string{"x", "a b", "{tag}:1", "a{b", "é☃", "\x00\xff\r\n", strings.Repeat("long", 1000)} {
 			m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithKeyPrefix("p:"),
@@ -204,6 +210,7 @@ func TestNamesAndValuesOnNodes(t *testing.T) {
 }
 
 func TestContentionOnNodes(t *testing.T) {
+	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, _ []redistest.Node, rl *redlock.Redlock) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

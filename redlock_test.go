@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -14,18 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(m.Run()) // fuzzing leaves a goroutine behind that waits for signals
-	}
-	os.Exit(leak.Main(m))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
 

@@ -2,6 +2,7 @@
 package leak
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -14,11 +15,12 @@ const patience = 10 * time.Second
 
 // Main runs the tests and returns the exit code for os.Exit. If the tests pass but
 // goroutines remain that were not there before them, it waits for their end, and fails with their
-// stacks if that does not come.
+// stacks if that does not come. Fuzzing leaves a goroutine behind that waits for signals, and is not checked.
 func Main(m *testing.M) int {
+	flag.Parse()
 	before := runtime.NumGoroutine()
 	code := m.Run()
-	if code != 0 {
+	if code != 0 || Fuzzing() {
 		return code
 	}
 	if stacks := Remaining(before, patience); stacks != "" {
@@ -27,6 +29,9 @@ func Main(m *testing.M) int {
 	}
 	return 0
 }
+
+// Fuzzing reports whether the test binary fuzzes. The flags have been parsed.
+func Fuzzing() bool { return flag.Lookup("test.fuzz").Value.String() != "" }
 
 // Remaining waits until there are no more than most goroutines, and returns "", or until patience
 // is over, and returns the stacks of all.

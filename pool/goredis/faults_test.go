@@ -108,6 +108,7 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 
 // lesson L42
 func TestBrokenNodes(t *testing.T) {
+	t.Parallel()
 	dead := listen(t, func(net.Conn) {})
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -183,6 +184,7 @@ func TestErrorRepliesSayThemselves(t *testing.T) {
 
 // A node that was restarted makes old connections fail; the first command must not.
 func TestRestartedNode(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, 1)[0]
 	p := goredis.NewPool(newClient(t, server.Addr(), 3))
 	for i := range 5 {
@@ -197,6 +199,7 @@ func TestRestartedNode(t *testing.T) {
 }
 
 func TestClusterAndRingAreNodes(t *testing.T) {
+	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		server := redistest.Start(t, 1, redistest.Args("--cluster-enabled", "yes"))[0]
 		server.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")

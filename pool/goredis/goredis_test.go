@@ -25,6 +25,7 @@ func newClient(t testing.TB, addr string, protocol int) *redis.Client {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []int{2, 3} {
 		suite := func(t *testing.T, addr string) {
 			pooltest.Run(t, func(t *testing.T) pool.Pool {

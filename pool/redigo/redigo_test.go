@@ -27,6 +27,7 @@ func newPool(t testing.TB, addr string) *redis.Pool {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	suite := func(t *testing.T, addr string) {
 		pooltest.Run(t, func(t *testing.T) pool.Pool { return redigo.NewPool(newPool(t, addr)) })
 	}

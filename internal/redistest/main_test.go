@@ -1,0 +1,50 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestMain(m *testing.M) { os.Exit(Main(m)) }
+
+// lesson L86, L98: waiting tests run at the same time, on one processor too, and a refused dial leaves
+// no line in the output.
+func TestMainRunsWaitingTestsTogetherAndPrintsNothing(t *testing.T) {
+	const child = "REDISTEST_MAIN"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), child+"=1", "GOMAXPROCS=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != "PASS\n" {
+			t.Errorf("%v, output:\n%s", err, out)
+		}
+		return
+	}
+	var all sync.WaitGroup
+	all.Add(8)
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			all.Done()
+			all.Wait() // for ever, unless they run at the same time
+		})
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	c := redis.NewClient(&redis.Options{Addr: l.Addr().String(), DialerRetries: 1})
+	defer c.Close()
+	for range 2 {
+		if err := c.Ping(t.Context()).Err(); err == nil {
+			t.Error("a closed port answers")
+		}
+	}
+}

@@ -113,11 +113,17 @@ func mustClose(t *testing.T, rl *redlock.Redlock) {
 	assert.NoError(t, rl.CloseContext(ctx))
 }
 
-// eventually waits for a condition that a server reaches by itself. It is more patient than a lock of [redlock.DefaultExpiry]
-// lasts: whoever waits for a key to go makes it last for a minute.
+// eventually waits for a condition that a server reaches by itself. Its patience is longer than a lock of
+// [redlock.DefaultExpiry] lasts: a test that waits for a key to go gives it an expiry of a minute. f runs on
+// the test's goroutine, and may end the test.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	require.Eventually(t, f, 10*time.Second, 2*time.Millisecond, what)
+	const patience = 30 * time.Second
+	for end := time.Now().Add(patience); !f(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
 }
 
 const noScripts = "NOPERM this user has no permissions to run the 'eval"

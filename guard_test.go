@@ -2,8 +2,11 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -105,36 +108,62 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 	}
 }
 
-// What the guard says on a real server: how long it goes on refusing, in whole seconds, and the truth.
+// What the guard says on a real server is how long it goes on refusing, in whole seconds, and the truth.
+//
+// lesson L97: the server may take its time. Only what an answer says of another is asserted.
 func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
 	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, 1)[0]
-			begun := time.Now()
 			rl := reaching(t, newPool, []*redistest.Server{server}, 0)
-			m := rl.NewMutex("x", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(500*time.Millisecond), redlock.WithRestartGuard(1500*time.Millisecond))
-			err := m.TryLock()
-			require.ErrorIs(t, err, redlock.ErrNoQuorum)
-			var node *redlock.NodeError
-			require.ErrorAs(t, err, &node)
-			assert.Equal(t, 0, node.Node)
-			var guard *redlock.GuardError
-			require.ErrorAs(t, err, &guard)
-			assert.ErrorContains(t, err, fmt.Sprintf("takes part again in %v", guard.Wait))
-			assert.LessOrEqual(t, guard.Wait, 3*time.Second, "1.5 s counts as 2 s, and a second more")
-			told := time.Now()
-			eventually(t, "the guard to let the lock pass", func() bool { return m.TryLock() == nil })
-			assert.Greater(t, time.Since(begun), 1500*time.Millisecond)
-			assert.Less(t, time.Since(told), guard.Wait+time.Second)
+			const expiry = 1500 * time.Millisecond // the longest that the guard allows, for a busy machine
+			m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry), redlock.WithRestartGuard(expiry))
+			var over time.Time // by the first refusal
+			refusals := 0
+			eventually(t, "the guard to let the lock pass", func() bool {
+				begun := time.Now()
+				err := m.TryLock()
+				if err == nil {
+					return true
+				}
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				var guard *redlock.GuardError
+				if !errors.As(err, &guard) {
+					return false // the machine is so busy that the server did not answer
+				}
+				refusals++
+				if over.IsZero() {
+					over = time.Now().Add(guard.Wait)
+				}
+				var node *redlock.NodeError
+				require.ErrorAs(t, err, &node)
+				assert.Equal(t, 0, node.Node)
+				assert.ErrorContains(t, err, fmt.Sprintf("takes part again in %v", guard.Wait))
+				assert.Greater(t, guard.Wait, time.Duration(0))
+				assert.LessOrEqual(t, guard.Wait, 3*time.Second, "1.5 s counts as 2 s, and a second more")
+				assert.True(t, begun.Before(over), "refused %v after the guard should have ended", begun.Sub(over))
+				return false
+			})
+			assert.NotZero(t, refusals, "a server that has just been started")
+			info, _ := server.Must("INFO", "server").(string)
+			_, uptime, _ := strings.Cut(info, "uptime_in_seconds:")
+			uptime, _, _ = strings.Cut(uptime, "\r\n")
+			up, err := strconv.Atoi(uptime)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, up, 3, "seconds that the server has been up")
 			assert.Zero(t, m.FencingToken())
-			mustUnlock(t, m)
+			if _, err := m.Unlock(); err != nil {
+				assert.ErrorIs(t, err, redlock.ErrExpired, "as on a busy machine")
+			}
 		})
 	}
 }
 
 // The guard keeps others out, and lets the holder heal a server once it has been up for three node timeouts.
+//
+// lesson L97: an extension needs both of the other servers, and so waits until both have the key.
 func TestAHolderHealsAGuardedServer(t *testing.T) {
 	t.Parallel()
 	for client, newPool := range adapters {
@@ -142,17 +171,20 @@ func TestAHolderHealsAGuardedServer(t *testing.T) {
 			t.Parallel()
 			servers := redistest.Start(t, 3)
 			rl := reaching(t, newPool, servers, 0, 1, 2)
-			const expiry, nodeTimeout = 10 * time.Second, time.Second
-			m := rl.NewMutex("{x}", redlock.WithFencing(), redlock.WithExpiry(expiry), redlock.WithNodeTimeout(nodeTimeout))
+			const expiry, nodeTimeout = time.Minute, time.Second
+			m := rl.NewMutex("{x}", redlock.WithFencing(), redlock.WithExpiry(expiry))
 			require.NoError(t, m.Lock())
-			eventually(t, "the key everywhere", func() bool { return servers[2].Must("GET", "{x}") == m.Value() })
+			for i, s := range servers {
+				eventually(t, fmt.Sprintf("the key on server %d", i), func() bool { return s.Must("GET", "{x}") == m.Value() })
+			}
 			taker := rl.NewMutex("{x}", redlock.WithValue(m.Value()), redlock.WithExpiry(expiry), redlock.WithNodeTimeout(nodeTimeout),
 				redlock.WithRestartGuard(time.Hour), redlock.WithFencing())
 			down := time.Now()
 			servers[2].Restart()
 			eventually(t, "a healed server", func() bool {
-				_, err := taker.Extend()
-				require.NoError(t, err)
+				if _, err := taker.Extend(); err != nil {
+					require.ErrorIs(t, err, redlock.ErrNodeTimeout, "as on a busy machine")
+				}
 				return servers[2].Must("GET", "{x}") == m.Value()
 			})
 			assert.Greater(t, time.Since(down), 3*nodeTimeout)

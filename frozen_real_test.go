@@ -21,6 +21,8 @@ import (
 
 // lesson L41: with default client options and one server frozen (SIGSTOP), locks go on as if nothing had
 // happened: the client's own timeouts are of seconds, or for ever.
+//
+// lesson L97, L99: no operation may fail while the other servers answer, not even in one try of ten.
 func TestOneFrozenServer(t *testing.T) {
 	redistest.Require(t)
 	for client, newPool := range adapters {
@@ -62,35 +64,46 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 	}
 	_, err := cycle() // connections, scripts
 	require.NoError(t, err)
-	// Other work on the machine can only make it look worse: one good comparison of several is enough.
 	last := servers[n-1]
+	pulse := redistest.TakePulse(t, servers[:n-1]...)
 	for try := 1; ; try++ {
-		healthy, _, _ := measure()
+		pulse.Worst()
+		healthy, _, err := measure()
 		before := runtime.NumGoroutine()
 		last.Freeze()
 		frozen := time.Now()
-		median, p99, err := measure()
+		median, p99, failed := measure()
 		// A command that waits on the frozen server has a goroutine. There are 64 of them at most, unless more are
 		// sent in the quarter of a node timeout that it takes to see that the server is silent.
 		goroutines := 0
 		for range 4 {
 			goroutines = max(goroutines, runtime.NumGoroutine()-before)
 			_, _, again := measure()
-			err = errors.Join(err, again)
+			failed = errors.Join(failed, again)
 		}
 		each := time.Since(frozen) / (5 * rounds)
+		stall := pulse.Worst()
 		bound := 64 + 2*3*int(nodeTimeout/4/each)
-		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d goroutines more, %d at most; %v", healthy, median, p99, goroutines, bound, err)
+		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d goroutines more, %d at most; pulse %v; %v", healthy, median, p99, goroutines, bound, stall, failed)
 		for i, s := range servers[:n-1] {
 			eventually(t, fmt.Sprintf("no key on healthy server %d", i), func() bool { return s.Must("DBSIZE") == int64(0) })
 		}
 		last.Thaw()
 		mustClose(t, rl) // everything returns once the server goes on
 		rl = redlock.New(pools...).With(opts...)
-		if err == nil && median <= 2*healthy && p99 < nodeTimeout+20*time.Millisecond && goroutines <= bound {
-			break
+		// Where the healthy servers answer a ping in time, they answer a lock in time.
+		if stall < nodeTimeout/4 {
+			require.NoError(t, errors.Join(err, failed), "the latest of the healthy servers' answers to a ping was %v late", stall)
+			require.Less(t, p99, nodeTimeout+stall+20*time.Millisecond, "no call takes longer than the node timeout")
+			require.LessOrEqual(t, goroutines, bound)
+			// Other work on the machine can only make the comparison look worse: one good one is enough.
+			if median <= 2*healthy {
+				return
+			}
 		}
-		require.Less(t, try, 10, "no failure, at most twice the healthy median, no call beyond the node timeout, and a bounded number of goroutines")
+		if try == 10 {
+			t.Skipf("needs an idle machine: the healthy servers answered a ping %v late; median %v healthy, %v with one frozen", stall, healthy, median)
+		}
 	}
 }
 

@@ -372,3 +372,31 @@ func TestAddressesAreFreeWhileProcessesAreLaunched(t *testing.T) {
 		m.Restart()
 	}
 }
+
+func TestPulseFeelsAServerThatStops(t *testing.T) {
+	t.Parallel()
+	s := Start(t, 2)
+	p := TakePulse(t, s...)
+	const pause = 300 * time.Millisecond
+	for _, stop := range []bool{false, true} {
+		// Other work on the machine can only make a beat later.
+		for try := 1; ; try++ {
+			p.Worst()
+			if stop {
+				s[1].Freeze()
+			}
+			time.Sleep(pause)
+			worst := p.Worst()
+			s[1].Thaw()
+			if stop && worst < pause*9/10 {
+				t.Fatalf("a server stood still for %v, and no beat was later than %v", pause, worst)
+			}
+			if stop || worst < pause/2 {
+				break
+			}
+			if try == 20 {
+				t.Skipf("needs an idle machine: the latest of many beats was %v late", worst)
+			}
+		}
+	}
+}

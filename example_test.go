@@ -290,56 +290,74 @@ func ExampleRedlock_Do() {
 	// <nil>
 }
 
-// A store that keeps the greatest token it has seen refuses a holder that was paused for too long.
+// A store is claimed with the token before it is read. From then on it refuses the holder before,
+// who was paused for too long.
 func ExampleWithFencing() {
 	rl := redlock.New(nodes()...).With(redlock.WithFencing())
 	defer rl.Close()
-	var seen uint64
-	write := func(token uint64, text string) {
+	stock, seen := 10, uint64(0)
+	admit := func(token uint64) bool { // the store's rule, for claims and for writes
 		if token < seen {
-			fmt.Println("refused:", text)
-			return
+			return false
 		}
 		seen = token
-		fmt.Println("written:", text)
+		return true
 	}
 
-	ada := rl.NewMutex("page", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
+	ada := rl.NewMutex("lamps", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
 	if err := ada.Lock(); err != nil {
 		fmt.Println(err)
 		return
 	}
 	old := ada.FencingToken()
+	fmt.Println("Ada claims the lamps:", admit(old))
+	adas := stock - 1
 	time.Sleep(310 * time.Millisecond) // paused for longer than the lock lives
 
-	grace := rl.NewMutex("page")
+	grace := rl.NewMutex("lamps")
 	if err := grace.Lock(); err != nil {
 		fmt.Println(err)
 		return
 	}
-	write(grace.FencingToken(), "Grace's text")
-	write(old, "Ada's text")
-	grace.Unlock()
+	defer grace.Unlock()
+	fmt.Println("Grace claims the lamps:", admit(grace.FencingToken()))
+	graces := stock - 1
+
+	if ok := admit(old); ok { // or Grace's write would undo it
+		stock = adas
+	} else {
+		fmt.Println("Ada is refused")
+	}
+	if admit(grace.FencingToken()) {
+		stock = graces
+	}
+	fmt.Println("left:", stock)
 	// Output:
-	// written: Grace's text
-	// refused: Ada's text
+	// Ada claims the lamps: true
+	// Grace claims the lamps: true
+	// Ada is refused
+	// left: 9
 }
 
-// The function that Do calls has its token in the context.
+// The function that Do calls has its token in the context. It claims with the token what it is going
+// to read.
 func ExampleFencingToken() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	write := func(ctx context.Context, text string) {
-		fmt.Println("with a token:", redlock.FencingToken(ctx) > 0, text)
+	claim := func(token uint64) bool { // UPDATE page SET fence = $token WHERE id = 1 AND fence <= $token
+		return token > 0
 	}
 
 	err := rl.Do(context.Background(), "page", func(ctx context.Context) error {
-		write(ctx, "the text")
+		if !claim(redlock.FencingToken(ctx)) {
+			return errors.New("somebody else holds the lock by now")
+		}
+		fmt.Println("claimed, now read and write")
 		return nil
 	}, redlock.WithFencing())
 	fmt.Println(err)
 	// Output:
-	// with a token: true the text
+	// claimed, now read and write
 	// <nil>
 }
 

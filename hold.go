@@ -128,9 +128,10 @@ func (c heldContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// FencingToken returns the fencing token of the lock whose held context ctx is, or was derived from: it is how the function
-// that [Redlock.Do] calls gets it. It is 0 if there is none. It is the same after the lock was lost, which is
-// when the resource needs it most. See [Mutex.FencingToken].
+// FencingToken returns the fencing token of the lock whose held context ctx is, or was derived
+// from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before the
+// first read, see [Mutex.FencingToken]. It is 0 if there is none. It is the same after the lock was
+// lost, which is when the resource needs it most.
 func FencingToken(ctx context.Context) uint64 {
 	needContext(ctx)
 	token, _ := ctx.Value(tokenKey{}).(uint64)

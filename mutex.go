@@ -65,11 +65,19 @@ func (m *Mutex) Until() time.Time {
 }
 
 // FencingToken returns the lease's fencing token, a number greater than that of every earlier
-// holder of the name, below 2^53. Pass it along with every write to the resource that the lock
-// protects, and let the resource refuse a token lower than one it has seen. It stays
-// the same across Extend, and until Unlock also when the lock has expired or is proven to be lost: a write that comes too
-// late must carry it to be refused. So unlike Until it does not tell whether the lock is held. It is 0
-// without [WithFencing], and while the mutex is not locked.
+// holder of the name, below 2^53. Claim the resource that the lock protects with the token before
+// the first read, and write with it. The resource refuses a token lower than one it has seen. To
+// show it with the writes alone is not enough: a paused holder's write may come between the next
+// one's read and write. In SQL, where no row means that the token is stale:
+//
+//	UPDATE item SET fence = $token WHERE id = $id AND fence <= $token
+//	SELECT stock FROM item WHERE id = $id
+//	UPDATE item SET stock = $stock WHERE id = $id AND fence <= $token
+//
+// The token stays the same across Extend. It stays until Unlock also when the lock has expired or is
+// proven to be lost: a write that comes too late must carry it to be refused. So unlike Until it
+// does not tell whether the lock is held. It is 0 without [WithFencing], and while the mutex is not
+// locked.
 func (m *Mutex) FencingToken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

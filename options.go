@@ -164,8 +164,11 @@ func WithKeyPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
-// WithFencing gives every acquisition a fencing token, see [Mutex.FencingToken]. It
-// costs no further round trip unless the nodes' counters disagree. The counter of
+// WithFencing gives every acquisition a fencing token. A resource that is claimed with the token
+// before it is read loses no update, also where a holder was paused for longer than its lock lived,
+// see [Mutex.FencingToken].
+//
+// It costs no further round trip unless the nodes' counters disagree. The counter of
 // a key is "{key}:fence", or key:fence if it has a closing brace; the key is the prefix of [WithKeyPrefix] and the name. An
 // ACL that allows app:* must so allow {app:* too.
 // All users of a name must use the option, or tokens go back. Default: no token, 0.

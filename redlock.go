@@ -15,8 +15,9 @@
 // context from [Mutex.Hold], which keeps the lock extended and ends when it is lost.
 //
 // No lease can stop a holder that was paused for longer than it lasts from going on
-// afterwards. Where that must not do harm, ask for fencing tokens with [WithFencing] and let
-// the resource refuse a token lower than one it has seen.
+// afterwards. Where that must not do harm, ask for fencing tokens with [WithFencing], claim the
+// resource with the token before the first read, and let it refuse a token lower than one it has
+// seen.
 //
 // The algorithm is described at https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 // The docs folder of the repository says what it promises, fault by fault.

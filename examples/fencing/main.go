@@ -1,16 +1,20 @@
 // Command fencing shows what a lock alone cannot do, and what a fencing token does about it.
 //
 //	go run .
+//	go run . -claim=false
 //	go run . -fencing=false
 //	go run . -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
-// Ada and Grace sell lamps from one stock, under a lock: each reads the stock, and writes it back less one. Ada is
-// paused between the last look at her lock and her write, until her lock has run out and Grace has sold a
-// lamp: so may a garbage collection, a page fault or the move of a virtual machine pause any program at any
-// point. Then Ada goes on and writes what she had computed.
+// Ada and Grace sell lamps from one stock, under a lock. Each claims the stock with her fencing
+// token, reads it, and writes it back less one. Ada is paused between the last look at her lock and
+// her write, until her lock has run out and Grace has read the stock: so may a garbage collection, a
+// page fault or the move of a virtual machine pause any program at any point. Then Ada goes on and
+// writes what she had computed, before Grace does.
 //
-// With fencing the store, a bbolt file, refuses that write, and Ada sells her lamp anew. Without it the
-// write succeeds, and the lamp that Grace has sold is in stock again: the exit status is then 1.
+// The store, a bbolt file, refuses that write, and Ada sells her lamp anew. With -claim=false the
+// token goes with the writes alone: the store has not seen Grace's token yet, accepts Ada's write,
+// and Grace undoes it. With -fencing=false there are no tokens, and the same happens. A lamp that was
+// sold is in stock again then, and the exit status is 1.
 package main
 
 import (
@@ -37,16 +41,17 @@ const (
 func main() {
 	addrs := flag.String("addrs", "", "comma-separated `host:port` of real nodes; if empty, three embedded ones")
 	fencing := flag.Bool("fencing", true, "use fencing tokens")
+	claim := flag.Bool("claim", true, "show the token before the first read, and not with the writes alone")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout, *addrs, *fencing); err != nil {
+	if err := run(ctx, os.Stdout, *addrs, *fencing, *claim); err != nil {
 		fmt.Fprintln(os.Stderr, "fencing:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, w io.Writer, addrs string, fencing bool) error {
+func run(ctx context.Context, w io.Writer, addrs string, fencing, claim bool) error {
 	dir, err := os.MkdirTemp("", "fencing")
 	if err != nil {
 		return err
@@ -73,19 +78,18 @@ func run(ctx context.Context, w io.Writer, addrs string, fencing bool) error {
 		locks = locks.With(redlock.WithFencing())
 	}
 
-	s := &scene{w: w, start: time.Now()}
+	s := &scene{w: w, start: time.Now(), locks: locks, store: store, claim: fencing && claim}
 	fmt.Fprintf(w, "%d lamps are in stock.\n\n", supply)
-	err = s.play(ctx, locks, store)
-	if err != nil {
+	if err := s.play(ctx); err != nil {
 		return err
 	}
-	left, err := store.Read(1<<53, item)
+	left, err := store.Read(item)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nTwo of %d lamps were sold, and %d are in stock.\n", supply, left)
 	if left != supply-2 {
-		return errors.New("an update is lost: Ada's write has undone Grace's")
+		return errors.New("an update is lost: Grace's write has undone Ada's")
 	}
 	return nil
 }
@@ -94,72 +98,107 @@ func run(ctx context.Context, w io.Writer, addrs string, fencing bool) error {
 type scene struct {
 	w     io.Writer
 	start time.Time
+	locks *redlock.Redlock
+	store *Store
+	claim bool
 }
 
 func (s *scene) say(who, format string, args ...any) {
 	fmt.Fprintf(s.w, "%5.2fs  %-6s %s\n", time.Since(s.start).Seconds(), who, fmt.Sprintf(format, args...))
 }
 
-// play lets Ada sell a lamp, and be paused until Grace has sold one.
-func (s *scene) play(ctx context.Context, locks *redlock.Redlock, store *Store) error {
-	err := s.sell(ctx, "Ada", locks, store, func() error {
-		s.say("Ada", "is paused")
-		err := s.sell(ctx, "Grace", locks, store, func() error { return nil })
-		s.say("Ada", "goes on")
-		return err
-	})
-	if errors.Is(err, ErrStale) {
-		s.say("Ada", "begins again")
-		return s.sell(ctx, "Ada", locks, store, func() error { return nil })
-	}
-	return err
-}
-
-// sell sells a lamp under the lock; pause happens at the worst moment.
-func (s *scene) sell(ctx context.Context, who string, locks *redlock.Redlock, store *Store, pause func() error) (err error) {
-	m := locks.NewMutex(item)
-	if err := m.LockContext(ctx); err != nil {
-		return err
-	}
-	s.say(who, "has the lock%s", tokenText(m))
-	defer func() {
-		_, unlockErr := m.Unlock()
-		switch {
-		case unlockErr == nil:
-			s.say(who, "gives the lock back")
-		case errors.Is(unlockErr, redlock.ErrExpired):
-			// Too late to do anything about it: that is what the token is for.
-			s.say(who, "cannot give back the lock: %v", unlockErr)
-		default:
-			err = errors.Join(err, unlockErr)
-		}
-	}()
-
-	token := m.FencingToken()
-	stock, err := store.Read(token, item)
+// play lets Ada read the stock, and be paused until Grace has read it, too. Ada writes first.
+func (s *scene) play(ctx context.Context) error {
+	ada, err := s.begin(ctx, "Ada")
 	if err != nil {
 		return err
 	}
-	s.say(who, "reads a stock of %d", stock)
-	left := time.Until(m.Until())
+	s.say("Ada", "is paused")
+	grace, err := s.begin(ctx, "Grace")
+	if err != nil {
+		return errors.Join(err, ada.unlock())
+	}
+	s.say("Ada", "goes on")
+	adaErr := ada.write()
+	err = errors.Join(grace.write(), grace.unlock(), ada.unlock())
+	if !errors.Is(adaErr, ErrStale) {
+		return errors.Join(adaErr, err)
+	}
+	if err != nil {
+		return err
+	}
+	s.say("Ada", "begins again")
+	if ada, err = s.begin(ctx, "Ada"); err != nil {
+		return err
+	}
+	return errors.Join(ada.write(), ada.unlock())
+}
+
+// sale is one lamp that somebody sells under the lock.
+type sale struct {
+	*scene
+	who   string
+	m     *redlock.Mutex
+	token uint64
+	stock int
+}
+
+// begin locks, claims the stock, and reads it.
+func (s *scene) begin(ctx context.Context, who string) (*sale, error) {
+	m := s.locks.NewMutex(item)
+	if err := m.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	a := &sale{scene: s, who: who, m: m, token: m.FencingToken()}
+	if a.token == 0 {
+		s.say(who, "has the lock")
+	} else {
+		s.say(who, "has the lock, with fencing token %d", a.token)
+	}
+	if err := a.read(); err != nil {
+		return nil, errors.Join(err, a.unlock())
+	}
+	return a, nil
+}
+
+func (a *sale) read() (err error) {
+	if a.claim {
+		if err := a.store.Claim(a.token, item); err != nil {
+			return err
+		}
+		a.say(a.who, "claims the stock with the token")
+	}
+	if a.stock, err = a.store.Read(item); err != nil {
+		return err
+	}
+	a.say(a.who, "reads a stock of %d", a.stock)
+	left := time.Until(a.m.Until())
 	if left <= 0 {
-		return fmt.Errorf("%s was too slow: %w", who, redlock.ErrExpired)
+		return fmt.Errorf("%s was too slow: %w", a.who, redlock.ErrExpired)
 	}
-	s.say(who, "looks at the lock: valid for another %v", left.Round(time.Millisecond))
-	if err := pause(); err != nil {
-		return err
-	}
-	if err := store.Write(token, item, stock-1); err != nil {
-		s.say(who, "is refused by the store: %v", err)
-		return err
-	}
-	s.say(who, "writes a stock of %d", stock-1)
+	a.say(a.who, "looks at the lock: valid for another %v", left.Round(time.Millisecond))
 	return nil
 }
 
-func tokenText(m *redlock.Mutex) string {
-	if m.FencingToken() == 0 {
-		return ""
+func (a *sale) write() error {
+	if err := a.store.Write(a.token, item, a.stock-1); err != nil {
+		a.say(a.who, "is refused by the store: %v", err)
+		return err
 	}
-	return fmt.Sprintf(", with fencing token %d", m.FencingToken())
+	a.say(a.who, "writes a stock of %d", a.stock-1)
+	return nil
+}
+
+func (a *sale) unlock() error {
+	_, err := a.m.Unlock()
+	switch {
+	case err == nil:
+		a.say(a.who, "releases the lock")
+	case errors.Is(err, redlock.ErrExpired):
+		// Too late to do anything about it: that is what the token is for.
+		a.say(a.who, "cannot release the lock: %v", err)
+	default:
+		return err
+	}
+	return nil
 }

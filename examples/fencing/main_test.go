@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,19 +14,26 @@ import (
 
 func TestWithFencingNoUpdateIsLost(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, "", true))
+	require.NoError(t, run(t.Context(), &out, "", true, true))
 	t.Log(out.String())
 	assert.Contains(t, out.String(), "Ada    is refused by the store: stale fencing token")
 	assert.Contains(t, out.String(), "8 are in stock")
 }
 
-func TestWithoutFencingAnUpdateIsLost(t *testing.T) {
-	var out bytes.Buffer
-	err := run(t.Context(), &out, "", false)
-	t.Log(out.String())
-	require.EqualError(t, err, "an update is lost: Ada's write has undone Grace's")
-	assert.NotContains(t, out.String(), "refused")
-	assert.Contains(t, out.String(), "9 are in stock")
+// lesson L72
+func TestWithoutAClaimAnUpdateIsLost(t *testing.T) {
+	for name, fencing := range map[string]bool{"no tokens": false, "tokens with the writes alone": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			err := run(t.Context(), &out, "", fencing, !fencing)
+			t.Log(out.String())
+			require.EqualError(t, err, "an update is lost: Grace's write has undone Ada's")
+			assert.NotContains(t, out.String(), "refused")
+			assert.Equal(t, fencing, strings.Contains(out.String(), "with fencing token"))
+			assert.Contains(t, out.String(), "9 are in stock")
+		})
+	}
 }
 
 func TestOnRealNodes(t *testing.T) {
@@ -37,7 +45,7 @@ func TestOnRealNodes(t *testing.T) {
 		addrs += s.Addr()
 	}
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, addrs, true))
+	require.NoError(t, run(t.Context(), &out, addrs, true, true))
 }
 
 func TestStoreRefusesStaleTokens(t *testing.T) {
@@ -49,11 +57,11 @@ func TestStoreRefusesStaleTokens(t *testing.T) {
 	assert.ErrorIs(t, s.Write(4, "a", 3), ErrStale)
 	require.NoError(t, s.Write(1, "b", 1), "other items are other locks")
 
-	// Who has only read must not be overtaken either.
-	stock, err := s.Read(7, "a")
+	// Nobody may write over what has been claimed by the next holder.
+	require.NoError(t, s.Claim(7, "a"))
+	assert.ErrorIs(t, s.Write(6, "a", 3), ErrStale)
+	assert.ErrorIs(t, s.Claim(6, "a"), ErrStale)
+	stock, err := s.Read("a")
 	require.NoError(t, err)
 	assert.Equal(t, 2, stock)
-	assert.ErrorIs(t, s.Write(6, "a", 3), ErrStale)
-	_, err = s.Read(6, "a")
-	assert.ErrorIs(t, err, ErrStale)
 }

@@ -12,8 +12,8 @@ import (
 // ErrStale is the answer to a client whose lock has been somebody else's since.
 var ErrStale = errors.New("stale fencing token")
 
-// Store keeps stocks in a bbolt file. It refuses every access with a fencing token lower than one it has
-// seen for the same item. That is all a resource has to do.
+// Store keeps stocks in a bbolt file. It refuses claims and writes with a fencing token lower than
+// one that it has seen for the same item. That is all a resource has to do.
 type Store struct {
 	db      *bbolt.DB
 	fencing bool
@@ -44,13 +44,15 @@ func OpenStore(path string, fencing bool) (*Store, error) {
 // Close closes the file.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Read returns the stock of an item. It takes a token as well, and remembers it: once a new holder has read, what
-// an old one writes would be lost with the new holder's write.
-func (s *Store) Read(token uint64, item string) (stock int, err error) {
-	err = s.db.Update(func(tx *bbolt.Tx) error {
-		if err := s.admit(tx, token, item); err != nil {
-			return err
-		}
+// Claim shows a token before anything is read. From then on no holder with a lower token can write
+// over what the new one is about to read.
+func (s *Store) Claim(token uint64, item string) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return s.admit(tx, token, item) })
+}
+
+// Read returns the stock of an item.
+func (s *Store) Read(item string) (stock int, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
 		stock, err = strconv.Atoi(string(tx.Bucket(stocks).Get([]byte(item))))
 		return err
 	})
@@ -67,8 +69,8 @@ func (s *Store) Write(token uint64, item string, stock int) error {
 	})
 }
 
-// admit refuses a token lower than the greatest seen, in the transaction of the access itself: between a check
-// and a later access another token could come.
+// admit refuses a token lower than the greatest seen, in the transaction of the access itself:
+// between a check and a later access another token could come.
 func (s *Store) admit(tx *bbolt.Tx, token uint64, item string) error {
 	if !s.fencing {
 		return nil

@@ -3,9 +3,10 @@
 //	go test -run 'TestChaos$' -v -duration 10m -seed 7 -timeout 0
 //
 // Five redis-servers run on loopback addresses of their own. Worker processes (the
-// test binary, started again) take turns on one lock; who holds it reads a number
-// from a resource, works for some milliseconds, and writes it back one higher:
-// once with its fencing token, which the resource checks, and once without. Meanwhile
+// test binary, started again) take turns on one lock; who holds it reads numbers
+// from a resource, works for some milliseconds, and writes each back one higher.
+// One is claimed with the fencing token by the read, and written with it. One is written with it, but
+// was read without a claim. One is used without a token. Meanwhile
 // a nemesis freezes, kills, restarts, slows and misconfigures the servers, cuts
 // and pauses the workers, by a plan that follows from the seed.
 //

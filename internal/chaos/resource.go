@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Resource is what the workers' lock protects: two numbers, one behind a fence and one
-// not. It is served on a socket of the local machine.
+// Resource is what the workers' lock protects: three numbers. One is behind a fence, and claimed by
+// the read. One is behind a fence that only the writes meet. One is behind none. It is served on a
+// socket of the local machine.
 type Resource struct {
 	history *History
 	l       net.Listener
@@ -19,6 +20,8 @@ type Resource struct {
 	plain  int64
 	fenced int64
 	fence  uint64 // the highest token seen
+	late   int64
+	lateBy uint64 // the highest token written with
 	last   int    // the worker that read last
 }
 
@@ -27,13 +30,17 @@ type Tally struct {
 	Fenced     int // accepted writes behind the fence
 	FencedLost int // of those, updates that were lost
 	Refused    int // reads and writes that showed a stale token
+	Late       int // accepted writes behind the fence that reads do not meet
+	LateLost   int // of those, updates that were lost
 	Plain      int // writes without a fence
 	Lost       int // of those, updates that were lost
 }
 
-// request is one line that a worker sends. Token 0 means the number without a fence.
+// request is one line that a worker sends. Token 0 means the number without a fence; Late the one
+// whose fence the reads do not meet.
 type request struct {
 	Op     Op
+	Late   bool
 	Worker int
 	Grant  string
 	Token  uint64
@@ -45,8 +52,8 @@ type reply struct {
 	Value int64
 }
 
-// NewResource serves a resource on the Unix socket path until Close, and writes what
-// happens behind the fence to the history.
+// NewResource serves a resource on the Unix socket path until Close, and writes what happens to the
+// number behind the fence to the history.
 func NewResource(path string, h *History) (*Resource, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -86,6 +93,16 @@ func (r *Resource) access(req request) reply {
 	if req.Op == Read {
 		r.last = req.Worker
 	}
+	if req.Late {
+		if req.Op == Write {
+			if req.Token < r.lateBy {
+				return reply{Value: r.late}
+			}
+			r.state.Late++
+			r.late, r.lateBy = req.Value, req.Token
+		}
+		return reply{OK: true, Value: r.late}
+	}
 	if req.Token == 0 {
 		if req.Op == Write {
 			r.state.Plain++
@@ -121,6 +138,7 @@ func (r *Resource) Tally() Tally {
 	defer r.mu.Unlock()
 	t := r.state
 	t.FencedLost = t.Fenced - int(r.fenced)
+	t.LateLost = t.Late - int(r.late)
 	t.Lost = t.Plain - int(r.plain)
 	return t
 }

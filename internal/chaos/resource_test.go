@@ -45,6 +45,20 @@ func TestResource(t *testing.T) {
 	if got, want := res.Tally(), (Tally{Fenced: 1, Refused: 1, Plain: 2, Lost: 1}); got != want {
 		t.Errorf("tally %+v, want %+v", got, want)
 	}
+	late := func(op Op, token uint64, value, want int64, wantErr error) {
+		t.Helper()
+		got, err := clients[0].do(request{Op: op, Late: true, Token: token, Value: value})
+		if got != want || !errors.Is(err, wantErr) {
+			t.Errorf("%s with token %d behind the late fence: got %d, %v; want %d, %v", op, token, got, err, want, wantErr)
+		}
+	}
+	late(Read, 8, 0, 0, nil)
+	late(Write, 7, 1, 1, nil) // nobody has written with 8
+	late(Write, 8, 1, 1, nil)
+	late(Write, 7, 5, 1, errStale)
+	if got := res.Tally(); got.Late != 2 || got.LateLost != 1 || got.Refused != 1 {
+		t.Errorf("tally %+v, want one of two late updates lost", got)
+	}
 	do(1, Write, 8, 1, 1, nil) // which loses its own
 	if got := res.Tally().FencedLost; got != 1 {
 		t.Errorf("%d updates behind the fence were lost, want 1", got)

@@ -41,6 +41,8 @@ func (s *Summary) Add(r Round, rep *Report, wrong error) {
 	s.tally.Fenced += rep.Tally.Fenced
 	s.tally.FencedLost += rep.Tally.FencedLost
 	s.tally.Refused += rep.Tally.Refused
+	s.tally.Late += rep.Tally.Late
+	s.tally.LateLost += rep.Tally.LateLost
 	s.tally.Plain += rep.Tally.Plain
 	s.tally.Lost += rep.Tally.Lost
 	sum := &s.reports
@@ -75,6 +77,7 @@ func (s *Summary) String() string {
   grants                %d, wait p50 %v, p99 %v, longest %v
   faults                %d: %s
   fenced updates        %d accepted, %d lost; %d accesses with a stale token refused
+  token with the write  %d accepted without a claim, %d lost
   updates without fence %d, %d lost
   held contexts         %d ended because the lock was lost
   linearizable          %d of %d histories, by porcupine and the sweep over holders and tokens
@@ -82,6 +85,6 @@ func (s *Summary) String() string {
   keys left behind      %d at the end; %d had to expire before
   liveness              first grant at most %v after the last fault (bound %v), everybody's at most %v (bound %v)`,
 		s.Rounds, s.Time, len(s.waits), wait(50), wait(99), wait(100), all, strings.Join(faults, ", "),
-		t.Fenced, t.FencedLost, t.Refused, t.Plain, t.Lost, r.Lost, s.Linearizable, s.Rounds, r.Changes, r.Foreign, r.Blind, r.Left, r.Expired,
+		t.Fenced, t.FencedLost, t.Refused, t.Late, t.LateLost, t.Plain, t.Lost, r.Lost, s.Linearizable, s.Rounds, r.Changes, r.Foreign, r.Blind, r.Left, r.Expired,
 		ms(r.Recovery), r.RecoveryBound, ms(r.AllServed), r.AllServedBound)
 }

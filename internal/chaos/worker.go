@@ -129,7 +129,7 @@ type worker struct {
 	rl       *redlock.Redlock
 }
 
-// turn takes the lock, raises both numbers by one, and gives it back. Sometimes the work takes about as long
+// turn takes the lock, raises all three numbers by one, and gives it back. Sometimes the work takes about as long
 // as the expiry, under a held context; then it ends when that does. Otherwise the
 // worker trusts that it is quick enough, as many do.
 func (w *worker) turn(ctx context.Context, grant string) error {
@@ -204,18 +204,21 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 	return nil
 }
 
-// work reads both numbers, works, and writes each back one higher.
+// work reads the numbers, works, and writes each back one higher. The read with the token claims the
+// number behind the fence.
 func (w *worker) work(held context.Context, grant string, token uint64, d time.Duration) error {
-	ask := func(op Op, token uint64, value int64) (int64, error) {
-		return w.resource.do(request{Op: op, Worker: w.Worker, Grant: grant, Token: token, Value: value})
+	ask := func(req request) (int64, error) {
+		req.Worker, req.Grant = w.Worker, grant
+		return w.resource.do(req)
 	}
-	plain, err := ask(Read, 0, 0)
-	if err != nil {
-		return err
-	}
-	fenced, err := ask(Read, token, 0)
-	if err != nil {
-		return err
+	var read [3]int64
+	numbers := [3]request{{}, {Late: true}, {Token: token}}
+	for i, req := range numbers {
+		var err error
+		req.Op = Read
+		if read[i], err = ask(req); err != nil {
+			return err
+		}
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -224,11 +227,18 @@ func (w *worker) work(held context.Context, grant string, token uint64, d time.D
 	case <-held.Done():
 		return nil
 	}
-	_, err = ask(Write, token, fenced+1)
-	if _, plainErr := ask(Write, 0, plain+1); plainErr != nil {
-		return plainErr
+	numbers[1].Token = token
+	var stale error
+	for i, req := range numbers {
+		req.Op, req.Value = Write, read[i]+1
+		switch _, err := ask(req); {
+		case errors.Is(err, errStale):
+			stale = err
+		case err != nil:
+			return err
+		}
 	}
-	return err
+	return stale
 }
 
 // monotonic is a moment on the history's clock; 0 for the zero time.

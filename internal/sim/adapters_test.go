@@ -284,10 +284,10 @@ func (w *ring) update(l *lease, id ...int64) {
 	if !w.fencing() && w.now()+takes >= l.until() {
 		return
 	}
-	v, ok := w.read(w.fenced, l.name, l.token)
-	if !ok {
+	if !w.claim(w.fenced, l.name, l.token) {
 		return
 	}
+	v := w.read(w.fenced, l.name)
 	time.Sleep(takes)
 	w.write(w.fenced, l.name, l.token, v+1)
 	w.reached(map[bool]string{true: "fenced", false: "unfenced"}[w.fencing()])

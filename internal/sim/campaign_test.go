@@ -176,7 +176,7 @@ func TestSchedules(t *testing.T) {
 	r.saw(t, "split vote", "N = 1", "N = 2", "N = 3", "N = 4", "N = 5", "N = 6", "N = 7")
 	r.sawStrike(t, strikes)
 	if r.schedules >= 2000 {
-		r.saw(t, "attempt expired", "stale write refused", "lost update without fencing")
+		r.saw(t, "attempt expired", "stale write refused", "lost update without fencing", "lost update without a claim")
 	}
 }
 
@@ -222,7 +222,7 @@ func TestSchedulesAtTheEdge(t *testing.T) {
 // Faults that break mutual exclusion, by the nature of Redlock, break it and nothing else. A
 // campaign in which they do not is not worth much.
 func TestSchedulesOutOfTheModel(t *testing.T) {
-	refused, lost, enough := 0, 0, true
+	refused, lost, late, enough := 0, 0, 0, true
 	for _, tt := range []struct {
 		fault  faults
 		with   faults
@@ -241,8 +241,9 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 				s.Few = false
 				return s
 			}, func(invariant string) bool { return slices.Contains(tt.breaks, invariant) })
-			refused += r.states["stale read refused"] + r.states["stale write refused"]
+			refused += r.states["stale claim refused"] + r.states["stale write refused"]
 			lost += r.states["lost update without fencing"]
+			late += r.states["lost update without a claim"]
 			if enough = enough && r.schedules >= r.least; enough {
 				for _, invariant := range tt.breaks {
 					assert.NotZero(t, r.broken[invariant], "never broken: %s", invariant)
@@ -253,6 +254,7 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 	if enough {
 		assert.NotZero(t, refused, "a token")
 		assert.NotZero(t, lost, "an update for want of a token")
+		assert.NotZero(t, late, "an update for want of a claim") // lesson L72
 	}
 }
 

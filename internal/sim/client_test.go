@@ -718,21 +718,26 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	return true
 }
 
-// update is one read-modify-write of each of the two resources, with some time in between.
+// update is one read-modify-write of each of the three resources, with some time in between. One is
+// claimed with the token before it is read. One was read when the lease began, and is shown the token
+// with the writes alone. One is shown none.
 func (w *worker) update(l *lease, i int64) {
 	if w.now() >= l.until() || !w.chance(0.7, "update", i) {
 		return
 	}
 	takes := w.between(0, w.expiry()/10, "update", i)
-	unfenced, _ := w.read(w.unfenced, l.name, 0)
+	claimed := l.token != 0 && w.claim(w.fenced, l.name, l.token)
+	fenced, unfenced := w.read(w.fenced, l.name), w.read(w.unfenced, l.name)
 	if w.Edge && w.now()+takes >= l.until() {
 		takes = 0
 	}
-	if l.token == 0 {
-		w.sleep(takes)
-	} else if v, ok := w.read(w.fenced, l.name, l.token); ok {
-		w.sleep(takes)
-		w.write(w.fenced, l.name, l.token, v+1)
+	w.sleep(takes)
+	if claimed {
+		w.write(w.fenced, l.name, l.token, fenced+1)
+	}
+	if l.token != 0 {
+		l.late++
+		w.write(w.late, l.name, l.token, l.late)
 	}
 	w.write(w.unfenced, l.name, 0, unfenced+1)
 }

@@ -29,6 +29,7 @@ type history struct {
 	verbose    bool
 	sometimes  map[string]int
 	fenced     map[string]*resource
+	late       map[string]*resource // fenced, too, but not claimed
 	unfenced   map[string]*resource
 	grants     int
 	waited     time.Duration // longest, for a turn after the faults
@@ -77,6 +78,7 @@ type lease struct {
 	first              time.Duration // when the first node granted it
 	to                 atomic.Int64
 	kept               atomic.Int64 // of a held lock: the last until that was seen
+	late               int          // what its owner believes to be in the resource that it has not claimed
 }
 
 // until is when the lease ends, as far as is known.
@@ -97,7 +99,7 @@ func (l *lease) end(to time.Duration) {
 func newHistory(s setup) *history {
 	return &history{
 		setup: s, start: time.Now(), values: make(map[string]*record), sometimes: make(map[string]int),
-		fenced: make(map[string]*resource), unfenced: make(map[string]*resource),
+		fenced: make(map[string]*resource), late: make(map[string]*resource), unfenced: make(map[string]*resource),
 	}
 }
 
@@ -256,7 +258,7 @@ func (h *history) begin(owner, name, value string, token uint64, to time.Duratio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.of(value)
-	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), first: r.first}
+	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), first: r.first, late: at(h.late, name).value}
 	l.prolong(to)
 	h.leases = append(h.leases, l)
 	h.grants++
@@ -296,40 +298,52 @@ func (h *history) latest(value string) time.Duration {
 	return times[len(times)-h.quorum()]
 }
 
-// resource is what a lock protects. The fenced one rejects tokens below the largest it has
-// seen; only then are reads and writes under one token atomic.
+// resource is what a lock protects. It rejects tokens below the largest it has seen. Where it is
+// claimed with a token before it is read, reads and writes under one token are atomic.
 type resource struct {
 	seen  uint64
 	value int
 	by    int // writes
 }
 
-// read returns the value for the holder of a token.
-func (h *history) read(from map[string]*resource, name string, token uint64) (int, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := from[name]
-	if r == nil {
-		r = &resource{}
-		from[name] = r
+// at returns the resource of a name. The caller holds mu.
+func at(in map[string]*resource, name string) *resource {
+	if in[name] == nil {
+		in[name] = &resource{}
 	}
-	if token < r.seen {
-		h.sometimes["stale read refused"]++
-		return 0, false
-	}
-	r.seen = token
-	return r.value, true
+	return in[name]
 }
 
-// write is the second half of a read-modify-write.
+// claim shows a token before the first read, and tells whether it is accepted.
+func (h *history) claim(in map[string]*resource, name string, token uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := at(in, name)
+	if token < r.seen {
+		h.sometimes["stale claim refused"]++
+		return false
+	}
+	r.seen = token
+	return true
+}
+
+// read is the first half of a read-modify-write.
+func (h *history) read(from map[string]*resource, name string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return at(from, name).value
+}
+
+// write is the second half.
 func (h *history) write(to map[string]*resource, name string, token uint64, value int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := to[name]
+	r := at(to, name)
 	if token < r.seen {
 		h.sometimes["stale write refused"]++
 		return
 	}
+	r.seen = token
 	r.value = value
 	r.by++
 }
@@ -354,9 +368,11 @@ func (h *history) finish() {
 			h.violated("I4 fenced resource", "%q: %d updates, value %d", name, r.by, r.value)
 		}
 	}
-	for _, r := range h.unfenced {
-		if r.value != r.by {
-			h.sometimes["lost update without fencing"]++
+	for what, all := range map[string]map[string]*resource{"lost update without fencing": h.unfenced, "lost update without a claim": h.late} {
+		for _, r := range all {
+			if r.value != r.by {
+				h.sometimes[what]++
+			}
 		}
 	}
 }

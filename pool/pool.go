@@ -5,9 +5,10 @@
 // (pool/redigo). An adapter for another client is two methods; package
 // pool/pooltest proves that it behaves.
 //
-// What a node can do beyond locking is said by optional interfaces, which a
-// Pool implements where its client can: [Subscriber] to wake waiters when a lock
-// is released, [Starter] to do without a goroutine for each command, [Doer] to inspect a deployment.
+// Optional interfaces say what a node can do beyond locking. A Pool implements
+// them where its client can: [Subscriber] to wake waiters when a lock is released, which
+// package pool/pubsub makes short; [Starter] to do without a goroutine for each command;
+// [Doer] to inspect a deployment.
 package pool
 
 import (

@@ -291,3 +291,53 @@ func TestALostSubscriptionDialsOnce(t *testing.T) {
 		}
 	}
 }
+
+// lesson L60: what one channel is denied, the others on the connection are not, also where the
+// user may not even PING or UNSUBSCRIBE.
+func TestADeniedChannelIsItsOwnError(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprintf("RESP%d", protocol), func(t *testing.T) {
+			server := redistest.Start(t, 1)[0]
+			server.Must("ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "&app:*",
+				"+@all", "-unsubscribe", "-ping")
+			client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret", Protocol: protocol})
+			defer client.Close()
+			p := goredis.NewPool(client)
+			receives := func(sub pool.Subscription, want string) {
+				t.Helper()
+				select {
+				case got := <-sub.Messages():
+					if got != want {
+						t.Errorf("message %q, want %q", got, want)
+					}
+				case <-time.After(10 * time.Second):
+					t.Fatalf("message %q did not arrive", want)
+				}
+			}
+			ours, err := p.Subscribe(t.Context(), "app:ours")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ours.Close()
+			id := server.Must("CLIENT", "LIST", "TYPE", "pubsub")
+			for i := range 10 {
+				if _, err := p.Subscribe(t.Context(), "others"); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+					t.Errorf("Subscribe to a denied channel: %v, want NOPERM", err)
+				}
+				other, err := p.Subscribe(t.Context(), fmt.Sprint("app:", i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				server.Must("PUBLISH", fmt.Sprint("app:", i), "hello")
+				receives(other, "hello")
+				_ = other.Close() // UNSUBSCRIBE is denied
+				server.Must("PUBLISH", "app:ours", fmt.Sprint(i))
+				receives(ours, fmt.Sprint(i))
+			}
+			words := func(list any) string { return strings.Fields(list.(string))[0] }
+			if now := server.Must("CLIENT", "LIST", "TYPE", "pubsub"); words(now) != words(id) {
+				t.Errorf("the connection was %s and is %s, want the same one", words(id), words(now))
+			}
+		})
+	}
+}

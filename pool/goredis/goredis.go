@@ -50,7 +50,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/internal/hub"
+	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
@@ -58,7 +58,7 @@ import (
 type Pool struct {
 	client redis.UniversalClient
 	line   line
-	hub    hub.Hub
+	hub    pubsub.Hub
 }
 
 var (
@@ -70,10 +70,28 @@ var (
 // use of the node. It does not connect. Make one Pool of a client, not several: callers
 // share round trips within a Pool. With a nil client, every method returns an error.
 func NewPool(client redis.UniversalClient) *Pool {
+	if isNil(client) {
+		client = nil
+	}
 	p := &Pool{client: client}
 	p.line.fly, p.line.processors = p.fly, int64(runtime.GOMAXPROCS(0))
 	p.hub.Dial = p.dial
 	return p
+}
+
+// isNil reports whether client is nil, or a nil pointer to one of go-redis's clients.
+func isNil(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case nil:
+		return true
+	case *redis.Client:
+		return c == nil
+	case *redis.ClusterClient:
+		return c == nil
+	case *redis.Ring:
+		return c == nil
+	}
+	return false
 }
 
 // SetNX implements [pool.Pool].

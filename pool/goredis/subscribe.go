@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/internal/hub"
+	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
 // Subscribe implements [pool.Subscriber]. A Ring cannot do it, because it keeps each
@@ -27,8 +27,8 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 var errRing = fmt.Errorf("goredis: Subscribe with a redis.Ring: %w", errors.ErrUnsupported)
 
 // dial opens the connection for the subscriptions.
-func (p *Pool) dial(ctx context.Context) (hub.Conn, error) {
-	conn := &pubSub{p.client.Subscribe(ctx)} // connects only when it has something to send
+func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
+	conn := &pubSub{PubSub: p.client.Subscribe(ctx)} // connects only when it has something to send
 	if err := conn.Ping(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -36,7 +36,11 @@ func (p *Pool) dial(ctx context.Context) (hub.Conn, error) {
 	return conn, nil
 }
 
-type pubSub struct{ *redis.PubSub }
+// pubSub is a connection whose first command was the PING of dial.
+type pubSub struct {
+	*redis.PubSub
+	replied bool // to that PING; of the goroutine that receives
+}
 
 func (c *pubSub) Send(command, channel string) error {
 	ctx := context.Background() // bounded by the client's WriteTimeout
@@ -50,27 +54,45 @@ func (c *pubSub) Send(command, channel string) error {
 	}
 }
 
-// ended is a context for ReceiveTimeout: that reads all the same, but does not
-// open a lost connection again by itself, behind the hub's back. (A Dialer of the
-// user's that ignores contexts opens one all the same; it is closed at once.)
+// ended is a context for ReceiveTimeout. That reads nevertheless, but does not open a lost connection
+// again by itself, behind the hub's back. (A Dialer that ignores contexts opens one even then; it is
+// closed at once.)
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-func (c *pubSub) Receive(timeout time.Duration) (hub.Event, error) {
+func (c *pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
+	event, err := c.receive(timeout)
+	if err == nil && !c.replied && event.Kind != pubsub.Message {
+		c.replied = true
+		return pubsub.Event{}, nil // the hub did not send that PING
+	}
+	return event, err
+}
+
+func (c *pubSub) receive(timeout time.Duration) (pubsub.Event, error) {
 	reply, err := c.ReceiveTimeout(ended, timeout)
 	if err != nil {
-		return hub.Event{}, err
+		var refused redis.Error
+		if errors.As(err, &refused) {
+			return pubsub.Event{Kind: pubsub.Refused, Err: err}, nil
+		}
+		return pubsub.Event{}, err
 	}
 	switch r := reply.(type) {
 	case *redis.Message:
-		return hub.Event{Kind: hub.Message, Channel: r.Channel, Payload: r.Payload}, nil
+		return pubsub.Event{Kind: pubsub.Message, Channel: r.Channel, Payload: r.Payload}, nil
 	case *redis.Subscription:
-		if r.Kind == "subscribe" {
-			return hub.Event{Kind: hub.Subscribed, Channel: r.Channel}, nil
+		switch r.Kind {
+		case "subscribe":
+			return pubsub.Event{Kind: pubsub.Subscribed, Channel: r.Channel}, nil
+		case "unsubscribe":
+			return pubsub.Event{Kind: pubsub.Unsubscribed, Channel: r.Channel}, nil
 		}
+	case *redis.Pong:
+		return pubsub.Event{Kind: pubsub.Pong}, nil
 	}
-	return hub.Event{}, nil
+	return pubsub.Event{}, nil
 }

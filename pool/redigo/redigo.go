@@ -27,14 +27,14 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/internal/hub"
+	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
 // [pool.Subscriber] and [pool.Doer].
 type Pool struct {
 	pool *redis.Pool
-	hub  hub.Hub
+	hub  pubsub.Hub
 }
 
 var (

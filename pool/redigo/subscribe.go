@@ -8,7 +8,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/internal/hub"
+	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
 // Subscribe implements [pool.Subscriber]. Its connection is opened by the
@@ -24,7 +24,7 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 var errNoDial = errors.New("redigo: the pool has neither DialContext nor Dial")
 
 // dial opens the connection for the subscriptions.
-func (p *Pool) dial(ctx context.Context) (hub.Conn, error) {
+func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
 	var conn redis.Conn
 	var err error
 	switch {
@@ -38,34 +38,28 @@ func (p *Pool) dial(ctx context.Context) (hub.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pubSub{redis.PubSubConn{Conn: conn}}, nil
+	return pubSub{conn}, nil
 }
 
-// pubSub may be closed while it is read and written: redigo's own context support does
-// the same.
-type pubSub struct{ redis.PubSubConn }
+// pubSub may be closed while it is read and written: redigo's own context support does the same.
+type pubSub struct{ redis.Conn }
 
-func (c *pubSub) Send(command, channel string) error {
-	switch command {
-	case "SUBSCRIBE":
-		return c.Subscribe(channel)
-	case "UNSUBSCRIBE":
-		return c.Unsubscribe(channel)
-	default:
-		return c.Ping("")
+func (c pubSub) Send(command, channel string) error {
+	args := []any{channel}
+	if channel == "" {
+		args = nil
 	}
+	if err := c.Conn.Send(command, args...); err != nil {
+		return err
+	}
+	return c.Flush()
 }
 
-func (c *pubSub) Receive(timeout time.Duration) (hub.Event, error) {
-	switch r := c.ReceiveWithTimeout(timeout).(type) {
-	case error:
-		return hub.Event{}, r
-	case redis.Message:
-		return hub.Event{Kind: hub.Message, Channel: r.Channel, Payload: string(r.Data)}, nil
-	case redis.Subscription:
-		if r.Kind == "subscribe" {
-			return hub.Event{Kind: hub.Subscribed, Channel: r.Channel}, nil
-		}
+func (c pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
+	reply, err := redis.ReceiveWithTimeout(c.Conn, timeout)
+	var refused redis.Error
+	if errors.As(err, &refused) {
+		return pubsub.Event{Kind: pubsub.Refused, Err: err}, nil
 	}
-	return hub.Event{}, nil
+	return pubsub.Parse(reply), err
 }

@@ -1,0 +1,659 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+var errLost = errors.New("connection lost")
+
+// conn is a connection in the hands of the test.
+type conn struct {
+	node   *node
+	sent   []string // guarded by node.mu
+	events chan Event
+	closed chan struct{}
+	close  func()
+}
+
+func (c *conn) Send(command, channel string) error {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	select {
+	case <-c.closed:
+		return errLost
+	default:
+	}
+	if command == "PING" {
+		c.node.pings++
+	} else {
+		c.sent = append(c.sent, command+" "+channel)
+	}
+	reply := Event{Channel: channel}
+	switch command {
+	case "PING":
+		reply.Kind = Pong
+	case "SUBSCRIBE":
+		reply.Kind = Subscribed
+	case "UNSUBSCRIBE":
+		reply.Kind = Unsubscribed
+	}
+	if err := c.node.denied[command+" "+channel]; err != nil {
+		reply = Event{Kind: Refused, Err: err}
+	}
+	switch {
+	case c.node.panics == command:
+		panic("a bug\nin " + command)
+	case c.node.slow:
+		c.node.held = append(c.node.held, reply)
+	case !c.node.silent:
+		c.events <- reply
+	}
+	return nil
+}
+
+func (c *conn) Receive(timeout time.Duration) (Event, error) {
+	if c.node.does("Receive") {
+		panic("a bug in Receive")
+	}
+	select {
+	case e := <-c.events:
+		return e, nil
+	case <-c.closed:
+		return Event{}, errLost
+	case <-time.After(timeout):
+		return Event{}, context.DeadlineExceeded
+	}
+}
+
+func (c *conn) Close() error {
+	c.close()
+	if c.node.does("Close") {
+		panic("a bug in Close")
+	}
+	return nil
+}
+
+// node is what the hub dials.
+type node struct {
+	hub Hub
+
+	mu     sync.Mutex
+	conns  []*conn
+	dials  int
+	pings  int
+	down   error            // what dialling ends with
+	hang   bool             // dialling lasts until its context ends
+	stuck  chan struct{}    // dialling lasts until this is closed, whatever its context does
+	silent bool             // nothing is answered
+	slow   bool             // replies are held back
+	held   []Event          // those
+	denied map[string]error // "SUBSCRIBE a", "PING ": what is answered by an error
+	panics string           // the method, or the command in Send, that panics
+}
+
+func (n *node) does(method string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.panics == method
+}
+
+func (n *node) dial(ctx context.Context) (Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dials++
+	if n.panics == "Dial" {
+		panic("a bug in Dial")
+	}
+	if stuck := n.stuck; stuck != nil {
+		n.mu.Unlock()
+		<-stuck
+		n.mu.Lock()
+	}
+	if n.hang {
+		n.mu.Unlock()
+		<-ctx.Done()
+		n.mu.Lock()
+		return nil, ctx.Err()
+	}
+	if n.down != nil {
+		return nil, n.down
+	}
+	c := &conn{node: n, events: make(chan Event, 100), closed: make(chan struct{})}
+	c.close = sync.OnceFunc(func() { close(c.closed) })
+	n.conns = append(n.conns, c)
+	return c, nil
+}
+
+// set changes what the node does.
+func (n *node) set(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, n *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{}
+		n.hub.Dial = n.dial
+		f(t, n)
+		// Everything must have ended some time after the last subscription did; the
+		// bubble fails if a goroutine has not.
+		sleep(time.Minute)
+		for _, c := range n.conns {
+			select {
+			case <-c.closed:
+			default:
+				t.Error("a connection was left open")
+			}
+		}
+	})
+}
+
+// sleep returns when all that happens within d has happened.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (n *node) last() *conn { return n.conns[len(n.conns)-1] }
+
+func (n *node) subscribe(t *testing.T, channel string) pool.Subscription {
+	t.Helper()
+	sub, err := n.hub.Subscribe(t.Context(), channel)
+	if err != nil {
+		t.Fatalf("Subscribe(%s): %v", channel, err)
+	}
+	return sub
+}
+
+// publish is what the node does with a message.
+func (n *node) publish(channel, payload string) {
+	n.last().events <- Event{Kind: Message, Channel: channel, Payload: payload}
+	synctest.Wait()
+}
+
+// unread takes what has arrived.
+func unread(sub pool.Subscription) (messages []string) {
+	synctest.Wait()
+	for {
+		select {
+		case m := <-sub.Messages():
+			messages = append(messages, m)
+		default:
+			return messages
+		}
+	}
+}
+
+func want(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestSubscriptionsShareAConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a1, a2, b := n.subscribe(t, "a"), n.subscribe(t, "a"), n.subscribe(t, "b")
+		n.publish("a", "1")
+		n.publish("b", "2")
+		n.publish("c", "3")
+		want(t, "a", unread(a1), []string{"1"})
+		want(t, "a again", unread(a2), []string{"1"})
+		want(t, "b", unread(b), []string{"2"})
+		_ = a1.Close()
+		_ = a1.Close()
+		n.publish("a", "4")
+		want(t, "a after Close", unread(a1), nil)
+		want(t, "the other a", unread(a2), []string{"4"})
+		_ = a2.Close()
+		_ = b.Close()
+		synctest.Wait()
+		want(t, "commands", n.last().sent, []string{"SUBSCRIBE a", "SUBSCRIBE b", "UNSUBSCRIBE a", "UNSUBSCRIBE b"})
+		if len(n.conns) != 1 {
+			t.Errorf("%d connections, want 1", len(n.conns))
+		}
+	})
+}
+
+func TestTheConnectionOutlivesAShortBreak(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		for range 5 {
+			_ = n.subscribe(t, "a").Close()
+			sleep(linger / 2)
+		}
+		if len(n.conns) != 1 {
+			t.Errorf("%d connections, want 1", len(n.conns))
+		}
+		sleep(linger)
+		select {
+		case <-n.last().closed:
+		default:
+			t.Errorf("the connection is still open %v after its last use", linger)
+		}
+		_ = n.subscribe(t, "a").Close()
+		if len(n.conns) != 2 {
+			t.Errorf("%d connections, want a second one", len(n.conns))
+		}
+	})
+}
+
+func TestALostConnectionIsOpenedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a, b := n.subscribe(t, "a"), n.subscribe(t, "b")
+		_ = n.last().Close()
+		synctest.Wait()
+		want(t, "while lost", unread(a), nil)
+		sleep(minDelay)
+		want(t, "a", unread(a), []string{""})
+		want(t, "b", unread(b), []string{""})
+		n.publish("a", "back")
+		want(t, "a", unread(a), []string{"back"})
+		slices.Sort(n.last().sent)
+		want(t, "commands", n.last().sent, []string{"SUBSCRIBE a", "SUBSCRIBE b"})
+		_, _ = a.Close(), b.Close()
+	})
+}
+
+func TestANodeThatIsDownIsTriedLessAndLess(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a := n.subscribe(t, "a")
+		n.set(func() { n.down = errLost })
+		_ = n.last().Close()
+		sleep(10 * time.Second)
+		n.set(func() {
+			if n.dials < 10 || n.dials > 30 {
+				t.Errorf("%d attempts in 10s, want about 20", n.dials)
+			}
+		})
+		before := time.Now()
+		if _, err := n.hub.Subscribe(t.Context(), "b"); !errors.Is(err, errLost) {
+			t.Errorf("Subscribe while the node is down: %v, want %v", err, errLost)
+		}
+		if d := time.Since(before); d > maxDelay {
+			t.Errorf("it took %v, want %v at most", d, maxDelay)
+		}
+		n.set(func() { n.down = nil })
+		sleep(2 * maxDelay) // long enough for the connection to have worked
+		want(t, "a", unread(a), []string{""})
+		_ = n.last().Close()
+		sleep(minDelay)
+		want(t, "a, after another loss", unread(a), []string{""})
+		_ = a.Close()
+	})
+}
+
+func TestSubscribeFailsWithTheNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.set(func() { n.down = errLost })
+		for range 3 {
+			if _, err := n.hub.Subscribe(t.Context(), "a"); !errors.Is(err, errLost) {
+				t.Errorf("Subscribe: %v, want %v", err, errLost)
+			}
+		}
+		n.set(func() {
+			if n.dials != 3 {
+				t.Errorf("%d attempts, want 3", n.dials)
+			}
+		})
+	})
+}
+
+func TestSubscribeEndsWithItsContext(t *testing.T) {
+	for name, fault := range map[string]func(*node){
+		"dialling":   func(n *node) { n.hang = true },
+		"confirming": func(n *node) { n.silent = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *node) {
+				fault(n)
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				if _, err := n.hub.Subscribe(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Subscribe: %v, want %v", err, context.DeadlineExceeded)
+				}
+				if d := time.Since(start); d != 50*time.Millisecond {
+					t.Errorf("it took %v, want 50ms", d)
+				}
+			})
+		})
+	}
+}
+
+// A connection can be dead without anybody having said so.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a := n.subscribe(t, "a")
+		sleep(time.Minute)
+		if len(n.conns) != 1 {
+			t.Errorf("%d connections after a quiet minute, want the first", len(n.conns))
+		}
+		if pings := int(time.Minute / pingEvery); n.pings != pings {
+			t.Errorf("%d PINGs in a quiet minute, want %d", n.pings, pings)
+		}
+		first := n.last()
+		n.set(func() { n.silent = true })
+		sleep(silence)
+		n.set(func() { n.silent = false })
+		select {
+		case <-first.closed:
+		default:
+			t.Errorf("the connection is still open after a silence of %v", silence)
+		}
+		sleep(silence)
+		want(t, "a", unread(a), []string{""})
+		_ = a.Close()
+	})
+}
+
+// The confirmation of an earlier SUBSCRIBE, which an UNSUBSCRIBE follows, is none of a
+// later subscription's.
+func TestOnlyTheLastConfirmationCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		other := n.subscribe(t, "other")
+		n.set(func() { n.silent = true })
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = n.hub.Subscribe(ctx, "a") }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		second := make(chan pool.Subscription)
+		go func() { second <- n.subscribe(t, "a") }()
+		synctest.Wait()
+		want(t, "commands", n.last().sent[1:], []string{"SUBSCRIBE a", "UNSUBSCRIBE a", "SUBSCRIBE a"})
+		n.last().events <- Event{Kind: Subscribed, Channel: "a"}
+		synctest.Wait()
+		select {
+		case <-second:
+			t.Error("Subscribe returned on the confirmation of an earlier one")
+		default:
+		}
+		n.last().events <- Event{Kind: Subscribed, Channel: "a"}
+		sub := <-second
+		_, _ = sub.Close(), other.Close()
+	})
+}
+
+func TestASubscriberWhoDoesNotReadHoldsUpNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		slow, quick := n.subscribe(t, "a"), n.subscribe(t, "a")
+		for i := range 10 * buffer {
+			n.publish("a", fmt.Sprint(i))
+			want(t, "quick", unread(quick), []string{fmt.Sprint(i)})
+		}
+		if m := unread(slow); len(m) != buffer || m[0] != "0" {
+			t.Errorf("the slow one has %d messages from %q, want the first %d", len(m), m[0], buffer)
+		}
+		_, _ = slow.Close(), quick.Close()
+	})
+}
+
+func TestCloseDoesNotWaitForTheNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a := n.subscribe(t, "a")
+		n.set(func() { n.hang = true })
+		_ = n.last().Close()
+		sleep(minDelay) // the next dial hangs
+		start := time.Now()
+		_ = a.Close()
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Close took %v", d)
+		}
+	})
+}
+
+var errDenied = errors.New("NOPERM no permission")
+
+// lesson L60: a node that forbids one channel forbids no other.
+func TestARefusedChannelIsItsOwnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.denied = map[string]error{"SUBSCRIBE secret": errDenied}
+		a := n.subscribe(t, "a")
+		for range 3 {
+			start := time.Now()
+			if _, err := n.hub.Subscribe(t.Context(), "secret"); !errors.Is(err, errDenied) {
+				t.Errorf("Subscribe to a forbidden channel: %v, want %v", err, errDenied)
+			}
+			if d := time.Since(start); d != 0 {
+				t.Errorf("it took %v", d)
+			}
+			n.publish("a", "still here")
+			want(t, "a", unread(a), []string{"still here"})
+		}
+		b := n.subscribe(t, "b")
+		n.publish("b", "hello")
+		want(t, "b", unread(b), []string{"hello"})
+		if n.dials != 1 {
+			t.Errorf("%d connections, want the first", n.dials)
+		}
+		_, _ = a.Close(), b.Close()
+	})
+}
+
+// An error reply names no channel. The order of the replies tells which command it answers, also where
+// the node forbids other commands than SUBSCRIBE.
+func TestAnErrorReplyAnswersTheOldestCommand(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.denied = map[string]error{"PING ": errDenied, "UNSUBSCRIBE gone": errDenied, "SUBSCRIBE secret": errDenied}
+		first := n.subscribe(t, "first")
+		gone := n.subscribe(t, "gone")
+		n.set(func() { n.slow = true })
+		sleep(3 * pingEvery / 2) // a PING comes first
+		_ = gone.Close()
+		synctest.Wait()
+		outcomes := map[string]chan error{}
+		for _, channel := range []string{"a", "secret", "b"} {
+			outcomes[channel] = make(chan error, 1)
+			go func() {
+				sub, err := n.hub.Subscribe(t.Context(), channel)
+				if err == nil {
+					defer sub.Close()
+				}
+				outcomes[channel] <- err
+			}()
+			synctest.Wait()
+		}
+		n.set(func() {
+			want(t, "commands", n.last().sent[2:], []string{"UNSUBSCRIBE gone", "SUBSCRIBE a", "SUBSCRIBE secret", "SUBSCRIBE b"})
+			for _, reply := range n.held {
+				n.last().events <- reply
+			}
+			n.slow = false
+		})
+		for channel, outcome := range outcomes {
+			if err := <-outcome; errors.Is(err, errDenied) != (channel == "secret") {
+				t.Errorf("Subscribe(%s): %v", channel, err)
+			}
+		}
+		sleep(pingEvery)
+		n.publish("first", "still here")
+		want(t, "first", unread(first), []string{"still here"})
+		if n.dials != 1 {
+			t.Errorf("%d connections, want the first", n.dials)
+		}
+		_ = first.Close()
+	})
+}
+
+// A node may refuse after a reconnection what it allowed before. The subscribers stay, and hear
+// again when it allows it again.
+func TestARefusedChannelIsAskedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a, b := n.subscribe(t, "a"), n.subscribe(t, "b")
+		n.set(func() { n.denied = map[string]error{"SUBSCRIBE a": errDenied} })
+		_ = n.last().Close()
+		sleep(3 * pingEvery)
+		want(t, "a, while refused", unread(a), nil)
+		want(t, "b", unread(b), []string{""})
+		if _, err := n.hub.Subscribe(t.Context(), "a"); !errors.Is(err, errDenied) {
+			t.Errorf("another Subscribe: %v, want %v", err, errDenied)
+		}
+		n.set(func() { n.denied = nil })
+		sleep(pingEvery)
+		want(t, "a, when allowed again", unread(a), []string{""})
+		n.publish("a", "back")
+		want(t, "a", unread(a), []string{"back"})
+		if n.dials != 2 {
+			t.Errorf("%d connections, want 2", n.dials)
+		}
+		_, _ = a.Close(), b.Close()
+	})
+}
+
+// lesson L60: a node that accepts connections and drops them is not asked a hundred times a second, and
+// its subscribers are not woken as often.
+func TestAFlappingConnectionIsOpenedLessAndLess(t *testing.T) {
+	for name, c := range map[string]struct {
+		confirms bool
+		lasts    time.Duration
+	}{
+		"dropped at once":           {false, 0},
+		"confirmed, then dropped":   {true, 0},
+		"dropped soon":              {true, 20 * time.Millisecond},
+		"dropped within a second":   {true, maxDelay - time.Millisecond},
+		"dropped without an answer": {false, maxDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *node) {
+				a := n.subscribe(t, "a")
+				dial := n.hub.Dial
+				n.hub.Dial = func(ctx context.Context) (Conn, error) {
+					conn, err := dial(ctx)
+					if err == nil {
+						time.AfterFunc(c.lasts, func() { _ = conn.Close() })
+					}
+					return conn, err
+				}
+				n.set(func() { n.silent, n.dials = !c.confirms, 0 })
+				_ = n.last().Close()
+				woken := 0
+				for range 1000 {
+					sleep(10 * time.Millisecond)
+					woken += len(unread(a))
+				}
+				n.set(func() {
+					if n.dials < 5 || n.dials > 25 {
+						t.Errorf("%d connections in 10s, want about 20 at most", n.dials)
+					}
+				})
+				if woken > 25 {
+					t.Errorf("the subscriber was woken %d times in 10s", woken)
+				}
+				_ = a.Close()
+			})
+		})
+	}
+}
+
+func TestAConnectionThatWorkedIsOpenedAgainAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a := n.subscribe(t, "a")
+		for range 20 {
+			sleep(maxDelay)
+			_ = n.last().Close()
+			sleep(minDelay)
+			want(t, "a", unread(a), []string{""})
+		}
+		_ = a.Close()
+	})
+}
+
+// lesson L62: nobody but the hub can recover on its goroutines.
+func TestAPanicIsTheLossOfTheConnection(t *testing.T) {
+	for _, method := range []string{"Dial", "Receive", "SUBSCRIBE", "Close"} {
+		t.Run(method, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *node) {
+				n.set(func() { n.panics = method })
+				sub, err := n.hub.Subscribe(t.Context(), "a")
+				var panicked *pool.PanicError
+				switch method {
+				case "Close": // is called when nobody needs the connection any more
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = sub.Close()
+					sleep(linger)
+				default:
+					if !errors.As(err, &panicked) || err.Error() != "the client panicked: a bug in "+method || len(panicked.Stack) == 0 {
+						t.Errorf("Subscribe: %v, want what the panic said", err)
+					}
+				}
+				n.set(func() { n.panics = "" })
+				again := n.subscribe(t, "a")
+				n.publish("a", "hello")
+				want(t, "a", unread(again), []string{"hello"})
+				_ = again.Close()
+			})
+		})
+	}
+}
+
+func TestAPanicWhileTheConnectionIsInUse(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a := n.subscribe(t, "a")
+		for _, method := range []string{"Receive", "Dial", "PING"} {
+			sleep(maxDelay)
+			n.set(func() { n.panics = method })
+			if method == "Receive" {
+				n.publish("a", "the last before the panic")
+			} else {
+				_ = n.last().Close()
+			}
+			sleep(2 * pingEvery)
+			n.set(func() { n.panics = "" })
+			sleep(2 * maxDelay)
+			if m := unread(a); len(m) == 0 || m[len(m)-1] != "" {
+				t.Errorf("after panics in %s the subscriber got %q, want it told that messages may be missing", method, m)
+			}
+		}
+		_ = a.Close()
+	})
+}
+
+func TestADialThatReturnsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.hub.Dial = func(context.Context) (Conn, error) { return nil, nil }
+		if _, err := n.hub.Subscribe(t.Context(), "a"); !errors.Is(err, errNoConn) {
+			t.Errorf("Subscribe: %v, want %v", err, errNoConn)
+		}
+	})
+}
+
+// lesson L70: a Dial that ignores its context ties up one goroutine, however often somebody subscribes.
+func TestADialThatNeverReturnsIsCalledOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.stuck = make(chan struct{})
+		before := runtime.NumGoroutine()
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if _, err := n.hub.Subscribe(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Subscribe: %v, want %v", err, context.DeadlineExceeded)
+			}
+			cancel()
+			sleep(2 * linger)
+		}
+		if more := runtime.NumGoroutine() - before; more > 2 {
+			t.Errorf("%d goroutines more than before, want the one in Dial", more)
+		}
+		if n.dials != 1 {
+			t.Errorf("%d calls of Dial, want the one that has not returned", n.dials)
+		}
+		close(n.stuck)
+		n.set(func() { n.stuck = nil })
+		a := n.subscribe(t, "a")
+		n.publish("a", "hello")
+		want(t, "a", unread(a), []string{"hello"})
+		_ = a.Close()
+	})
+}

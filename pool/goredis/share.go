@@ -2,14 +2,14 @@ package goredis
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/pool"
 )
 
 const (
@@ -140,7 +140,7 @@ func (p *Pool) trip() []*command {
 	defer func() {
 		var panicked error
 		if why := recover(); why != nil { // nobody else can recover from a hook's panic on this goroutine
-			panicked = fmt.Errorf("goredis: the client panicked: %v\n%s", why, debug.Stack())
+			panicked = pool.Recovered(why)
 		}
 		p.line.land(len(crew))
 		for _, c := range crew {

@@ -758,16 +758,25 @@ type outcomes chan error
 
 func (o outcomes) Receive(_ any, err error) { o <- err }
 
+// lesson L62: a nil client of a type is a nil client.
 func TestBadUseIsAnError(t *testing.T) {
-	p := goredis.NewPool(nil)
 	ctx := context.Background()
-	_, setErr := p.SetNX(ctx, "k", "v", time.Second)
-	_, evalErr := p.Eval(ctx, &pool.Script{}, nil)
-	_, doErr := p.Do(ctx, "PING")
-	_, subErr := p.Subscribe(ctx, "c")
-	for _, err := range []error{setErr, evalErr, doErr, subErr} {
-		if err == nil || !strings.Contains(err.Error(), "nil client") {
-			t.Errorf("with a nil client: %v", err)
-		}
+	for name, client := range map[string]redis.UniversalClient{
+		"nil": nil, "Client": (*redis.Client)(nil), "ClusterClient": (*redis.ClusterClient)(nil), "Ring": (*redis.Ring)(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := goredis.NewPool(client)
+			_, setErr := p.SetNX(ctx, "k", "v", time.Second)
+			_, evalErr := p.Eval(ctx, &pool.Script{}, nil)
+			_, doErr := p.Do(ctx, "PING")
+			_, subErr := p.Subscribe(ctx, "c")
+			var started received
+			p.Start(ctx, pool.SetNX("k", "v", time.Second), &started)
+			for _, err := range []error{setErr, evalErr, doErr, subErr, started.err} {
+				if err == nil || !strings.Contains(err.Error(), "nil client") {
+					t.Errorf("with a nil client: %v", err)
+				}
+			}
+		})
 	}
 }

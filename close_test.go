@@ -15,9 +15,10 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
+// lesson L99: of more holds than are released at a time, a bounded number is.
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		const n = 200 // more than are released at a time
+		const n, atATime, roundTrip = 600, 256, 20 * time.Millisecond
 		var held []context.Context
 		var mutexes []*redlock.Mutex
 		for i := range n {
@@ -28,7 +29,11 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 		require.NoError(t, plain.Lock())
 		synctest.Wait()
 
+		all(nodes, sim.Slow(roundTrip))
+		start := time.Now()
 		require.NoError(t, rl.Close())
+		assert.Equal(t, (n+atATime-1)/atATime*roundTrip, time.Since(start))
+		all(nodes, sim.Fate{})
 		for i := range n {
 			assert.ErrorIs(t, context.Cause(held[i]), redlock.ErrReleased)
 			ok, err := mutexes[i].Unlock()
@@ -39,7 +44,7 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Empty(t, log.Events(), "nothing runs on")
 		mustUnlock(t, plain)
-		for _, err := range []error{plain.Lock(), plain.TryLock(), rl.Do(t.Context(), "y", nil)} {
+		for _, err := range []error{plain.Lock(), plain.TryLock(), rl.Do(t.Context(), "y", func(context.Context) error { return nil })} {
 			assert.ErrorIs(t, err, redlock.ErrClosed)
 			assert.ErrorIs(t, err, redlock.ErrFailed)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -210,13 +211,32 @@ func TestChartsAreXML(t *testing.T) {
 	}
 }
 
+// lesson L99: the axis begins and ends with a tick, the values lie between these two, and the ticks ascend.
 func TestTicksEncloseTheValues(t *testing.T) {
 	for _, log := range []bool{false, true} {
-		for _, values := range [][]float64{{1}, {0.3, 7}, {17.6, 289}, {0.02, 12000}, {100, 1000}} {
-			a, ticks := valueAxis(values, log, 0, 100)
-			if len(ticks) < 2 || len(ticks) > 9 || a.min > values[0] || a.max < values[len(values)-1] {
-				t.Errorf("values %v, log %v: ticks %v", values, log, ticks)
-			}
+		for _, values := range [][]float64{{1}, {0.3, 7}, {17.6, 289}, {0.02, 12000}, {100, 1000}, {999, 1001}} {
+			t.Run(fmt.Sprint(values, log), func(t *testing.T) {
+				const from, to = 10, 110
+				a, ticks := valueAxis(values, log, from, to)
+				if len(ticks) < 2 || len(ticks) > 9 {
+					t.Fatalf("%d ticks: %v", len(ticks), ticks)
+				}
+				first, last := ticks[0], ticks[len(ticks)-1]
+				if first > values[0] || last < values[len(values)-1] {
+					t.Errorf("ticks %v", ticks)
+				}
+				if !log && first != 0 {
+					t.Errorf("a linear axis begins at %v", first)
+				}
+				if a.at(first) != from || a.at(last) != to {
+					t.Errorf("the first and the last of %v stand at %v and %v", ticks, a.at(first), a.at(last))
+				}
+				for i := 1; i < len(ticks); i++ {
+					if ticks[i] <= ticks[i-1] || a.at(ticks[i]) <= a.at(ticks[i-1]) {
+						t.Errorf("ticks %v do not ascend", ticks)
+					}
+				}
+			})
 		}
 	}
 }

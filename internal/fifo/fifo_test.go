@@ -1,7 +1,6 @@
 package fifo
 
 import (
-	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -49,26 +48,43 @@ func TestLeaveFromAnywhere(t *testing.T) {
 	}
 }
 
+// lesson L99: those who stay get a turn each, one at a time and in the order in which they came, whoever else gives up.
 func TestNobodyIsForgotten(t *testing.T) {
-	var (
-		q     Queue
-		wg    sync.WaitGroup
-		turns int // guarded by being at the head
-	)
 	const n = 200
-	for range n {
-		p := q.Join()
+	var (
+		q      Queue
+		wg     sync.WaitGroup
+		early  sync.WaitGroup // who gives up while the first is at the head
+		begun  = make(chan struct{})
+		places [n]*Place
+		stay   []int // who does not give up
+		turns  []int // guarded by being at the head
+	)
+	for i := range places {
+		places[i] = q.Join()
+	}
+	for i, p := range places {
+		switch {
+		case i%3 == 1 && i < n/2:
+			early.Go(p.Leave)
+			continue
+		case i%3 == 1:
+			wg.Go(p.Leave) // perhaps at the head
+			continue
+		}
+		stay = append(stay, i)
 		wg.Go(func() {
-			if rand.N(3) == 0 {
-				p.Leave() // gives up, perhaps at the head
-				return
-			}
 			<-p.Head()
-			turns++
+			if i == 0 {
+				<-begun
+				early.Wait()
+			}
+			turns = append(turns, i)
 			p.Leave()
 		})
 	}
+	close(begun)
 	wg.Wait()
 	assert.Equal(t, 0, q.Len())
-	assert.Positive(t, turns)
+	assert.Equal(t, stay, turns)
 }

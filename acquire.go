@@ -124,14 +124,15 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 	// The release tells more than the attempt. A client that sends SET NX again after a lost reply is refused
 	// by its own key: then the release deletes what was thought to be somebody else's, and the lock was
 	// free. And where the attempt was outvoted before a node had answered, perhaps by the errors of others,
-	// it tells that the lock is taken there, too.
+	// it tells that the lock is taken there, too. And SET NX does not look at what it finds: the release tells
+	// that it is no lock.
 	was, silent := make([]bool, n), make([]bool, n) // taken, not answered yet
 	for i, o := range outcomes {
 		was[i] = o.Err == nil && o.Reply <= 0
 		silent[i] = o.Err == quorum.ErrUnanswered
 	}
 	d.back = m.release(ctx, l, quorum.Spec{
-		Need: blocking,
+		Command: m.takeBack(l.value), Need: blocking,
 		Vote: func(node int, reply int64) bool { return reply < 0 && silent[node] || reply <= 0 && was[node] },
 	})
 	if ended != nil {
@@ -145,6 +146,11 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 		for i, o := range d.back.Outcomes() {
 			switch {
 			case o.Err != nil:
+			case o.Reply == notALock && (was[i] || silent[i]):
+				if was[i] {
+					refused--
+				}
+				outcomes[i] = quorum.Outcome{Err: errNotALock}
 			case was[i] && o.Reply > 0:
 				d.own = !foreign
 			case silent[i] && o.Reply < 0:
@@ -154,7 +160,7 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 		}
 	}
 
-	e := &Error{Name: m.name, failed: "not acquired", nodes: nodeErrors(outcomes, func(int64) error { return errNodeTaken })}
+	e := &Error{Name: m.name, failed: "not acquired", nodes: m.core.nodeErrors(outcomes, func(int64) error { return errNodeTaken })}
 	switch {
 	case late:
 		e.kinds = []error{ErrFailed, ErrExpired}
@@ -180,7 +186,7 @@ func (d *defeat) freeIn(needed int) (time.Duration, bool) {
 	var left []time.Duration
 	for i, o := range d.back.Outcomes() {
 		switch {
-		case d.met[i].Err != nil || o.Err != nil || o.Reply == -1:
+		case d.met[i].Err != nil || o.Err != nil || o.Reply == -1 || o.Reply == notALock:
 		case o.Reply >= 0:
 			left = append(left, 0)
 		default:

@@ -59,7 +59,8 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 		return report, nil
 	})
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("redlock: not checked: %w", errors.Join(ctx.Err(), context.Cause(ctx)))
+		text, causes := why(ctx)
+		return nil, &lineError{"redlock: not checked: " + text, causes}
 	}
 	report := &Report{Quorum: r.core.quorum}
 	for i, a := range answers {
@@ -169,7 +170,7 @@ func (r *Report) judgeReach(c *config) {
 			if n.Err == nil || n.keptOut() != nil || n.sentinel() || n.replica() {
 				return ""
 			}
-			return strings.ReplaceAll(n.Err.Error(), "\n", "; ")
+			return oneLine(n.Err.Error())
 		})
 }
 

@@ -32,7 +32,7 @@ func (r *Redlock) CloseContext(ctx context.Context) error {
 	needContext(ctx)
 	err := r.core.closeHolds(ctx)
 	if n := r.core.tracker.Wait(ctx); n > 0 {
-		err = errors.Join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
+		err = join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 	if left > 0 {
 		errs = append(errs, fmt.Errorf("redlock: close: %d of %d locks not released", left, len(holds)))
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 // closeHold unlocks what a hold has held. Where that fails, the hold stays registered for who closes again.

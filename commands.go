@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/quorum"
@@ -90,6 +91,22 @@ func (m *Mutex) raise(l *lease) quorum.Command {
 // deletion releases the lock on a node.
 func (m *Mutex) deletion(value string) quorum.Command {
 	return ask(pool.Eval(releaseScript, m.lockKey(), value, m.channel))
+}
+
+// notALock is the reply to takeBack of a node that has something else than a string under the lock's key.
+const notALock = math.MinInt64
+
+// takeBack is the deletion after an attempt that did not win. That the key is of another type is an answer then, which
+// the refusal of a SET NX did not give.
+func (m *Mutex) takeBack(value string) quorum.Command {
+	c := m.deletion(value)
+	c.Reply = func(c *pool.Command, reply any, err error) (int64, error) {
+		if err != nil && strings.Contains(err.Error(), "WRONGTYPE ") {
+			return notALock, nil
+		}
+		return integer(c, reply, err)
+	}
+	return c
 }
 
 // askExtend extends the lock on a node.

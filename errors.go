@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // The errors a caller decides by, with [errors.Is]. Every error of a [Mutex] is an
@@ -76,21 +78,13 @@ type Error struct {
 	nodes  *multierror.Error
 }
 
-// Error says what failed, why, and which nodes did what.
+// Error says in one line what failed, why, and which nodes did what.
 func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "redlock: %q %s: %s", e.Name, e.failed, e.reason)
-	if e.nodes == nil {
-		return b.String()
+	text := fmt.Sprintf("redlock: %q %s: %s", e.Name, e.failed, oneLine(e.reason))
+	if e.nodes != nil {
+		text += " (" + oneAfterTheOther(e.nodes.Errors) + ")"
 	}
-	sep := " ("
-	for _, n := range e.nodes.Errors {
-		b.WriteString(sep)
-		b.WriteString(n.Error())
-		sep = "; "
-	}
-	b.WriteString(")")
-	return b.String()
+	return text
 }
 
 // Is makes [errors.Is] work as the type's comment says.
@@ -128,13 +122,18 @@ func (e *Error) Unwrap() []error { return e.causes }
 type NodeError struct {
 	// Node is the index of the node's pool in the call of New.
 	Node int
+	// Addr is the node's address, or "" if its pool does not tell, see [pool.Addressed].
+	Addr string
 	// Err is the client's error as it came, or one of the package's: it matches ErrTaken if somebody else
 	// has the lock on this node, ErrExpired if the node does not have it any more, ErrNodeTimeout if
 	// the node has not answered in time.
 	Err error
 }
 
-func (e *NodeError) Error() string { return fmt.Sprintf("node %d: %v", e.Node, e.Err) }
+// Error begins with the node, "node 3 (10.0.0.3:6379)", and is one line.
+func (e *NodeError) Error() string {
+	return nodeName(e.Node, e.Addr) + ": " + oneLine(e.Err.Error())
+}
 
 // Unwrap returns Err.
 func (e *NodeError) Unwrap() error { return e.Err }
@@ -148,7 +147,7 @@ type OptionError struct {
 }
 
 func (e *OptionError) Error() string {
-	return fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule)
+	return oneLine(fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule))
 }
 
 // ReplyError is the outcome of a node that answered a script with something that is not an
@@ -179,6 +178,9 @@ var (
 	errNodeForeign = &nodeAnswer{"the key is somebody else's", ErrExpired}
 )
 
+// errNotALock is the outcome of a node with other data under the lock's name.
+var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not a lock")
+
 // nodeAnswer is an answer, not a failure, of a node.
 type nodeAnswer struct {
 	text string
@@ -191,15 +193,15 @@ func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
 // nodeErrors lists the nodes that did not do as they were asked; answer says what
 // a reply that is not a yes means.
-func nodeErrors(outcomes []quorum.Outcome, answer func(reply int64) error) *multierror.Error {
-	list := &multierror.Error{}
+func (c *core) nodeErrors(outcomes []quorum.Outcome, answer func(reply int64) error) *multierror.Error {
+	list := &multierror.Error{ErrorFormat: oneAfterTheOther}
 	for i, o := range outcomes {
 		err := o.Err
 		if err == nil && o.Reply <= 0 {
 			err = answer(o.Reply)
 		}
 		if err != nil {
-			list.Errors = append(list.Errors, &NodeError{Node: i, Err: err})
+			list.Errors = append(list.Errors, &NodeError{Node: i, Addr: c.addr(i), Err: err})
 		}
 	}
 	if len(list.Errors) == 0 {
@@ -211,11 +213,8 @@ func nodeErrors(outcomes []quorum.Outcome, answer func(reply int64) error) *mult
 // ended is the error of an operation that the caller's context ended; last is
 // what the last attempt before that had come to, or nil.
 func ended(ctx context.Context, name, failed string, last error, kinds ...error) *Error {
-	e := &Error{Name: name, failed: failed, kinds: kinds, reason: ctx.Err().Error(), causes: []error{ctx.Err()}}
-	if cause := context.Cause(ctx); cause != ctx.Err() {
-		e.causes = append(e.causes, cause)
-		e.reason += fmt.Sprintf(" (%v)", cause)
-	}
+	e := &Error{Name: name, failed: failed, kinds: kinds}
+	e.reason, e.causes = why(ctx)
 	if last != nil {
 		e.causes = append(e.causes, last)
 		reason := last.Error()
@@ -226,4 +225,82 @@ func ended(ctx context.Context, name, failed string, last error, kinds ...error)
 		e.reason += "; the last attempt: " + reason
 	}
 	return e
+}
+
+// why says for what reason ctx is done, and returns its error and its cause.
+func why(ctx context.Context) (text string, causes []error) {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err.Error(), []error{err}
+	}
+	return fmt.Sprintf("%v (%s)", err, oneLine(cause.Error())), []error{err, cause}
+}
+
+// addr returns the address of a node, or "". A pool that panics has none.
+func (c *core) addr(node int) (addr string) {
+	p, ok := c.nodes[node].Pool.(pool.Addressed)
+	if !ok {
+		return ""
+	}
+	defer func() {
+		if recover() != nil {
+			addr = ""
+		}
+	}()
+	addr = p.Addr()
+	// What stands before an @ may be a password.
+	return oneLine(addr[strings.LastIndexByte(addr, '@')+1:])
+}
+
+// nodeName is what errors and reports call a node.
+func nodeName(node int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", node)
+	}
+	return fmt.Sprintf("node %d (%s)", node, addr)
+}
+
+// oneLine puts a semicolon in the place of line breaks, with the white space around them: logs are read and searched by lines.
+func oneLine(text string) string {
+	if !strings.ContainsAny(text, "\n\r") {
+		return text
+	}
+	var lines []string
+	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '\n' || c == '\r' }) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+// oneAfterTheOther is the text of several errors in one line.
+func oneAfterTheOther(errs []error) string {
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = oneLine(err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// lineError has several causes and a text of one line, unlike what [errors.Join] makes.
+type lineError struct {
+	text   string
+	causes []error
+}
+
+func (e *lineError) Error() string { return e.text }
+
+func (e *lineError) Unwrap() []error { return e.causes }
+
+// join returns the errors that are not nil as one, or nil if there are none.
+func join(errs ...error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return &lineError{oneAfterTheOther(errs), errs}
 }

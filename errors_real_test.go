@@ -37,7 +37,7 @@ var adapters = map[string]func(t testing.TB, addr string) pool.Pool{
 			return redis.DialContext(ctx, "tcp", addr, redis.DialUsername(user), redis.DialPassword(password))
 		}}
 		t.Cleanup(func() { _ = p.Close() })
-		return redigo.NewPool(p)
+		return redigo.NewPoolAt(addr, p)
 	},
 }
 
@@ -286,15 +286,18 @@ func saysOf(t *testing.T, err error, texts map[int]string) {
 	require.ErrorAs(t, err, &first)
 	var all *multierror.Error
 	require.ErrorAs(t, err, &all)
-	said := map[int]string{}
+	said := map[int]*redlock.NodeError{}
 	for _, e := range all.Errors {
 		var n *redlock.NodeError
 		require.ErrorAs(t, e, &n)
-		said[n.Node] = n.Err.Error()
+		said[n.Node] = n
 	}
 	for node, text := range texts {
-		assert.True(t, mentions(said[node], text), "node %d says %q, not %q", node, said[node], text)
-		assert.ErrorContains(t, err, fmt.Sprintf("node %d: %s", node, said[node]))
+		n := said[node]
+		require.NotNil(t, n, "node %d says nothing", node)
+		assert.True(t, mentions(n.Err.Error(), text), "node %d says %q, not %q", node, n.Err, text)
+		assert.ErrorContains(t, err, fmt.Sprintf("node %d (%s): %v", node, n.Addr, n.Err))
+		assert.Regexp(t, `^127\.0\.0\.1:\d+$`, n.Addr) // lesson L76
 	}
 }
 
@@ -507,7 +510,15 @@ func TestWrongType(t *testing.T) {
 			_, err = m.Unlock()
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			saysOf(t, err, map[int]string{0: "WRONGTYPE", 1: "WRONGTYPE"})
-			assert.ErrorIs(t, m.TryLock(), redlock.ErrTaken, "a key is in the way on two of three")
+			// lesson L81: with a plain SET NX and with a script, the error says what is in the way on two of three.
+			for _, lock := range []func() error{
+				m.TryLock, rl.NewMutex("k", redlock.WithFencing()).TryLock, rl.NewMutex("k", redlock.WithTries(2)).Lock,
+			} {
+				err = lock()
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				assert.NotErrorIs(t, err, redlock.ErrTaken)
+				saysOf(t, err, map[int]string{0: "WRONGTYPE", 1: "WRONGTYPE"})
+			}
 			for _, s := range servers[:2] {
 				assert.Equal(t, "list", s.Must("TYPE", "k"), "the data is left alone")
 			}

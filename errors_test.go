@@ -528,3 +528,102 @@ func TestALockThatIsTakenIsTakenThoughANodeIsDown(t *testing.T) {
 		})
 	}
 }
+
+// lesson L70: an error is one line, whatever clients, callers and their functions say.
+func TestErrorsAreOneLine(t *testing.T) {
+	oneLine := func(t *testing.T, err error, text string) {
+		t.Helper()
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "\n")
+		assert.NotContains(t, err.Error(), "\r")
+		assert.Contains(t, err.Error(), text)
+	}
+	lines := errors.New("first\r\n\n\tsecond\n")
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		both := []redlock.Option{redlock.WithTries(0), redlock.WithRetryDelay(-1)}
+		const mistakes = "redlock: WithTries(0): must be at least 1, or Unlimited; redlock: WithRetryDelay(-1ns): must be at least 0"
+		oneLine(t, rl.NewMutex("x", both...).Lock(), mistakes)
+		_, err := rl.With(both...).Check(t.Context())
+		oneLine(t, err, mistakes)
+		_, err = rl.With(both...).Inspect(t.Context(), "x")
+		oneLine(t, err, mistakes)
+
+		oneLine(t, rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) { return "", lines })).Lock(), "first; second")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(lines)
+		oneLine(t, rl.NewMutex("x").LockContext(ctx), "context canceled (first; second)")
+		_, err = rl.Inspect(ctx, "x")
+		oneLine(t, err, "context canceled (first; second)")
+		_, err = rl.Check(ctx)
+		oneLine(t, err, "context canceled (first; second)")
+
+		err = rl.Do(t.Context(), "x", func(context.Context) error {
+			synctest.Wait()
+			for _, n := range nodes {
+				n.Always(sim.Fail(lines))
+			}
+			return errOops
+		})
+		oneLine(t, err, "oops; redlock: \"x\" not released")
+		assert.ErrorIs(t, err, errOops)
+		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+
+		always(nodes, sim.Fail(lines), fails, sim.Fail(lines))
+		nodes[2].Always(sim.Fail(lines))
+		err = rl.NewMutex("y").TryLock()
+		oneLine(t, err, "node 2: first; second)")
+		var all *multierror.Error
+		require.ErrorAs(t, err, &all)
+		oneLine(t, all, "; node 2: first; second")
+		var node *redlock.NodeError
+		require.ErrorAs(t, err, &node)
+		oneLine(t, &redlock.NodeError{Node: 1, Err: lines}, "node 1: first; second")
+
+		in, err := rl.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		assert.Equal(t, 4, strings.Count(in.String(), "\n"), "a line for the lock and for each node")
+		report, err := rl.Check(t.Context())
+		require.NoError(t, err)
+		for _, f := range report.Findings {
+			assert.NotContains(t, f.Problem+f.Advice, "\n")
+		}
+	})
+}
+
+// addressed is a pool that knows its address.
+type addressed struct {
+	*sim.Link
+	addr func() string
+}
+
+func (a addressed) Addr() string { return a.addr() }
+
+// lesson L76: whoever is woken by an error reads which server to look at, and no password.
+func TestErrorsSayWhereANodeIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(5)
+		pools := nodes.Pools("a")
+		for i, addr := range []func() string{
+			func() string { return "10.0.0.1:6379" },
+			func() string { return "app:se@cret@10.0.0.2:6379" },
+			func() string { panic(errOops) },
+			func() string { return "" },
+		} {
+			pools[i] = addressed{nodes[i].Link("a"), addr}
+		}
+		rl := redlock.New(pools...)
+		always(nodes, fails, fails, fails, fails, fails)
+		err := rl.NewMutex("x").TryLock()
+		assert.ErrorContains(t, err, "node 0 (10.0.0.1:6379): oops; node 1 (10.0.0.2:6379): oops; node 2: oops; node 3: ")
+		var node *redlock.NodeError
+		require.ErrorAs(t, err, &node)
+		assert.Equal(t, "10.0.0.1:6379", node.Addr)
+
+		in, err := rl.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		assert.Equal(t, "10.0.0.2:6379", in.Nodes[1].Addr)
+		assert.Contains(t, in.String(), "node 1 (10.0.0.2:6379)  oops\n")
+		assert.Contains(t, in.String(), "node 2                  oops\n")
+		require.NoError(t, rl.Close())
+	})
+}

@@ -58,6 +58,8 @@ type Inspection struct {
 type NodeKey struct {
 	// Node is the index of the node's pool in the call of New.
 	Node int
+	// Addr is the node's address, or "" if its pool does not tell, see [pool.Addressed].
+	Addr string
 	// Found tells whether the node has the key.
 	Found bool
 	// Value is what the key holds.
@@ -91,7 +93,7 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 		return nil, ended(ctx, name, "not inspected", nil)
 	}
 	for i, a := range answers {
-		a.value.Node, a.value.Err = i, a.err
+		a.value.Node, a.value.Addr, a.value.Err = i, r.core.addr(i), a.err
 		in.Nodes = append(in.Nodes, a.value)
 	}
 	in.judge()
@@ -187,13 +189,14 @@ func (in *Inspection) String() string {
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, node := range in.Nodes {
+		name := nodeName(node.Node, node.Addr)
 		switch {
 		case node.Err != nil:
-			fmt.Fprintf(w, "  node %d\t%v\n", node.Node, node.Err)
+			fmt.Fprintf(w, "  %s\t%s\n", name, oneLine(node.Err.Error()))
 		case !node.Found:
-			fmt.Fprintf(w, "  node %d\tno key\n", node.Node)
+			fmt.Fprintf(w, "  %s\tno key\n", name)
 		default:
-			fmt.Fprintf(w, "  node %d\t%s, %s\n", node.Node, shortValue(node.Value), ttlText(node.TTL))
+			fmt.Fprintf(w, "  %s\t%s, %s\n", name, shortValue(node.Value), ttlText(node.TTL))
 		}
 	}
 	_ = w.Flush() // a strings.Builder does not fail

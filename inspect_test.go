@@ -263,7 +263,7 @@ func TestInspectOnNodes(t *testing.T) {
 		assert.Equal(t, 3, in.Votes)
 		assert.InDelta(t, 8, in.TTL.Seconds(), 2)
 		assert.ErrorContains(t, in.Nodes[0].Err, "WRONGTYPE")
-		assert.Equal(t, redlock.NodeKey{Node: 1, Found: true, TTL: redlock.NoExpiry}, in.Nodes[1])
+		assert.Equal(t, redlock.NodeKey{Node: 1, Addr: nodes[1].Addr(), Found: true, TTL: redlock.NoExpiry}, in.Nodes[1])
 		mustUnlock(t, m)
 	})
 }

@@ -117,7 +117,7 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 		}
 	}
 	n := len(m.lanes)
-	e := &Error{Name: m.name, failed: failed, nodes: nodeErrors(outcomes, heldBy)}
+	e := &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
 	if gone <= n-m.core.quorum {
 		e.kinds = []error{ErrNoQuorum}
 		e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed", yes, n, m.core.quorum)
@@ -230,7 +230,10 @@ var releaseAll = quorum.Spec{}
 // release sends the deletion of l's key to every node that may have it, and returns the
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
 func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
-	s.Command, s.Kind, s.Budget, s.Marks = m.deletion(l.value), quorum.Undo, m.cfg.nodeTimeout, l.marks
+	s.Kind, s.Budget, s.Marks = quorum.Undo, m.cfg.nodeTimeout, l.marks
+	if s.Command.Command == nil {
+		s.Command = m.deletion(l.value)
+	}
 	if s.Need == 0 {
 		s.Need = m.core.quorum
 	}
@@ -315,7 +318,7 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		m.drop(l)
 		return nil
 	}
-	e := &Error{Name: m.name, failed: failed, nodes: nodeErrors(outcomes, heldBy)}
+	e := &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
 	if gone > len(m.lanes)-m.core.quorum {
 		m.drop(l)
 		e.kinds = []error{ErrExpired}

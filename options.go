@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -263,5 +262,5 @@ func (c *config) finish() error {
 	if c.maxHoldBy && c.maxHold < c.expiry {
 		bad("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }

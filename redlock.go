@@ -84,7 +84,7 @@ func New(pools ...pool.Pool) *Redlock {
 			lines:   lines{lines: map[string]*line{}, asking: map[string]bool{}, rivalry: map[string]*rivalry{}},
 		},
 		cfg: &cfg,
-		err: errors.Join(checkPools(pools), cfg.finish()),
+		err: join(checkPools(pools), cfg.finish()),
 	}
 	if len(pools) > 0 {
 		if src, ok := pools[0].(clock.Source); ok {
@@ -166,7 +166,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 	for i, n := range r.core.nodes {
 		pools[i] = n.Pool
 	}
-	return &cfg, errors.Join(checkPools(pools), cfg.finish())
+	return &cfg, join(checkPools(pools), cfg.finish())
 }
 
 // NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
@@ -177,7 +177,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
 	if name == "" {
-		m.err = errors.Join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
+		m.err = join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
 	}
 	m.keys[0], m.channel = m.key, ""
 	if cfg.fencing {
@@ -198,8 +198,8 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 // only once it holds the lock, with the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
 // any more; fn must return then. The lock is released even if fn panics.
 //
-// Do returns the error of Hold, and then fn has not been called, or else [errors.Join] of the
-// errors of fn and Unlock. The latter matches [ErrExpired] if the nodes did not have the lock any more when fn had
+// Do returns the error of Hold, and then fn has not been called, or else the
+// error of fn, or of Unlock, or one that wraps both. The latter matches [ErrExpired] if the nodes did not have the lock any more when fn had
 // returned, and [ErrLost] too if the held context had ended with that. If Close released the lock while fn ran, the
 // error matches [ErrReleased] instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
@@ -220,7 +220,7 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 		if errors.Is(unlockErr, ErrNotHeld) {
 			unlockErr = nil // Close has done it
 		}
-		err = errors.Join(err, closeErr, unlockErr)
+		err = join(err, closeErr, unlockErr)
 	}()
 	return fn(held)
 }

@@ -75,7 +75,7 @@ func (m *Mutex) try(ctx context.Context, n *quorum.Node) error {
 		c := ask(pool.Eval(releaseScript, m.keys[1:], strconv.FormatInt(counter, 10), ""))
 		_, _ = send(quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
 	}
-	if err := errors.Join(notExtended, notRefused, notReleased); err != nil || guard == nil {
+	if err := join(notExtended, notRefused, notReleased); err != nil || guard == nil {
 		return err
 	}
 	return guard

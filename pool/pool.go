@@ -8,7 +8,7 @@
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which
 // package pool/pubsub makes short; [Starter] to do without a goroutine for each command;
-// [Doer] to inspect a deployment.
+// [Doer] to inspect a deployment; [Addressed] to be called by an address.
 package pool
 
 import (
@@ -80,6 +80,13 @@ type Doer interface {
 	// Do sends one command and returns its reply under the rules of Pool.Eval; a
 	// RESP3 map may come as map[any]any or as a flat []any of keys and values.
 	Do(ctx context.Context, args ...any) (any, error)
+}
+
+// Addressed is implemented by pools that know where their node is.
+type Addressed interface {
+	// Addr returns the node's address for errors and reports, such as "10.0.0.3:6379", or "" if it is not known. It
+	// contains no password, and it is not asked from the node.
+	Addr() string
 }
 
 // Starter is implemented by pools that can have many commands under way without a goroutine

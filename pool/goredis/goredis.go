@@ -44,7 +44,10 @@ package goredis
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,7 +57,7 @@ import (
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
-// [pool.Starter], [pool.Subscriber] and [pool.Doer].
+// [pool.Starter], [pool.Subscriber], [pool.Doer] and [pool.Addressed].
 type Pool struct {
 	client redis.UniversalClient
 	line   line
@@ -141,4 +144,20 @@ func (p *Pool) check(ctx context.Context) error {
 		return errNilClient
 	}
 	return ctx.Err()
+}
+
+// Addr implements [pool.Addressed]: the address that the client dials. Those of a Cluster or Ring client stand in order, with
+// commas between them. It is "" for another type of client.
+func (p *Pool) Addr() string {
+	var addrs []string
+	switch c := p.client.(type) {
+	case *redis.Client:
+		return c.Options().Addr
+	case *redis.ClusterClient:
+		addrs = slices.Clone(c.Options().Addrs)
+	case *redis.Ring:
+		addrs = slices.Collect(maps.Values(c.Options().Addrs))
+	}
+	slices.Sort(addrs)
+	return strings.Join(addrs, ",")
 }

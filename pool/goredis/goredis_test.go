@@ -51,4 +51,23 @@ var (
 	_ pool.Pool       = (*goredis.Pool)(nil)
 	_ pool.Subscriber = (*goredis.Pool)(nil)
 	_ pool.Doer       = (*goredis.Pool)(nil)
+	_ pool.Addressed  = (*goredis.Pool)(nil)
 )
+
+// lesson L76: a node has a name that people know.
+func TestAddr(t *testing.T) {
+	for want, client := range map[string]redis.UniversalClient{
+		"10.0.0.1:6379":               redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Username: "app", Password: "secret"}),
+		"/run/redis.sock":             redis.NewClient(&redis.Options{Network: "unix", Addr: "/run/redis.sock"}),
+		"10.0.0.1:6379,10.0.0.2:6379": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"10.0.0.2:6379", "10.0.0.1:6379"}}),
+		"10.0.0.3:6379,10.0.0.4:6379": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "10.0.0.4:6379", "b": "10.0.0.3:6379"}}),
+		"":                            nil,
+	} {
+		if addr := goredis.NewPool(client).Addr(); addr != want {
+			t.Errorf("the address is %q instead of %q", addr, want)
+		}
+		if client != nil {
+			_ = client.Close()
+		}
+	}
+}

@@ -1,6 +1,6 @@
 // Package redigo makes a redlock node of a redigo connection pool.
 //
-//	node := redigo.NewPool(&redis.Pool{
+//	node := redigo.NewPoolAt("10.0.0.1:6379", &redis.Pool{
 //		MaxIdle:     8,
 //		IdleTimeout: time.Minute,
 //		DialContext: func(ctx context.Context) (redis.Conn, error) {
@@ -31,9 +31,10 @@ import (
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
-// [pool.Subscriber] and [pool.Doer].
+// [pool.Subscriber], [pool.Doer] and [pool.Addressed].
 type Pool struct {
 	pool *redis.Pool
+	addr string
 	hub  pubsub.Hub
 }
 
@@ -49,6 +50,17 @@ func NewPool(p *redis.Pool) *Pool {
 	node.hub.Dial = node.dial
 	return node
 }
+
+// NewPoolAt is NewPool for a node whose address, "10.0.0.1:6379", is to appear in errors and reports. Redigo's pool does not
+// tell what it dials.
+func NewPoolAt(addr string, p *redis.Pool) *Pool {
+	node := NewPool(p)
+	node.addr = addr
+	return node
+}
+
+// Addr implements [pool.Addressed]. It is "" for a Pool of NewPool.
+func (p *Pool) Addr() string { return p.addr }
 
 // SetNX implements [pool.Pool].
 func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {

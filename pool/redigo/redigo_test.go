@@ -39,4 +39,16 @@ var (
 	_ pool.Pool       = (*redigo.Pool)(nil)
 	_ pool.Subscriber = (*redigo.Pool)(nil)
 	_ pool.Doer       = (*redigo.Pool)(nil)
+	_ pool.Addressed  = (*redigo.Pool)(nil)
 )
+
+// lesson L76: a node has a name that people know.
+func TestAddr(t *testing.T) {
+	p := newPool(t, "127.0.0.1:1")
+	if addr := redigo.NewPoolAt("10.0.0.1:6379", p).Addr(); addr != "10.0.0.1:6379" {
+		t.Errorf("the address is %q", addr)
+	}
+	if addr := redigo.NewPool(p).Addr(); addr != "" {
+		t.Errorf("redigo does not tell an address, but it is %q", addr)
+	}
+}

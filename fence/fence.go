@@ -1,0 +1,164 @@
+// Package fence makes a SQL database refuse the holders of a lock that has been somebody else's
+// since.
+//
+//	err := rl.Do(ctx, "account:42", func(ctx context.Context) error {
+//		return fence.InTx(ctx, db, fence.Postgres, "account:42", func(tx *sql.Tx) error {
+//			… // read and write, in tx
+//		})
+//	}, redlock.WithFencing())
+//
+// No lease can stop a holder that is paused for longer than the lease lasts. The database can. A
+// table of the database keeps the greatest fencing token that each resource has seen. [Guard] is
+// the first statement of a transaction: it fails if the table has a greater token, and else
+// stores this one. It also locks the row until the transaction ends.
+//
+// Guarded transactions of one resource therefore run one after the other, and their tokens never
+// decrease. A stale holder's transaction either commits before the newer holder's Guard returns,
+// and then the newer holder sees all that it wrote, or it fails. This is mutual exclusion of what
+// the holders do to the database. It does not rest on clocks, on pauses or on Redis. It rests on
+// the order of the tokens, see [redlock.WithFencing], and on the row lock of the database.
+//
+// The tables that the lock protects need no further column. The price is one row written in each
+// transaction.
+//
+// # Rules
+//
+//   - Every transaction that touches the resource begins with Guard, also one that only reads: a
+//     stale holder that is not refused reads what a newer one is about to change.
+//   - All users of a resource take the same lock, with [redlock.WithFencing].
+//   - The isolation level is READ COMMITTED, as [InTx] sets it, or Guard is the very first
+//     statement. On a higher level Postgres answers a concurrent Guard with SQLSTATE 40001: roll
+//     back, try again.
+//   - Rows of the table are not deleted, unless every holder of a smaller token is gone for good.
+//   - Several resources in one transaction are guarded in one order by everybody, or transactions
+//     deadlock. A database ends one of them with an error.
+//   - If all Redis nodes lose their data and their clocks are set far back, new tokens are
+//     smaller than stored ones, and everybody is refused. Then, with all holders stopped: UPDATE
+//     redlock_fence SET token = 0.
+package fence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/redlock-go/redlock"
+)
+
+var (
+	// ErrStale is returned when the resource has seen a greater token: the lock has been somebody
+	// else's since. Roll back and stop; nothing that the transaction has done may stay.
+	ErrStale = errors.New("fence: stale fencing token")
+
+	// ErrNoToken is returned when the token is 0: the context is not that of a held lock, or the
+	// lock was made without [redlock.WithFencing]. Nothing was sent.
+	ErrNoToken = errors.New("fence: no fencing token")
+)
+
+// MaxResource is the longest name of a resource, in bytes.
+const MaxResource = 190
+
+// StaleError is the error of a token that is too small. It matches [ErrStale].
+type StaleError struct {
+	Resource string
+	Token    uint64 // that was refused
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("fence: %q has seen a greater fencing token than %d: "+
+		"the lock has been somebody else's since", e.Resource, e.Token)
+}
+
+// Is reports whether target is [ErrStale].
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// DBTX is what Guard needs of a transaction: a [*sql.Tx] has it, and so does a [*sql.Conn] within
+// one.
+type DBTX interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Guard fails with [ErrStale] if the resource has seen a greater token than this one. Otherwise
+// it stores the token, and keeps every other guarded transaction of the resource waiting until tx
+// ends. An equal token passes: one holder may use as many transactions as it likes.
+//
+// Guard is the first statement of the transaction. It blocks while another guarded transaction of
+// the resource is open, until ctx is done or the database gives up. After any error roll back:
+// nothing is known about the resource then, except after ErrStale.
+//
+// The resource is a name of 1 to [MaxResource] bytes of UTF-8 without NUL, usually the lock's name.
+func Guard(ctx context.Context, tx DBTX, d Dialect, resource string, token uint64) error {
+	if err := check(d, resource, token); err != nil {
+		return err
+	}
+	admitted, err := d.guard(ctx, tx, resource, int64(token))
+	switch {
+	case err != nil:
+		return fmt.Errorf("fence: guarding %q: %w", resource, err)
+	case !admitted:
+		return &StaleError{resource, token}
+	}
+	return nil
+}
+
+// InTx runs fn in a transaction that is guarded by the fencing token of ctx, and commits it if fn
+// returns nil. The ctx is a held context, of [redlock.Redlock.Do] or [redlock.Mutex.Hold] with
+// [redlock.WithFencing]; when it ends, the transaction is rolled back.
+//
+// It returns [ErrNoToken] or [ErrStale], and then fn was not called, or the error of fn or of the
+// database. If the commit fails, the database alone knows whether the transaction happened.
+func InTx(
+	ctx context.Context,
+	db *sql.DB,
+	d Dialect,
+	resource string,
+	fn func(tx *sql.Tx) error,
+) error {
+	token := redlock.FencingToken(ctx)
+	if err := check(d, resource, token); err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: d.level})
+	if err != nil {
+		return fmt.Errorf("fence: beginning a transaction: %w", err)
+	}
+	defer tx.Rollback() // does nothing after Commit; also when fn panics
+	if err := Guard(ctx, tx, d, resource, token); err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("fence: committing: %w", err)
+	}
+	return nil
+}
+
+// check says what is wrong with the arguments of Guard.
+func check(d Dialect, resource string, token uint64) error {
+	switch {
+	case d.guard == nil:
+		return errors.New("fence: the Dialect is empty: use Postgres, MySQL or SQLite")
+	case token == 0:
+		return fmt.Errorf("%w for %q: the context must be that of a lock held with WithFencing",
+			ErrNoToken, resource)
+	case token > math.MaxInt64:
+		return fmt.Errorf("fence: the token %d is greater than %d", token, int64(math.MaxInt64))
+	case resource == "":
+		return errors.New("fence: the resource has no name")
+	case len(resource) > MaxResource:
+		return fmt.Errorf(
+			"fence: the name of the resource has %d bytes, more than %d",
+			len(resource),
+			MaxResource,
+		)
+	case !utf8.ValidString(resource) || strings.ContainsRune(resource, 0):
+		return fmt.Errorf("fence: the resource %q is not UTF-8 without NUL", resource)
+	}
+	return nil
+}

@@ -303,29 +303,32 @@ func TestAHolderFrozenBeforeItsGuardIsRefused(t *testing.T) {
 // A holder that is frozen between its Guard and its commit keeps the next one waiting, who then
 // sees what it wrote. One that dies there lets the next one go on, and has written nothing.
 func TestAHolderFrozenBehindItsGuard(t *testing.T) {
-	for _, step := range []string{"read", "write", "commit"} {
-		for _, dies := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,dies=%t", step, dies), func(t *testing.T) {
-				onEach(t, func(t *testing.T, d database, dsn string, db *sql.DB) {
-					newBank(t, d, db)
-					old := frozenAt(t, d, dsn, 1, step)
-					next := startHolder(t, d, dsn, 2)
+	onEach(t, func(t *testing.T, d database, dsn string, db *sql.DB) {
+		newBank(t, d, db)
+		token := 0
+		for _, step := range []string{"read", "write", "commit"} {
+			for _, dies := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s,dies=%t", step, dies), func(t *testing.T) {
+					before := account(t, db)
+					token += 2
+					old := frozenAt(t, d, dsn, token, step)
+					next := startHolder(t, d, dsn, token+1)
 					require.Equal(t, "guard", next.says())
 					next.goOn(4)
-					sum := balance + 1
+					added := 1
 					if dies {
 						old.signal(syscall.SIGKILL)
 					} else {
-						sum++
+						added++
 						old.signal(syscall.SIGCONT)
 						for old.says() != "done" {
 						}
 					}
 					for next.says() != "done" {
 					}
-					assert.Equal(t, sum, account(t, db), "an update is lost")
+					assert.Equal(t, before+added, account(t, db), "an update is lost")
 				})
-			})
+			}
 		}
-	}
+	})
 }

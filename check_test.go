@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -421,6 +422,7 @@ type doer struct {
 	pool.Pool
 	info   map[string]string
 	config string
+	reply  func(parameter, value string) any // of CONFIG GET, in the form of some client; nil for a list
 	clock  func() time.Time
 	hang   chan struct{} // not nil: do not answer before it is closed
 	slow   map[string]time.Duration
@@ -454,6 +456,9 @@ func (d *doer) Do(ctx context.Context, args ...any) (any, error) {
 		now := d.clock()
 		return []any{strconv.FormatInt(now.Unix(), 10), strconv.Itoa(now.Nanosecond() / 1000)}, nil
 	case "CONFIG":
+		if d.reply != nil {
+			return d.reply(args[2].(string), d.config), nil
+		}
 		return []any{args[2], d.config}, nil
 	}
 	return nil, errors.New("ERR unknown command")
@@ -487,12 +492,54 @@ func TestCheckFindsVersions(t *testing.T) {
 		_, found := check(t, redlock.New(pools...).With(redlock.WithRestartGuard(10*time.Second)))
 		assert.Equal(t, want, found, version)
 	}
+}
+
+// lesson L89: what servers say that are like Redis.
+func TestCheckKnowsServersThatAreNotRedis(t *testing.T) {
+	for name, info := range map[string]map[string]string{
+		"Valkey 8.0.1": {"valkey_version": "8.0.1", "server_mode": "standalone", "server_name": "valkey"},
+		"Redict 7.3.6": {"redict_version": "7.3.6", "redict_mode": "standalone"},
+		"Valkey 8.1.0": {"valkey_version": "8.1.0", "redis_mode": "standalone"}, // extended-redis-compatibility yes
+		"Redis 7.2.4":  {"redis_mode": "standalone"},
+	} {
+		ds, pools := doers(3)
+		delete(ds[1].info, "redis_mode")
+		maps.Copy(ds[1].info, info)
+		r, found := check(t, redlock.New(pools...))
+		assert.Empty(t, found, name)
+		assert.Equal(t, name, r.Nodes[1].Server)
+		assert.Equal(t, "standalone", r.Nodes[1].Mode)
+		for field := range info {
+			if strings.HasSuffix(field, "_mode") {
+				ds[1].info[field] = "cluster"
+			}
+		}
+		_, found = check(t, redlock.New(pools...))
+		assert.Equal(t, []string{"warning cluster [1]"}, found, name)
+	}
 	ds, pools := doers(3)
-	ds[0].info["valkey_version"] = "8.0.1"
-	ds[0].info["redis_version"] = "4.0.0"
+	delete(ds[1].info, "redis_mode")
 	r, found := check(t, redlock.New(pools...))
-	assert.Empty(t, found)
-	assert.Equal(t, "Valkey 8.0.1", r.Nodes[0].Server)
+	assert.Equal(t, []string{"note unknown [1]"}, found)
+	assert.Equal(t, "mode", r.Nodes[1].Unknown[0].What)
+}
+
+// lesson L89: the map of RESP3, as clients give it.
+func TestCheckReadsMapsOfAllClients(t *testing.T) {
+	for name, reply := range map[string]func(parameter, value string) any{
+		"map[any]any":       func(p, v string) any { return map[any]any{p: v} },
+		"map[string]any":    func(p, v string) any { return map[string]any{p: v} },
+		"map[string]string": func(p, v string) any { return map[string]string{p: v} },
+	} {
+		ds, pools := doers(3)
+		ds[1].reply = reply
+		r, found := check(t, redlock.New(pools...))
+		assert.Empty(t, found, name)
+		assert.Equal(t, "AOF always", r.Nodes[1].Persistence, name)
+		ds[1].reply = func(_, v string) any { return reply("other", v) }
+		_, found = check(t, redlock.New(pools...))
+		assert.Equal(t, []string{"note unknown [1]"}, found, name)
+	}
 }
 
 func TestCheckFindsTheNumberOfNodes(t *testing.T) {

@@ -143,13 +143,12 @@ func (n *NodeReport) readInfo(do doFunc) error {
 		}
 		return v
 	}
-	if v := info["valkey_version"]; v != "" {
-		n.Server = "Valkey " + v
-	} else if v := text("server", "redis_version"); v != "" {
-		n.Server = "Redis " + v
+	kind := kindOf(info)
+	if v := text("server", kind.version); v != "" {
+		n.Server = kind.name + " " + v
 	}
 	n.RunID = text("run id", "run_id")
-	n.Mode = text("mode", "redis_mode")
+	n.Mode = text("mode", kind.mode)
 	n.Role = text("role", "role")
 	n.Replicas = int(number("replicas", "connected_slaves"))
 	n.Uptime = time.Duration(number("uptime", "uptime_in_seconds")) * time.Second
@@ -159,6 +158,29 @@ func (n *NodeReport) readInfo(do doFunc) error {
 	}
 	n.readPersistence(do, info["aof_enabled"])
 	return nil
+}
+
+// kind is a kind of server, and the fields of INFO by which it tells its version and its mode.
+type kind struct{ name, version, mode string }
+
+// kinds are the servers that have fields of their own; all of them also say which version of Redis they are like.
+var kinds = []kind{
+	{"Valkey", "valkey_version", "server_mode"},
+	{"Redict", "redict_version", "redict_mode"},
+	{"Redis", "redis_version", "redis_mode"},
+}
+
+// kindOf returns the kind of server that gave the reply to INFO.
+func kindOf(info map[string]string) kind {
+	for _, k := range kinds {
+		if info[k.version] != "" {
+			if info[k.mode] == "" {
+				k.mode = "redis_mode" // as Valkey's option extended-redis-compatibility has it
+			}
+			return k
+		}
+	}
+	return kinds[len(kinds)-1]
 }
 
 func (n *NodeReport) readPersistence(do doFunc, aof string) {
@@ -224,11 +246,17 @@ func parseInfo(reply any) map[string]string {
 	return info
 }
 
-// parseConfig finds a parameter in a CONFIG GET reply, which RESP3 makes a map.
+// parseConfig finds a parameter in a CONFIG GET reply, which RESP3 makes a map, of a type that depends on the client.
 func parseConfig(reply any, parameter string) (string, bool) {
 	switch r := reply.(type) {
 	case map[any]any:
 		value, ok := r[parameter].(string)
+		return value, ok
+	case map[string]any:
+		value, ok := r[parameter].(string)
+		return value, ok
+	case map[string]string:
+		value, ok := r[parameter]
 		return value, ok
 	case []any:
 		if len(r) == 2 && r[0] == parameter {

@@ -126,7 +126,12 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-const noScripts = "NOPERM this user has no permissions to run the 'eval"
+// lesson L90: what servers of several kinds and versions say.
+const (
+	noScripts = "NOPERM this user has no permissions to run the 'eval|NOPERM User default has no permissions to run the 'eval"
+	noKey     = "NOPERM this user has no permissions to access one of the keys|NOPERM No permissions to access a key"
+	noCommand = "ERR The user executing the script can't run this command or subcommand|ERR ACL failure in script"
+)
 
 var serverFaults = map[string]serverFault{
 	"OOM": set("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0").
@@ -145,7 +150,7 @@ var serverFaults = map[string]serverFault{
 		"CONFIG SET requirepass nothing;ACL SETUSER default nopass").
 		says("NOAUTH ", "NOAUTH ", "NOAUTH "),
 	"NOPERM on the key": set("ACL SETUSER default resetkeys ~other:*", "ACL SETUSER default ~*").
-		says("NOPERM this user has no permissions to access", "NOPERM", "NOPERM"),
+		says(noKey, noKey, noKey),
 	"NOPERM on scripts": {
 		inject: run("ACL SETUSER default -eval -evalsha"), heal: run("ACL SETUSER default +eval +evalsha"),
 		fenced: noScripts, extend: noScripts, release: noScripts,
@@ -159,7 +164,7 @@ var serverFaults = map[string]serverFault{
 	},
 	"CLIENT PAUSE": set("CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE").says(silence, silence, silence),
 	"NOPERM inside scripts": set("ACL SETUSER default -del -pexpire", "ACL SETUSER default +del +pexpire").
-		says("", "can't run this command or subcommand", "can't run this command or subcommand"),
+		says("", noCommand, noCommand),
 	"maxclients": set("CONFIG SET maxclients 1;CLIENT KILL TYPE normal", "CONFIG SET maxclients 10000").
 		says(hungUp, hungUp, hungUp),
 	// lesson L39
@@ -176,7 +181,7 @@ var serverFaults = map[string]serverFault{
 			})
 		},
 		heal: func(_ *testing.T, s *redistest.Server) { s.Must("CONFIG", "SET", "save", "") },
-		lock: "MISCONF Redis is configured to save RDB snapshots", extend: "MISCONF", release: "MISCONF",
+		lock: "MISCONF Redis is configured to save RDB snapshots|MISCONF Valkey is configured to save RDB snapshots", extend: "MISCONF", release: "MISCONF",
 	},
 	"MISCONF, full disk": {
 		inject: func(t *testing.T, s *redistest.Server) {
@@ -214,7 +219,7 @@ var serverFaults = map[string]serverFault{
 				return err == nil
 			})
 		},
-		lock: "BUSY Redis is busy", extend: "BUSY", release: "BUSY",
+		lock: "BUSY Redis is busy|BUSY Valkey is busy", extend: "BUSY", release: "BUSY",
 	},
 	"LOADING": {
 		opts: []redistest.Option{redistest.AOF(), redistest.Args("--appendfsync", "no")},
@@ -227,7 +232,7 @@ var serverFaults = map[string]serverFault{
 			s.Restart(redistest.Loading(), redistest.Args("--key-load-delay", "-1"))
 		},
 		heal: func(_ *testing.T, s *redistest.Server) { s.Restart() },
-		lock: "LOADING Redis is loading the dataset", extend: "LOADING", release: "LOADING",
+		lock: "LOADING Redis is loading the dataset|LOADING Valkey is loading the dataset", extend: "LOADING", release: "LOADING",
 	},
 	"CLUSTERDOWN": {
 		opts: []redistest.Option{redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500")},

@@ -1,16 +1,21 @@
-// Command doctor looks at the Redis nodes of a deployment, and tells what makes locks on them unsafe or
+// Command doctor looks at the Redis nodes of a deployment, and reports what makes locks on them unsafe or
 // unavailable, and what to do about it.
 //
 //	go run ./examples/doctor -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379 -lock invoice:42
 //
-// It tries on each node whether locks can live there, for which it writes a key of its own and deletes it again; see
-// Redlock.Check. -prefix, -fencing and -guard are the options of your program: what they need is tried, too. Without
-// -addrs it looks at three embedded nodes, which have not much to tell. The exit status is 1 if there is a
-// critical finding, and 2 if the nodes could not be checked.
+// A node is host:port or a URL with user, password and TLS: rediss://user:password@10.0.0.1:6379. Other users of
+// the machine can see a program's arguments, so nodes with passwords belong into the environment variable
+// REDLOCK_NODES, which has the form of -addrs. The doctor never prints a password.
+//
+// The doctor tries on each node whether locks can live there. For that it writes a key of its own and deletes it
+// again, see Redlock.Check. The flags -prefix, -fencing and -guard are the options of your program; the doctor also
+// tries what they need. Without any nodes it looks at three embedded ones. The exit status is 1 if there is
+// a critical finding, and 2 if the nodes could not be checked.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -23,19 +28,34 @@ import (
 )
 
 func main() {
-	addrs := flag.String("addrs", "", "comma-separated `host:port` of the nodes; if empty, three embedded ones")
-	guard := flag.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
-	prefix := flag.String("prefix", "", "the `prefix` of WithKeyPrefix in your program, if it uses that")
-	fencing := flag.Bool("fencing", false, "whether your program uses WithFencing")
-	lock := flag.String("lock", "", "also tell who holds the lock of this `name`")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	status, err := run(ctx, os.Stdout, *addrs, *lock, options(*guard, *prefix, *fencing)...)
+	status, err := command(ctx, os.Stdout, os.Stderr, os.Args[1:], os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "doctor:", err)
 	}
 	os.Exit(status)
+}
+
+// command runs the doctor with the arguments and the environment of a command line.
+func command(ctx context.Context, stdout, stderr io.Writer, args []string, env func(string) string) (status int, err error) {
+	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	addrs := flags.String("addrs", "", "comma-separated `nodes`, host:port or URLs; if empty, those of REDLOCK_NODES or three embedded ones")
+	guard := flags.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
+	prefix := flags.String("prefix", "", "the `prefix` of WithKeyPrefix in your program, if it uses that")
+	fencing := flags.Bool("fencing", false, "whether your program uses WithFencing")
+	lock := flags.String("lock", "", "also tell who holds the lock of this `name`")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0, nil
+	case err != nil:
+		return 2, nil // it has been printed
+	}
+	if *addrs == "" {
+		*addrs = env("REDLOCK_NODES")
+	}
+	return run(ctx, stdout, *addrs, *lock, options(*guard, *prefix, *fencing)...)
 }
 
 // options are those of the program that uses the nodes, as far as they matter.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,5 +58,36 @@ func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
 		status, err := run(t.Context(), &out, server.Addr(), "", tt.options...)
 		require.NoError(t, err)
 		assert.Equal(t, tt.status, status, out.String())
+	}
+}
+
+// lesson L83: nodes with user and password come from an argument or the environment, and no password is printed.
+func TestNodesAreURLs(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	server.Must("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all")
+	server.Must("ACL", "SETUSER", "default", "off")
+	url := "redis://app:s3cret@" + server.Addr()
+	for name, tt := range map[string]struct {
+		args, env string
+		status    int
+		says      string
+	}{
+		"argument":                  {"-addrs=" + url, "", 0, "1 node, quorum 1"},
+		"environment":               {"", url, 0, "1 node, quorum 1"},
+		"argument over environment": {"-addrs=" + url, "redis://nowhere:1", 0, "1 node, quorum 1"},
+		"no password":               {"-addrs=" + server.Addr(), "", 1, "NOAUTH"},
+		"a wrong one":               {"", "redis://app:s3cret5@" + server.Addr(), 1, "WRONGPASS"},
+		"no URL":                    {"", "redis://app:s3cret/5@" + server.Addr(), 2, "address 1 of 1: not a valid Redis URL"},
+		"help":                      {"-h", url, 0, "REDLOCK_NODES"},
+		"unknown flag":              {"-password=s3cret", url, 2, "flag provided but not defined"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			status, err := command(t.Context(), &out, &out, strings.Fields(tt.args), func(string) string { return tt.env })
+			said := out.String() + fmt.Sprint(err)
+			assert.Equal(t, tt.status, status)
+			assert.Contains(t, said, tt.says)
+			assert.NotContains(t, said, "s3cret")
+		})
 	}
 }

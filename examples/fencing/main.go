@@ -1,9 +1,9 @@
 // Command fencing shows what a lock alone cannot do, and what a fencing token does about it.
 //
-//	go run .
-//	go run . -claim=false
-//	go run . -fencing=false
-//	go run . -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
+//	go run ./examples/fencing
+//	go run ./examples/fencing -claim=false
+//	go run ./examples/fencing -fencing=false
+//	go run ./examples/fencing -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
 // Ada and Grace sell lamps from one stock, under a lock. Each claims the stock with her fencing
 // token, reads it, and writes it back less one. Ada is paused between the last look at her lock and
@@ -11,7 +11,7 @@
 // page fault or the move of a virtual machine pause any program at any point. Then Ada goes on and
 // writes what she had computed, before Grace does.
 //
-// The store, a bbolt file, refuses that write, and Ada sells her lamp anew. With -claim=false the
+// The store refuses that write, and Ada sells her lamp anew. With -claim=false the
 // token goes with the writes alone: the store has not seen Grace's token yet, accepts Ada's write,
 // and Grace undoes it. With -fencing=false there are no tokens, and the same happens. A lamp that was
 // sold is in stock again then, and the exit status is 1.
@@ -25,7 +25,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"time"
 
 	"github.com/redlock-go/redlock"
@@ -52,16 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, addrs string, fencing, claim bool) error {
-	dir, err := os.MkdirTemp("", "fencing")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	store, err := OpenStore(filepath.Join(dir, "stock.db"), fencing)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
+	store := NewStore(fencing)
 	if err := store.Write(0, item, supply); err != nil {
 		return err
 	}
@@ -83,10 +73,7 @@ func run(ctx context.Context, w io.Writer, addrs string, fencing, claim bool) er
 	if err := s.play(ctx); err != nil {
 		return err
 	}
-	left, err := store.Read(item)
-	if err != nil {
-		return err
-	}
+	left := store.Read(item)
 	fmt.Fprintf(w, "\nTwo of %d lamps were sold, and %d are in stock.\n", supply, left)
 	if left != supply-2 {
 		return errors.New("an update is lost: Grace's write has undone Ada's")
@@ -161,16 +148,14 @@ func (s *scene) begin(ctx context.Context, who string) (*sale, error) {
 	return a, nil
 }
 
-func (a *sale) read() (err error) {
+func (a *sale) read() error {
 	if a.claim {
 		if err := a.store.Claim(a.token, item); err != nil {
 			return err
 		}
 		a.say(a.who, "claims the stock with the token")
 	}
-	if a.stock, err = a.store.Read(item); err != nil {
-		return err
-	}
+	a.stock = a.store.Read(item)
 	a.say(a.who, "reads a stock of %d", a.stock)
 	left := time.Until(a.m.Until())
 	if left <= 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 )
 
 func TestWithFencingNoUpdateIsLost(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), &out, "", true, true))
 	t.Log(out.String())
@@ -22,6 +22,7 @@ func TestWithFencingNoUpdateIsLost(t *testing.T) {
 
 // lesson L72
 func TestWithoutAClaimAnUpdateIsLost(t *testing.T) {
+	t.Parallel()
 	for name, fencing := range map[string]bool{"no tokens": false, "tokens with the writes alone": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,6 +38,7 @@ func TestWithoutAClaimAnUpdateIsLost(t *testing.T) {
 }
 
 func TestOnRealNodes(t *testing.T) {
+	t.Parallel()
 	addrs := ""
 	for i, s := range redistest.Start(t, 3) {
 		if i > 0 {
@@ -49,9 +51,7 @@ func TestOnRealNodes(t *testing.T) {
 }
 
 func TestStoreRefusesStaleTokens(t *testing.T) {
-	s, err := OpenStore(filepath.Join(t.TempDir(), "db"), true)
-	require.NoError(t, err)
-	defer s.Close()
+	s := NewStore(true)
 	require.NoError(t, s.Write(5, "a", 1))
 	require.NoError(t, s.Write(5, "a", 2), "the holder may write often")
 	assert.ErrorIs(t, s.Write(4, "a", 3), ErrStale)
@@ -61,7 +61,5 @@ func TestStoreRefusesStaleTokens(t *testing.T) {
 	require.NoError(t, s.Claim(7, "a"))
 	assert.ErrorIs(t, s.Write(6, "a", 3), ErrStale)
 	assert.ErrorIs(t, s.Claim(6, "a"), ErrStale)
-	stock, err := s.Read("a")
-	require.NoError(t, err)
-	assert.Equal(t, 2, stock)
+	assert.Equal(t, 2, s.Read("a"))
 }

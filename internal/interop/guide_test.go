@@ -67,6 +67,73 @@ func TestProgramsOfTheGuideRun(t *testing.T) {
 	}
 }
 
+// More forms of what the recipe changes: renamed imports, options on one line, each error that has another name.
+const moreOfRedsync = `package main
+
+import (
+	"errors"
+
+	"github.com/go-redsync/redsync/v4"
+	rsredis "github.com/go-redsync/redsync/v4/redis"
+	rsgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/go-redsync/redsync/v4/redis/redigo"
+	"github.com/gomodule/redigo/redis"
+	goredislib "github.com/redis/go-redis/v9"
+)
+
+type service struct{ locks *redsync.Redsync }
+
+func main() {
+	pools := []rsredis.Pool{rsgoredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: "127.0.0.1:1"})), redigo.NewPool(&redis.Pool{
+		Dial: func() (redis.Conn, error) { return redis.Dial("tcp", "127.0.0.1:1") },
+	})}
+	s := service{redsync.New(pools...)}
+	var m *redsync.Mutex = s.locks.NewMutex("x", redsync.WithTries(2), redsync.WithFailFast(true), redsync.WithShufflePools(true))
+	if err := m.Lock(); errors.Is(err, redsync.ErrFailed) {
+		println("somebody else has the lock")
+	} else if err != nil {
+		println("an alarm")
+	}
+	ok, err := m.Extend()
+	println(ok, errors.Is(err, redsync.ErrExtendFailed) || errors.Is(err, redsync.ErrLockAlreadyExpired))
+}
+`
+
+// lesson L82: the guide's commands do all but what the compiler finds, and no outage is taken for a lock that
+// somebody else has.
+func TestRecipeOfTheGuide(t *testing.T) {
+	if out, err := exec.Command("sed", "--version").Output(); err != nil || !strings.Contains(string(out), "GNU") {
+		t.Skip("needs GNU sed")
+	}
+	_, rest, ok := strings.Cut(read(t, guide), "```sh\n")
+	require.True(t, ok, "no commands in the guide")
+	recipe, _, _ := strings.Cut(rest, "```\n")
+
+	dir := t.TempDir()
+	program := func(name string) string { return filepath.Join(dir, name, "main.go") }
+	for name, text := range map[string]string{"before": read(t, "migration/before/main.go"), "more": moreOfRedsync} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		require.NoError(t, os.WriteFile(program(name), []byte(text), 0o600))
+	}
+	cmd := exec.Command("sh", "-euc", recipe)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	out, err = exec.CommandContext(t.Context(), "go", "run", program("more")).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Equal(t, "an alarm\nfalse false\n", string(out))
+
+	out, err = exec.CommandContext(t.Context(), "go", "vet", program("before")).CombinedOutput()
+	require.Error(t, err, "errors.As has to be changed by hand")
+	require.Contains(t, string(out), "redlock.ErrTaken (variable of interface type error) is not a type")
+	text := read(t, program("before"))
+	text = strings.Replace(text, "	var taken *redlock.ErrTaken\n	if errors.As(err, &taken) {", "	if errors.Is(err, redlock.ErrTaken) {", 1)
+	require.NoError(t, os.WriteFile(program("before"), []byte(text), 0o600))
+	out, err = exec.CommandContext(t.Context(), "go", "vet", program("before")).CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
 var backticked = regexp.MustCompile("`([^`]+)`")
 
 func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {

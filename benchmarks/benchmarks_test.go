@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -208,6 +213,75 @@ func TestChartsAreXML(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// lesson L84: the page shows each chart that there is, and no other; an old one is removed.
+func TestThereIsNoChartOfNothing(t *testing.T) {
+	for name, r := range map[string]*report{"some": sample(), "nothing": {}} {
+		t.Run(name, func(t *testing.T) {
+			figures := filepath.Join(t.TempDir(), "figures")
+			if err := os.MkdirAll(figures, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, old := range []string{"bench-waits-1.svg", "hold.svg"} {
+				if err := os.WriteFile(filepath.Join(figures, old), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			page := filepath.Join(figures, "page.md")
+			if err := r.docs(page, figures); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := map[string]bool{}
+			for _, m := range regexp.MustCompile(`\(figures/(bench-.*?\.svg)\)`).FindAllStringSubmatch(string(text), -1) {
+				shown[m[1]] = true
+			}
+			written := map[string]bool{}
+			files, err := os.ReadDir(figures)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				written[f.Name()] = true
+			}
+			if !written["hold.svg"] {
+				t.Error("it removes charts of others")
+			}
+			delete(written, "hold.svg")
+			delete(written, "page.md")
+			if !maps.Equal(shown, written) || shown["bench-waits-1.svg"] || shown["bench-goroutines.svg"] != (name == "some") {
+				t.Errorf("shown %v, written %v", shown, written)
+			}
+		})
+	}
+}
+
+// stuck is a holder that never grants a lock, whatever the context says.
+type stuck struct{ closed chan struct{} }
+
+func (s stuck) Hold(context.Context, string) (heldLock, error) {
+	<-s.closed
+	return nil, errors.New("closed")
+}
+
+func (stuck) Close() {}
+
+// lesson L84
+func TestAContenderThatHangsCostsItsOwnFigures(t *testing.T) {
+	s := &suite{config: config{HeldWatch: time.Millisecond, HeldPatience: 20 * time.Millisecond}, report: &report{}, now: &sectionRun{}, began: time.Now()}
+	h := stuck{make(chan struct{})}
+	defer close(h.closed)
+	s.keepAll(h, []string{"x"}, key{Who: "stuck"})
+	if len(s.now.Notes) != 1 || !strings.Contains(s.now.Notes[0], "stuck: hung: 1 locks were not held and released within 21ms") {
+		t.Errorf("notes: %q", s.now.Notes)
+	}
+	if len(s.report.Series) > 0 {
+		t.Errorf("figures of a contender that hung: %v", s.report.Series)
 	}
 }
 

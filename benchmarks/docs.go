@@ -10,10 +10,19 @@ import (
 	"strings"
 )
 
-// docs writes the page and its charts.
+// docs writes the page and its charts, and removes charts that the page does not show any more.
 func (r *report) docs(page, figures string) error {
 	if err := os.MkdirAll(figures, 0o755); err != nil {
 		return err
+	}
+	old, err := filepath.Glob(filepath.Join(figures, "bench-*.svg"))
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
 	}
 	for name, svg := range r.charts() {
 		if err := os.WriteFile(filepath.Join(figures, "bench-"+name+".svg"), []byte(svg), 0o644); err != nil {
@@ -23,6 +32,7 @@ func (r *report) docs(page, figures string) error {
 	return os.WriteFile(page, []byte(r.page()), 0o644)
 }
 
+// charts draws what has been measured, by name. There is no chart of nothing.
 func (r *report) charts() map[string]string {
 	pairs := func(title, sub, xLabel string, at func(k key) (float64, bool)) string {
 		return chart{title, sub, "µs", true}.lines(xLabel, true, r.lines("pairs", "µs/pair", at))
@@ -73,6 +83,7 @@ func (r *report) charts() map[string]string {
 	}
 	out["frozen"] = chart{"One of 5 nodes frozen", "one caller's Lock and Unlock; lower is better", "ms", false}.bars(frozen)
 	out["latency"] = chart{"Four nodes 20 ms away, one 200 ms", "median of one caller; lower is better", "ms", false}.bars(far)
+	maps.DeleteFunc(out, func(_, svg string) bool { return svg == "" })
 	return out
 }
 
@@ -173,7 +184,12 @@ func plural(n int, what string) string {
 func (r *report) page() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n\n", args...) }
-	figure := func(name, alt string) { p("![%s](figures/bench-%s.svg)", alt, name) }
+	charts := r.charts()
+	figure := func(name, alt string) {
+		if charts[name] != "" {
+			p("![%s](figures/bench-%s.svg)", alt, name)
+		}
+	}
 	nodes := distinct(r, "pairs", func(k key) int { return k.Nodes })
 	workers := distinct(r, "pairs", func(k key) int { return k.Workers })
 	var goroutines []string
@@ -267,9 +283,12 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	for _, n := range []int{5, 1} {
 		figure(fmt.Sprintf("waits-%d", n), "99th percentile of the wait")
 		for _, w := range waiters {
-			p("**%s, %s**", plural(n, "node"), plural(w, "waiter"))
-			p("%s", r.transposed("contention", key{Nodes: n, Workers: w},
-				"turns/s", "p50 wait ms", "p99 wait ms", "fewest turns", "most turns", "fewest/most", "commands/turn"))
+			t := r.transposed("contention", key{Nodes: n, Workers: w},
+				"turns/s", "p50 wait ms", "p99 wait ms", "fewest turns", "most turns", "fewest/most", "commands/turn")
+			if t != notMeasured {
+				p("**%s, %s**", plural(n, "node"), plural(w, "waiter"))
+				p("%s", t)
+			}
 		}
 	}
 	figure("crowd", "Commands per turn over waiters")
@@ -345,7 +364,7 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 			p("%s", table(append([]string{metric}, columns...), rows))
 		}
 	} else {
-		p("Not measured.")
+		p("%s", notMeasured)
 	}
 
 	p("## Where a peer is better")

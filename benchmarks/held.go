@@ -35,8 +35,7 @@ func (s *suite) held() {
 				continue
 			}
 			s.say("held: %d locks on %d nodes: %s", n, nodes, c.name)
-			s.keep(h, names("held", n), key{Section: "held", Who: c.name, Nodes: nodes, Workers: n})
-			h.Close()
+			s.keepAll(h, names("held", n), key{Section: "held", Who: c.name, Nodes: nodes, Workers: n})
 		}
 	}
 	for _, n := range s.HeldSim {
@@ -49,8 +48,7 @@ func (s *suite) held() {
 			}
 		}
 		h := &redlockLocker{rl: redlock.New(nodes.Instants("bench")...).With(redlock.WithExpiry(heldExpiry), redlock.WithTries(redlock.Unlimited))}
-		s.keep(h, keys, key{Section: "held", Who: "redlock simulated", Nodes: 5, Workers: n})
-		h.Close()
+		s.keepAll(h, keys, key{Section: "held", Who: "redlock simulated", Nodes: 5, Workers: n})
 	}
 }
 
@@ -62,8 +60,37 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// keep holds a lock of each name for a while.
-func (s *suite) keep(h holder, names []string, k key) {
+// keepAll measures h while it holds a lock of each name, and closes it. A contender that hangs costs its own figures,
+// and not the run.
+func (s *suite) keepAll(h holder, names []string, k key) {
+	type outcome struct {
+		figures map[string]float64
+		failed  int64
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		figures, failed := keep(h, names, s.HeldWatch)
+		h.Close()
+		ended <- outcome{figures, failed}
+	}()
+	select {
+	case o := <-ended:
+		if o.failed > 0 {
+			s.warn("%s: %d of %d locks to hold were not granted", k.Who, o.failed, len(names))
+		}
+		for metric, v := range o.figures {
+			k.Metric = metric
+			if !math.IsNaN(v) {
+				s.report.add(k, v)
+			}
+		}
+	case <-time.After(s.HeldWatch + s.HeldPatience):
+		s.warn("%s: hung: %d locks were not held and released within %v", k.Who, len(names), s.HeldWatch+s.HeldPatience)
+	}
+}
+
+// keep holds a lock of each name for a while. It returns figures by their metric, and how many locks were not granted.
+func keep(h holder, names []string, watch time.Duration) (figures map[string]float64, refused int64) {
 	ctx := context.Background() // one that can end would cost every lock
 	locks := make([]heldLock, len(names))
 	each(1000, func(i int) { // connections, scripts, stacks
@@ -83,8 +110,8 @@ func (s *suite) keep(h holder, names []string, k key) {
 	})
 	least := heldExpiry.Seconds()
 	start, cpu, looking := time.Now(), usage().cpu, time.Duration(0)
-	for time.Since(start) < s.HeldWatch {
-		time.Sleep(s.HeldWatch / 30)
+	for time.Since(start) < watch {
+		time.Sleep(watch / 30)
 		look := usage().cpu
 		least = min(least, leastLeft(locks))
 		looking += usage().cpu - look
@@ -100,23 +127,15 @@ func (s *suite) keep(h holder, names []string, k key) {
 			lost.Add(1)
 		}
 	})
-	if n := failed.Load(); n > 0 {
-		s.warn("%s: %d of %d locks to hold were not granted", k.Who, n, len(names))
-	}
 	n := float64(len(names))
-	for metric, v := range map[string]float64{
+	return map[string]float64{
 		"heap bytes/lock":  (after.heap - before.heap) / n,
 		"stack bytes/lock": (after.stack - before.stack) / n,
 		"goroutines/lock":  float64(goroutines) / n,
 		"CPU %":            100 * busy,
 		"lost":             float64(lost.Load()),
 		"least s left":     least,
-	} {
-		k.Metric = metric
-		if !math.IsNaN(v) {
-			s.report.add(k, v)
-		}
-	}
+	}, failed.Load()
 }
 
 // leastLeft is the least time, in seconds, that one of the locks may still be trusted for, at most 0 for one that is lost. It is

@@ -198,10 +198,13 @@ func (r *report) keep(old *report) {
 	}
 }
 
+// notMeasured stands for a table without rows.
+const notMeasured = "Not measured.\n"
+
 // table lays rows out as a Markdown table that also reads well on a terminal.
 func table(head []string, rows [][]string) string {
 	if len(rows) == 0 {
-		return "Not measured.\n"
+		return notMeasured
 	}
 	width := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {

@@ -30,12 +30,13 @@ type config struct {
 	FrozenPatience time.Duration // how long one Lock and Unlock may take
 	FrozenWatch    time.Duration // of memory
 
-	Latencies   []time.Duration
-	LatencyOps  int
-	HeldReal    []int
-	HeldSim     []int
-	HeldWatch   time.Duration
-	SampleEvery time.Duration
+	Latencies    []time.Duration
+	LatencyOps   int
+	HeldReal     []int
+	HeldSim      []int
+	HeldWatch    time.Duration
+	HeldPatience time.Duration // how long holding and releasing them may take beside
+	SampleEvery  time.Duration
 
 	Who []string `json:"-"` // the contenders that take part; all if empty
 }
@@ -45,7 +46,7 @@ var full = config{
 	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000, IdleWatch: 5 * time.Second,
 	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
-	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000}, HeldWatch: 30 * time.Second,
+	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000}, HeldWatch: 30 * time.Second, HeldPatience: 5 * time.Minute,
 }
 
 // quick shows that everything works. Its figures are not worth quoting.
@@ -54,7 +55,7 @@ var quick = config{
 	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
 	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
-	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond,
+	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond, HeldPatience: 30 * time.Second,
 }
 
 const mostNodes = 7

@@ -157,7 +157,7 @@ func valueAxis(values []float64, log bool, from, to float64) (axis, []float64) {
 	return a, ticks
 }
 
-// lines draws values over x. A logarithmic x axis has a tick at each x there is.
+// lines draws values over x. A logarithmic x axis has a tick at each x there is. The chart of no points is "".
 func (c chart) lines(xLabel string, xLog bool, all []line) string {
 	const height, bottom = 430, 378
 	var b strings.Builder
@@ -169,6 +169,9 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 			xs, ys = append(xs, p.x), append(ys, p.y)
 		}
 	}
+	if len(xs) == 0 {
+		return ""
+	}
 	c.open(&b, height, used)
 	y, yTicks := valueAxis(ys, c.log, bottom, top+14)
 	for _, t := range yTicks {
@@ -177,7 +180,7 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 		text(&b, left-8, at+4, "end", "s", number(t))
 	}
 	x, xTicks := valueAxis(xs, xLog, left+12, width-right-12)
-	if xLog && len(xs) > 0 {
+	if xLog {
 		xTicks = slices.Compact(slices.Sorted(slices.Values(xs)))
 		x.min, x.max = xTicks[0], xTicks[len(xTicks)-1]
 	}
@@ -225,8 +228,12 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 	return b.String()
 }
 
-// bars draws one row per bar. Its axis begins at zero, unless the values differ too much to be seen beside each other.
+// bars draws one row per bar. Its axis begins at zero, unless the values differ too much to be seen beside each
+// other. The chart of no bars is "".
 func (c chart) bars(all []bar) string {
+	if len(all) == 0 {
+		return ""
+	}
 	const labels, row = 215, 24
 	height := top + row*len(all) + 34
 	var b strings.Builder

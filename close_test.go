@@ -58,28 +58,30 @@ func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
 		"announcements": nil, "polling": {redlock.WithoutAnnouncements()}, "bounded": {redlock.WithTries(1000)},
 	} {
 		for _, after := range []time.Duration{time.Millisecond, time.Second} { // subscribing, or asleep
-			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-				all(nodes, sim.Slow(3*time.Millisecond))
-				for _, n := range nodes {
-					n.Set("x", "somebody else's", 0)
-				}
-				opts := append([]redlock.Option{redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour)}, opts...)
-				var tasks sync.WaitGroup
-				for range 5 {
-					tasks.Go(func() {
-						err := rl.NewMutex("x", opts...).Lock()
-						assert.ErrorIs(t, err, redlock.ErrClosed)
-						assert.ErrorIs(t, err, redlock.ErrFailed)
-					})
-				}
-				time.Sleep(after)
-				start := time.Now()
-				require.NoError(t, rl.Close())
-				tasks.Wait()
-				assert.Less(t, time.Since(start), 20*time.Millisecond, name)
-				for _, n := range nodes {
-					assert.Zero(t, n.Subscriptions())
-				}
+			t.Run(fmt.Sprintf("%s, after %v", name, after), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					all(nodes, sim.Slow(3*time.Millisecond))
+					for _, n := range nodes {
+						n.Set("x", "somebody else's", 0)
+					}
+					opts := append([]redlock.Option{redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour)}, opts...)
+					var tasks sync.WaitGroup
+					for range 5 {
+						tasks.Go(func() {
+							err := rl.NewMutex("x", opts...).Lock()
+							assert.ErrorIs(t, err, redlock.ErrClosed)
+							assert.ErrorIs(t, err, redlock.ErrFailed)
+						})
+					}
+					time.Sleep(after)
+					start := time.Now()
+					require.NoError(t, rl.Close())
+					tasks.Wait()
+					assert.Less(t, time.Since(start), 20*time.Millisecond, name)
+					for _, n := range nodes {
+						assert.Zero(t, n.Subscriptions())
+					}
+				})
 			})
 		}
 	}

@@ -114,26 +114,28 @@ func TestDoSaysThatTheLockWasLost(t *testing.T) {
 
 func TestDoReleasesAlsoIfFnPanicsOrExits(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic(errOops) }, "Goexit": runtime.Goexit} {
-		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			over := make(chan any)
-			var inside context.Context
-			go func() {
-				defer func() { over <- recover() }()
-				_ = rl.Do(t.Context(), "x", func(ctx context.Context) error {
-					inside = ctx
-					synctest.Wait()
-					leave()
-					return nil
-				})
-			}()
-			if name == "panic" {
-				assert.Equal(t, errOops, <-over, "goes on to the caller")
-			} else {
-				assert.Nil(t, <-over)
-			}
-			assert.ErrorIs(t, context.Cause(inside), redlock.ErrReleased)
-			synctest.Wait()
-			assert.Empty(t, holders(nodes, "x"))
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				over := make(chan any)
+				var inside context.Context
+				go func() {
+					defer func() { over <- recover() }()
+					_ = rl.Do(t.Context(), "x", func(ctx context.Context) error {
+						inside = ctx
+						synctest.Wait()
+						leave()
+						return nil
+					})
+				}()
+				if name == "panic" {
+					assert.Equal(t, errOops, <-over, "goes on to the caller")
+				} else {
+					assert.Nil(t, <-over)
+				}
+				assert.ErrorIs(t, context.Cause(inside), redlock.ErrReleased)
+				synctest.Wait()
+				assert.Empty(t, holders(nodes, "x"))
+			})
 		})
 	}
 }

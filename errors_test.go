@@ -510,21 +510,23 @@ func TestAnErrorNamesTheLockWithoutThePrefix(t *testing.T) {
 // that it would refuse, too: somebody has the lock, and Redis is not in trouble.
 func TestALockThatIsTakenIsTakenThoughANodeIsDown(t *testing.T) {
 	for n, down := range map[int]int{2: 0, 3: 1, 4: 1, 5: 2, 7: 3} {
-		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			for i, node := range nodes {
-				if i < down {
-					node.Crash()
-					continue
+		t.Run(fmt.Sprintf("%d of %d down", down, n), func(t *testing.T) {
+			bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				for i, node := range nodes {
+					if i < down {
+						node.Crash()
+						continue
+					}
+					node.Set("x", "somebody else's", 0)
+					node.Always(sim.Slow(time.Duration(i) * 2 * time.Millisecond))
 				}
-				node.Set("x", "somebody else's", 0)
-				node.Always(sim.Slow(time.Duration(i) * 2 * time.Millisecond))
-			}
-			start := time.Now()
-			err := rl.NewMutex("x").TryLock()
-			assert.ErrorIs(t, err, redlock.ErrTaken)
-			assert.NotErrorIs(t, err, redlock.ErrNoQuorum)
-			assert.ErrorContains(t, err, fmt.Sprintf("taken on %d of %d nodes", n-n/2, n))
-			assert.Less(t, time.Since(start), 50*time.Millisecond)
+				start := time.Now()
+				err := rl.NewMutex("x").TryLock()
+				assert.ErrorIs(t, err, redlock.ErrTaken)
+				assert.NotErrorIs(t, err, redlock.ErrNoQuorum)
+				assert.ErrorContains(t, err, fmt.Sprintf("taken on %d of %d nodes", n-n/2, n))
+				assert.Less(t, time.Since(start), 50*time.Millisecond)
+			})
 		})
 	}
 }

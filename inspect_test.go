@@ -66,19 +66,21 @@ func TestInspectVerdict(t *testing.T) {
 		"aaaabbb": redlock.VerdictHeld,
 		"aaa---x": redlock.VerdictUnknown,
 	} {
-		in, err := redlock.New(scene(word, time.Minute).Pools("a")...).Inspect(t.Context(), "job")
-		require.NoError(t, err, word)
-		assert.Equal(t, want, in.Verdict, word)
-		require.Len(t, in.Nodes, len(word))
-		for i, n := range in.Nodes {
-			assert.Equal(t, i, n.Node)
-			assert.Equal(t, word[i] == 'x', n.Err != nil, "%s: node %d: %v", word, i, n.Err)
-			assert.Equal(t, word[i] != 'x' && word[i] != '-', n.Found, "%s: node %d", word, i)
-		}
-		if want == redlock.VerdictHeld {
-			assert.Equal(t, "aaa", in.Value, word)
-			assert.GreaterOrEqual(t, in.Votes, in.Quorum, word)
-		}
+		t.Run(word, func(t *testing.T) {
+			in, err := redlock.New(scene(word, time.Minute).Pools("a")...).Inspect(t.Context(), "job")
+			require.NoError(t, err, word)
+			assert.Equal(t, want, in.Verdict, word)
+			require.Len(t, in.Nodes, len(word))
+			for i, n := range in.Nodes {
+				assert.Equal(t, i, n.Node)
+				assert.Equal(t, word[i] == 'x', n.Err != nil, "%s: node %d: %v", word, i, n.Err)
+				assert.Equal(t, word[i] != 'x' && word[i] != '-', n.Found, "%s: node %d", word, i)
+			}
+			if want == redlock.VerdictHeld {
+				assert.Equal(t, "aaa", in.Value, word)
+				assert.GreaterOrEqual(t, in.Votes, in.Quorum, word)
+			}
+		})
 	}
 }
 
@@ -137,10 +139,12 @@ func TestInspectString(t *testing.T) {
   node 2  oops
 `},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			in, err := redlock.New(scene(c.word, 7*time.Second).Pools("a")...).Inspect(t.Context(), "job")
-			require.NoError(t, err)
-			assert.Equal(t, c.want, in.String())
+		t.Run(c.word, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, err := redlock.New(scene(c.word, 7*time.Second).Pools("a")...).Inspect(t.Context(), "job")
+				require.NoError(t, err)
+				assert.Equal(t, c.want, in.String())
+			})
 		})
 	}
 }
@@ -164,11 +168,13 @@ func TestInspectStringShowsNoShortValue(t *testing.T) {
 		"": `""`, "x": `""…`, "xy": `""…`, "owner": `"o"…`, "0123456789abcdef": `"01234"…`,
 		"0123456789abcdef01": `"012345"…`, "0123456789abcdef0123": `"012345"…`, "0123456789abcdef0123456789": `"01234567"…`,
 	} {
-		nodes := sim.NewNodes(1)
-		nodes[0].Set("job", value, 0)
-		in, err := redlock.New(nodes.Pools("a")...).Inspect(t.Context(), "job")
-		require.NoError(t, err)
-		assert.Contains(t, in.String(), "held by "+want+" on 1 of 1 nodes")
+		t.Run(value, func(t *testing.T) {
+			nodes := sim.NewNodes(1)
+			nodes[0].Set("job", value, 0)
+			in, err := redlock.New(nodes.Pools("a")...).Inspect(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Contains(t, in.String(), "held by "+want+" on 1 of 1 nodes")
+		})
 	}
 }
 

@@ -94,26 +94,28 @@ func TestLockNeedsAQuorumOfTheConfiguredNodes(t *testing.T) {
 // lesson L11
 func TestFailureIsDecidedAsSoonAsItIsCertain(t *testing.T) {
 	refuse, hang, fail := sim.Refuse(), sim.Hang(), sim.Fail(errOops)
-	for _, tt := range []struct {
+	for name, tt := range map[string]struct {
 		fates  []sim.Fate
 		want   error
 		within time.Duration // more than 0 where it may yet turn out to be taken
 	}{
-		{[]sim.Fate{refuse, refuse, hang, hang}, redlock.ErrTaken, 0},
-		{[]sim.Fate{fail, fail, hang}, redlock.ErrNoQuorum, 0},
-		{[]sim.Fate{refuse, fail, hang}, redlock.ErrNoQuorum, 5 * time.Millisecond},
-		{[]sim.Fate{refuse, hang}, redlock.ErrTaken, 0},
-		{[]sim.Fate{hang, {}, fail, {}, fail, refuse, fail}, redlock.ErrNoQuorum, 5 * time.Millisecond},
+		"2 of 4 refuse":               {[]sim.Fate{refuse, refuse, hang, hang}, redlock.ErrTaken, 0},
+		"2 of 3 fail":                 {[]sim.Fate{fail, fail, hang}, redlock.ErrNoQuorum, 0},
+		"1 of 3 refuses, 1 fails":     {[]sim.Fate{refuse, fail, hang}, redlock.ErrNoQuorum, 5 * time.Millisecond},
+		"1 of 2 refuses":              {[]sim.Fate{refuse, hang}, redlock.ErrTaken, 0},
+		"1 of 7 refuses, 3 of 7 fail": {[]sim.Fate{hang, {}, fail, {}, fail, refuse, fail}, redlock.ErrNoQuorum, 5 * time.Millisecond},
 	} {
-		bubble(t, len(tt.fates), func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			for i, f := range tt.fates {
-				nodes[i].Next("set", f)
-				nodes[i].Next("release", f)
-			}
-			start := time.Now()
-			err := rl.NewMutex("x").TryLock()
-			assert.ErrorIs(t, err, tt.want)
-			assert.LessOrEqual(t, time.Since(start), tt.within)
+		t.Run(name, func(t *testing.T) {
+			bubble(t, len(tt.fates), func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				for i, f := range tt.fates {
+					nodes[i].Next("set", f)
+					nodes[i].Next("release", f)
+				}
+				start := time.Now()
+				err := rl.NewMutex("x").TryLock()
+				assert.ErrorIs(t, err, tt.want)
+				assert.LessOrEqual(t, time.Since(start), tt.within)
+			})
 		})
 	}
 }
@@ -144,23 +146,25 @@ func TestNoLockIsGrantedOfWhichNothingIsLeft(t *testing.T) {
 		takes time.Duration
 		held  bool
 	}{{validity - 1, true}, {validity, false}, {validity + 1, false}} {
-		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			for _, n := range nodes {
-				n.Next("set", sim.Fate{Request: time.Millisecond, Reply: tt.takes - time.Millisecond})
-			}
-			m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
-			err := m.TryLock()
-			if tt.held {
-				require.NoError(t, err)
-				assert.EqualValues(t, 1, time.Until(m.Until()))
-				return
-			}
-			require.ErrorIs(t, err, redlock.ErrExpired)
-			require.ErrorIs(t, err, redlock.ErrFailed)
-			assert.NotErrorIs(t, err, redlock.ErrTaken)
-			assert.Zero(t, m.Until())
-			synctest.Wait()
-			assert.Empty(t, holders(nodes, "x"), "cleaned up")
+		t.Run(tt.takes.String(), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				for _, n := range nodes {
+					n.Next("set", sim.Fate{Request: time.Millisecond, Reply: tt.takes - time.Millisecond})
+				}
+				m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
+				err := m.TryLock()
+				if tt.held {
+					require.NoError(t, err)
+					assert.EqualValues(t, 1, time.Until(m.Until()))
+					return
+				}
+				require.ErrorIs(t, err, redlock.ErrExpired)
+				require.ErrorIs(t, err, redlock.ErrFailed)
+				assert.NotErrorIs(t, err, redlock.ErrTaken)
+				assert.Zero(t, m.Until())
+				synctest.Wait()
+				assert.Empty(t, holders(nodes, "x"), "cleaned up")
+			})
 		})
 	}
 }
@@ -511,21 +515,23 @@ func TestKeysOfALockShareAHashSlot(t *testing.T) {
 		"a{b":     {"a{b {a{b}:fence", "a{b {a{b}:released", "a{b"},
 		"with ☃ ": {"with ☃  {with ☃ }:fence", "with ☃  {with ☃ }:released", "with ☃ "},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			got := map[string]bool{}
-			rl := redlock.New(keyed{sim.NewNodes(1)[0].Link("a"), func(keys []string) { got[strings.Join(keys, " ")] = true }})
-			m := rl.NewMutex(key, redlock.WithFencing(), redlock.WithRestartGuard(time.Minute))
-			require.NoError(t, m.Lock())
-			_, err := m.Extend()
-			require.NoError(t, err)
-			_, err = m.Valid()
-			require.NoError(t, err)
-			mustUnlock(t, m)
-			for _, w := range want {
-				assert.True(t, got[w], w)
-				delete(got, w)
-			}
-			assert.Empty(t, got)
+		t.Run(key, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := map[string]bool{}
+				rl := redlock.New(keyed{sim.NewNodes(1)[0].Link("a"), func(keys []string) { got[strings.Join(keys, " ")] = true }})
+				m := rl.NewMutex(key, redlock.WithFencing(), redlock.WithRestartGuard(time.Minute))
+				require.NoError(t, m.Lock())
+				_, err := m.Extend()
+				require.NoError(t, err)
+				_, err = m.Valid()
+				require.NoError(t, err)
+				mustUnlock(t, m)
+				for _, w := range want {
+					assert.True(t, got[w], w)
+					delete(got, w)
+				}
+				assert.Empty(t, got)
+			})
 		})
 	}
 }

@@ -164,18 +164,20 @@ func TestPoolsThatCannotBeAQuorumAreRefused(t *testing.T) {
 		"redlock: New(pools 0 and 2 are the same): needs each node once": {a, b, a},
 		"redlock: New(pools 1 and 2 are the same): needs each node once": {same{1}, same{2}, same{2}},
 	} {
-		rl := redlock.New(pools...)
-		for _, rl := range []*redlock.Redlock{rl, rl.With(redlock.WithTries(2))} {
-			for _, m := range []*redlock.Mutex{rl.NewMutex("x"), rl.NewMutex("x", redlock.WithValue("v"))} {
-				for name, err := range everyOperation(t, m) {
-					var option *redlock.OptionError
-					require.ErrorAs(t, err, &option, name)
-					assert.EqualError(t, option, text)
-					assert.Contains(t, err.Error(), text)
+		t.Run(text, func(t *testing.T) {
+			rl := redlock.New(pools...)
+			for _, rl := range []*redlock.Redlock{rl, rl.With(redlock.WithTries(2))} {
+				for _, m := range []*redlock.Mutex{rl.NewMutex("x"), rl.NewMutex("x", redlock.WithValue("v"))} {
+					for name, err := range everyOperation(t, m) {
+						var option *redlock.OptionError
+						require.ErrorAs(t, err, &option, name)
+						assert.EqualError(t, option, text)
+						assert.Contains(t, err.Error(), text)
+					}
 				}
 			}
-		}
-		assert.NoError(t, rl.Close())
+			assert.NoError(t, rl.Close())
+		})
 	}
 	assert.NoError(t, redlock.New(same{1}, same{2}, other{}, other{}).NewMutex("x").TryLock())
 }

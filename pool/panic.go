@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// PanicError is the outcome of a call during which the client panicked. An adapter returns it from a
-// goroutine of its own, where nobody else can recover: one node fails, and the process goes on.
+// PanicError is the outcome of a call during which the client panicked. An adapter returns it
+// from a goroutine of its own, where nobody else can recover: one node fails, and the process
+// goes on.
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // of the goroutine, as [debug.Stack] formats it
 }
 
-// Recovered returns the PanicError of a value that recover returned. The caller is the deferred function
-// that recovered, so that the stack shows the panic.
+// Recovered returns the PanicError of a value that recover returned. The caller is the deferred
+// function that recovered, so that the stack shows the panic.
 func Recovered(value any) *PanicError { return &PanicError{value, debug.Stack()} }
 
 // Error says in one line what the panic was about, without the stack.

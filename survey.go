@@ -34,20 +34,23 @@ func survey[T any](ctx context.Context, c *core, budget time.Duration, ask func(
 				if errors.Is(err, context.DeadlineExceeded) {
 					err = nil // says nothing more
 				}
-				err = &quorum.TimeoutError{Budget: budget, Err: err}
+				err = n.Timeout(budget, err)
 			}
 			arrivals <- arrival{i, answer[T]{v, err}}
 		}()
 	}
 	answers := make([]answer[T], len(c.nodes))
-	for i := range answers {
-		answers[i].err = &quorum.TimeoutError{Budget: budget}
-	}
+	arrived := make([]bool, len(c.nodes))
 	for range c.nodes {
 		select {
 		case a := <-arrivals:
-			answers[a.node] = a.answer
+			answers[a.node], arrived[a.node] = a.answer, true
 		case <-limited.Done():
+			for i, n := range c.nodes {
+				if !arrived[i] {
+					answers[i].err = n.Timeout(budget, nil)
+				}
+			}
 			return answers
 		}
 	}

@@ -8,7 +8,8 @@
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which
 // package pool/pubsub makes short; [Starter] to do without a goroutine for each command;
-// [Doer] to inspect a deployment; [Addressed] to be called by an address.
+// [Doer] to inspect a deployment; [Addressed] to be called by an address; [Explainer] to say why
+// a node does not answer.
 package pool
 
 import (
@@ -87,6 +88,14 @@ type Addressed interface {
 	// Addr returns the node's address for errors and reports, such as "10.0.0.3:6379", or "" if it is not known. It
 	// contains no password, and it is not asked from the node.
 	Addr() string
+}
+
+// Explainer is implemented by pools whose client may know why a node does not answer, and does not say
+// so in the error of a command that has run out of time.
+type Explainer interface {
+	// Explain returns what keeps the client from the node: for instance the error of its last attempt
+	// to connect, if that failed. It returns nil if nothing is known, and does not block.
+	Explain() error
 }
 
 // Starter is implemented by pools that can have many commands under way without a goroutine

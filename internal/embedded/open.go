@@ -17,7 +17,9 @@ import (
 // nodes. An address is host:port or a URL such as rediss://user:password@host:6379. The function that Open
 // returns closes the pools, and ends the embedded nodes.
 func Open(addrs string, n int) ([]pool.Pool, func() error, error) {
-	logging.Disable() // what a client has to say is in the errors of the lock
+	// go-redis would write a line for each failed attempt to connect. The errors of the locks, which the
+	// examples print, say the same once.
+	logging.Disable()
 	var nodes *Nodes
 	list := strings.Split(addrs, ",")
 	if addrs == "" {

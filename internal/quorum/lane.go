@@ -340,7 +340,7 @@ func (c *call) left(err error) error {
 		defer c.late.cancel()
 	}
 	if err != nil && ctx.Err() == context.DeadlineExceeded {
-		err = &TimeoutError{Budget: c.round.budget, Err: err}
+		err = c.lane.node.Timeout(c.round.budget, err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@
 package quorum
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,31 @@ func (n *Node) enter(now int64, budget time.Duration) error {
 		return &UnresponsiveError{Unanswered: int(unanswered - 1), Silence: silence}
 	}
 	return nil
+}
+
+// explain returns what the client knows of why the node does not answer, or nil.
+func (n *Node) explain() (why error) {
+	e, ok := n.Pool.(pool.Explainer)
+	if !ok {
+		return nil
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			why = pool.Recovered(value)
+		}
+	}()
+	return e.Explain()
+}
+
+// Timeout returns the outcome of a command that used up its budget. Err is what the client said, or
+// nil if it has not returned.
+func (n *Node) Timeout(budget time.Duration, err error) *TimeoutError {
+	if err == nil || err == context.DeadlineExceeded {
+		if why := n.explain(); why != nil {
+			err = why
+		}
+	}
+	return &TimeoutError{Budget: budget, Err: err}
 }
 
 // leave counts a command out.

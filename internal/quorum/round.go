@@ -281,12 +281,18 @@ func (r *Round) expire() {
 		return
 	}
 	r.expired.Store(true)
+	r.mu.Unlock()
+	outcomes := make([]error, len(r.calls)) // asked for without mu: a client may settle a call meanwhile
+	for i := range r.calls {
+		outcomes[i] = r.calls[i].lane.node.Timeout(r.budget, nil)
+	}
+	r.mu.Lock()
 	for i := range r.calls {
 		c := &r.calls[i]
 		if c.settled {
 			continue
 		}
-		c.settled, c.err = true, &TimeoutError{Budget: r.budget}
+		c.settled, c.err = true, outcomes[i]
 		r.tally.Pending--
 		r.tally.Failed++
 	}

@@ -1,29 +1,42 @@
 // Package goredis makes a redlock node of a go-redis client.
 //
-//	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379"})
+//	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", DialerRetries: 1})
 //	node := goredis.NewPool(client)
 //
-// TLS, authentication, hooks and tracing are the client's. Its default options are
-// fine. The adapter sends each command at most once, whatever MaxRetries says: a SET NX
-// that go-redis sends again after a lost reply is refused because of itself.
+// TLS, authentication, hooks and tracing are the client's. The adapter sends each command at most once,
+// whatever MaxRetries says: a SET NX that go-redis sends again after a lost reply is refused because of
+// itself.
 //
-// Concurrent callers share round trips. A lone command is sent at once, a caller's who waits for it from its own goroutine.
-// Commands that arrive while another is under way go together as the next pipeline; or, as long as the process
-// has fewer under way than processors, as a second one beside the first when there are as many of them; or, where
-// that takes longer than a millisecond, on one of up to 16 connections. Hooks see pipelines then.
+// Concurrent callers share round trips. A lone command is sent at once. Commands that arrive while
+// another is under way go together as the next pipeline; or, as long as the process has fewer under
+// way than processors, as a second one beside the first when there are as many of them; or, where that
+// takes longer than a millisecond, on one of up to 16 connections. Hooks see pipelines then.
+//
+// # Options
+//
+// Every option of go-redis works, and the defaults do. DialerRetries: 1 is better for locks. By default
+// go-redis tries five times to connect, 100 ms apart, which is longer than redlock's default node
+// timeout. With 1, a node that refuses connections fails at once, and redlock itself tries again. With
+// either, the error of a lock says why the node could not be reached: see [Pool.Explain].
+//
+// # Log
+//
+// go-redis writes a line to its log, by default standard error, whenever it fails to connect. A Lock that
+// waits for a dead node causes some twenty of them, and the error of the lock says the same. A program
+// that logs those errors can do without the lines:
+//
+//	redis.SetLogger(logger)  // one of the program's own
+//	logging.Disable()        // or none, by package github.com/redis/go-redis/v9/logging
+//
+// Both are for all clients of the process. Redlock leaves the log as it is.
 //
 // # Contexts
 //
-// By default go-redis does not look at a context once it has sent a command, but waits
-// for ReadTimeout (3 s). The callers of a pipeline return when their contexts
-// end all the same; a lone caller of [Pool.SetNX] or [Pool.Eval], and any of [Pool.Do], is held up; redlock, which uses [Pool.Start], is
-// not. Of pipelines, not more than 16 of one Pool wait for the client. With ContextTimeoutEnabled nobody does.
-//
-// # Dialling
-//
-// By default go-redis tries five times to dial, 100 ms apart, and writes a line to its log each time. That is longer than
-// redlock's default node timeout, so that a refused connection is reported as a node that did not answer. With
-// DialerRetries: 1 the error says what happened, and says it at once.
+// By default go-redis does not look at a context once it has sent a command, but waits for ReadTimeout
+// (3 s). The callers of a pipeline return when their contexts end nevertheless. A lone caller of
+// [Pool.SetNX] or [Pool.Eval], and any caller of [Pool.Do], is held up; redlock, which uses
+// [Pool.Start], is not. At most 16 pipelines of one Pool wait for the client. With
+// ContextTimeoutEnabled nobody waits longer than a context says, but each timeout costs a connection.
 //
 // # Which clients
 //
@@ -56,10 +69,11 @@ import (
 	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
-// Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
-// [pool.Starter], [pool.Subscriber], [pool.Doer] and [pool.Addressed].
+// Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
+// [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
 type Pool struct {
 	client redis.UniversalClient
+	dials  *dials
 	line   line
 	hub    pubsub.Hub
 }
@@ -69,15 +83,17 @@ var (
 	errNoArgs    = errors.New("goredis: Do was given no command")
 )
 
-// NewPool returns the node behind client, which stays the caller's to close, after the last
-// use of the node. It does not connect. Make one Pool of a client, not several: callers
-// share round trips within a Pool. With a nil client, every method returns an error.
+// NewPool returns the node behind client, which stays the caller's to close, after the last use of the
+// node. It does not connect. It adds a hook to the client, once, that notes why the client could not
+// connect; give it the client itself, because a hook on what Client.WithTimeout returned would see no
+// connection. Make one Pool of a client, not several: callers share round trips within a Pool. With a
+// nil client, every method returns an error.
 func NewPool(client redis.UniversalClient) *Pool {
 	if isNil(client) {
 		client = nil
 	}
-	p := &Pool{client: client}
-	p.line.fly, p.line.processors = p.fly, int64(runtime.GOMAXPROCS(0))
+	p := &Pool{client: client, dials: watch(client)}
+	p.line.fly, p.line.explain, p.line.processors = p.fly, p.explain, int64(runtime.GOMAXPROCS(0))
 	p.hub.Dial = p.dial
 	return p
 }
@@ -136,7 +152,31 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 		return nil, errNoArgs
 	}
 	cmd := newCommand(ctx, args)
-	return cmd.reply(p.client.Process(ctx, cmd))
+	reply, err := cmd.reply(p.process(ctx, cmd))
+	if err == nil && ctx.Err() != nil {
+		// A Cluster client may have sent copies of the command, and withheld some of them.
+		reply, err = nil, ctx.Err()
+	}
+	return reply, p.explain(err)
+}
+
+// Explain implements [pool.Explainer]. It returns the error of the client's last attempt to connect,
+// unless a later one succeeded, the node has replied since, or a minute has passed. With Sentinel an
+// attempt includes the search for the master, and takes up to DialTimeout to fail. Errors of commands
+// whose context ended say the same.
+func (p *Pool) Explain() error { return p.dials.failed() }
+
+// explain returns err, with what Explain says if the end of a context is all that err says.
+func (p *Pool) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if why := p.Explain(); why != nil {
+			return &unreached{ended: err, why: why}
+		}
+	}
+	return err
 }
 
 func (p *Pool) check(ctx context.Context) error {

@@ -52,6 +52,8 @@ var (
 	_ pool.Subscriber = (*goredis.Pool)(nil)
 	_ pool.Doer       = (*goredis.Pool)(nil)
 	_ pool.Addressed  = (*goredis.Pool)(nil)
+	_ pool.Starter    = (*goredis.Pool)(nil)
+	_ pool.Explainer  = (*goredis.Pool)(nil)
 )
 
 // lesson L76: a node has a name that people know.

@@ -61,6 +61,7 @@ type line struct {
 	endless  bool       // unless there may be one that never does
 
 	fly        func()
+	explain    func(error) error
 	processors int64       // that the process may use
 	overdue    *time.Timer // lets another flight go when patience is over
 	parked     []chan bool // goroutines that flew a moment ago; true is for another flight
@@ -90,18 +91,18 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 		return r.reply, r.err
 	case <-ctx.Done():
 		l.leave(cmd) // or it is the flight's own business now
-		return nil, ctx.Err()
+		return nil, p.explain(ctx.Err())
 	}
 }
 
 // alone sends one command on the caller's goroutine.
 func (p *Pool) alone(ctx context.Context, cmd *command) (any, error) {
 	defer p.line.land(1)
-	reply, next, err := cmd.outcome(p.client.Process(ctx, cmd))
+	reply, next, err := cmd.outcome(p.process(ctx, cmd))
 	if next != nil {
-		reply, _, err = next.outcome(p.client.Process(ctx, next))
+		reply, _, err = next.outcome(p.process(ctx, next))
 	}
-	return reply, err
+	return reply, p.explain(err)
 }
 
 // answer is the receiver of a caller that waits.
@@ -154,7 +155,7 @@ func (p *Pool) trip() []*command {
 	switch len(crew) {
 	case 0: // they have left
 	case 1:
-		err = p.client.Process(crew[0].ctx, crew[0])
+		err = p.process(crew[0].ctx, crew[0])
 		crew[0].SetErr(err)
 	default:
 		err = p.pipeline(crew, end)
@@ -178,13 +179,22 @@ func (p *Pool) pipeline(crew []*command, end time.Time) error {
 	pipe := p.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues
 	_, err := pipe.Exec(ctx)            // the first command's error, mostly
+	p.dials.replied(err)
+	return err
+}
+
+// process sends one command and waits for its outcome.
+func (p *Pool) process(ctx context.Context, cmd *command) error {
+	err := p.client.Process(ctx, cmd)
+	p.dials.replied(err)
 	return err
 }
 
 // deliver hands over the outcome of a command that was sent, by a flight that had the given error.
 func (p *Pool) deliver(c *command, flight error) {
 	if c.Err() == nil && c.Val() == nil { // a hook did not let it pass
-		c.to.Receive(c.reply(flight))
+		reply, err := c.reply(flight)
+		c.to.Receive(reply, p.explain(err))
 		return
 	}
 	reply, next, err := c.outcome(c.Err())
@@ -193,7 +203,7 @@ func (p *Pool) deliver(c *command, flight error) {
 		p.start(next)
 		return
 	}
-	c.to.Receive(reply, err)
+	c.to.Receive(reply, p.explain(err))
 }
 
 // push puts c at the end of the queue, and lets a flight go that need not wait. The caller holds l.mu.
@@ -239,7 +249,7 @@ func (l *line) departLate() {
 	}
 	l.mu.Unlock()
 	for _, c := range ended {
-		c.to.Receive(nil, c.ctx.Err())
+		c.to.Receive(nil, l.explain(c.ctx.Err()))
 	}
 }
 

@@ -41,6 +41,14 @@ type bench struct {
 // a second flight waits for the first.
 func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) { inBubbleOn(t, 1, opt, f) }
 
+// inBubbleHooked is inBubble with a hook that comes after the Pool's own.
+func inBubbleHooked(t *testing.T, hook redis.Hook, f func(b *bench)) {
+	inBubble(t, redis.Options{}, func(b *bench) {
+		b.client.AddHook(hook)
+		f(b)
+	})
+}
+
 func inBubbleOn(t *testing.T, n int, opt redis.Options, f func(b *bench)) {
 	processors(t, n)
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,8 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 	if _, ring := p.client.(*redis.Ring); ring {
 		return nil, errRing
 	}
-	return p.hub.Subscribe(ctx, channel)
+	sub, err := p.hub.Subscribe(ctx, channel)
+	return sub, p.explain(err)
 }
 
 var errRing = fmt.Errorf("goredis: Subscribe with a redis.Ring: %w", errors.ErrUnsupported)

@@ -16,6 +16,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/redigo"
@@ -169,6 +170,34 @@ func TestBrokenNodes(t *testing.T) {
 			}
 			if _, err := p.Subscribe(ctx, "c"); err == nil || ctx.Err() != nil {
 				t.Errorf("Subscribe: %v, want an error at once", err)
+			}
+		})
+	}
+}
+
+// lesson L74
+func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
+	refused, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = refused.Close()
+	for name, c := range map[string]struct{ addr, want string }{
+		"wrong port":   {refused.Addr().String(), refused.Addr().String() + ": connect: connection refused"},
+		"unknown host": {"not..a..name:6379", "not..a..name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rl := redlock.New(redigo.NewPool(newPool(t, c.addr)))
+			defer rl.Close()
+			if err := rl.NewMutex("x").TryLock(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("TryLock: %v, want an error that says %q", err, c.want)
+			}
+			report, err := rl.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := report.Nodes[0].Err; err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Check: %v, want an error that says %q", err, c.want)
 			}
 		})
 	}

@@ -1,0 +1,235 @@
+package goredis_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+)
+
+// refused returns an address at which nobody listens.
+func refused(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// unknownCA returns the address of a TLS server whose certificate nobody has signed.
+func unknownCA(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, self, self, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}}
+	return listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, tls.Server(c, config)) })
+}
+
+// lesson L74: with default options, go-redis dials for longer than a node timeout, and says no more
+// than that time is up.
+func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
+	port, ca := refused(t), unknownCA(t)
+	connect := port + ": connect: connection refused"
+	for _, c := range []struct {
+		name   string
+		client redis.UniversalClient
+		want   string
+	}{
+		{"wrong port", redis.NewClient(&redis.Options{Addr: port}), connect},
+		{"unknown host", redis.NewClient(&redis.Options{Addr: "not..a..name:6379"}), "not..a..name"},
+		{"unknown CA", redis.NewClient(&redis.Options{Addr: ca, TLSConfig: &tls.Config{}}), "signed by unknown authority"},
+		{"one dial", redis.NewClient(&redis.Options{Addr: port, DialerRetries: 1}), connect},
+		{"cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{port}}), connect},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			defer c.client.Close()
+			p := goredis.NewPool(c.client)
+			rl := redlock.New(p)
+			defer rl.Close()
+			said := func(what string, err error) {
+				t.Helper()
+				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s: %v, want an error of one line that says %q", what, err, c.want)
+				}
+			}
+			for i := range 3 {
+				err := rl.NewMutex("x").TryLock()
+				if !errors.Is(err, redlock.ErrNoQuorum) {
+					t.Errorf("TryLock: %v, want it to match ErrNoQuorum", err)
+				}
+				said(fmt.Sprint("TryLock ", i+1), err)
+			}
+			report, err := rl.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			said("Check", report.Nodes[0].Err)
+			inspection, err := rl.Inspect(t.Context(), "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said("Inspect", inspection.Nodes[0].Err)
+
+			for what, call := range map[string]func(ctx context.Context) error{
+				"SetNX": func(ctx context.Context) error { _, err := p.SetNX(ctx, "x", "v", time.Second); return err },
+				"Eval":  func(ctx context.Context) error { _, err := p.Eval(ctx, release, []string{"x"}, "v"); return err },
+				"Do":    func(ctx context.Context) error { _, err := p.Do(ctx, "PING"); return err },
+				"Start": func(ctx context.Context) error {
+					told := make(outcomes, 1)
+					p.Start(ctx, pool.SetNX("x", "v", time.Second), told)
+					return <-told
+				},
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				err := call(ctx)
+				said(what, err)
+				if ctx.Err() != nil && c.name != "one dial" && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v, want it to match %v too", what, err, context.DeadlineExceeded)
+				}
+				cancel()
+			}
+		})
+	}
+}
+
+// A Ring finds out by itself that its shards are down, and says that then.
+func TestARingThatCannotBeReachedSaysWhy(t *testing.T) {
+	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": refused(t)}, HeartbeatFrequency: time.Hour})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := goredis.NewPool(client).SetNX(ctx, "x", "v", time.Second); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("SetNX: %v, want an error that says refused", err)
+	}
+}
+
+// With Sentinel, each attempt to connect asks the sentinels first, several times. Its error is known when
+// that has failed, after DialTimeout at most.
+func TestSentinelsThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: "m", SentinelAddrs: []string{refused(t)}, DialTimeout: time.Second,
+	})
+	defer client.Close()
+	rl := redlock.New(goredis.NewPool(client))
+	defer rl.Close()
+	const want = "all sentinels specified in configuration are unreachable"
+	for end := time.Now().Add(20 * time.Second); ; {
+		err := rl.NewMutex("x").TryLock()
+		if strings.Contains(err.Error(), want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("TryLock: %v, want an error that says %q", err, want)
+		}
+	}
+}
+
+var errRoute = errors.New("no route")
+
+// What was in the way is not told any more when it is not in the way.
+func TestAFailureToConnectIsForgotten(t *testing.T) {
+	var down atomic.Bool
+	flaky := func(next redis.DialHook) redis.DialHook {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if down.Load() {
+				return nil, errRoute
+			}
+			return next(ctx, network, addr)
+		}
+	}
+	for name, repair := range map[string]func(b *bench){
+		"by a connection": func(b *bench) {
+			down.Store(false)
+			if ok, err := b.pool.SetNX(b.ctx, "k", "v", time.Hour); !ok || err != nil {
+				b.Errorf("SetNX = %v, %v", ok, err)
+			}
+		},
+		"by a reply": func(b *bench) { // over the connection that is open already
+			close(b.gates["SET busy"])
+			synctest.Wait()
+		},
+		"by time": func(*bench) { time.Sleep(2 * time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleHooked(t, dialHook(flaky), func(b *bench) {
+				down.Store(false)
+				if err := b.pool.Explain(); err != nil {
+					t.Errorf("before any dial: %v", err)
+				}
+				b.hold("busy")
+				b.set(b.ctx, "busy")
+				down.Store(true)
+				b.pool.Do(b.within(50*time.Millisecond), "PING")
+				if err := b.pool.Explain(); !errors.Is(err, errRoute) {
+					t.Errorf("after a failed dial: %v, want %v", err, errRoute)
+				}
+				repair(b)
+				if err := b.pool.Explain(); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestPoolsOfOneClientShareItsHook(t *testing.T) {
+	before := goredis.Watched()
+	func() {
+		client := redis.NewClient(&redis.Options{Addr: refused(t), DialerRetries: 1})
+		defer client.Close()
+		pools := make([]*goredis.Pool, 100)
+		var wg sync.WaitGroup
+		for i := range pools {
+			wg.Go(func() { pools[i] = goredis.NewPool(client) })
+		}
+		wg.Wait()
+		_, _ = pools[0].Do(t.Context(), "PING")
+		for _, p := range pools {
+			if err := p.Explain(); err == nil || !strings.Contains(err.Error(), "refused") {
+				t.Fatalf("another Pool of the client: %v, want what the first learned", err)
+			}
+		}
+		if n := goredis.Watched() - before; n != 1 {
+			t.Errorf("%d clients are remembered, want 1", n)
+		}
+	}()
+	for end := time.Now().Add(10 * time.Second); goredis.Watched() > before; runtime.GC() {
+		if time.Now().After(end) {
+			t.Fatalf("%d clients are remembered that nobody has any more", goredis.Watched()-before)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -316,5 +316,16 @@ active proctype operator() {
 active proctype crash() { do EACH(LOSE) od }
 #endif
 
+/* Locks of other names share the counter. They raise it, by any amount and at any time. LOWERED: they
+   lower it, as one that deleted its counter would. */
+#ifdef SHARED
+#define LIFT(k) :: atomic { !has[k] -> printf("another name raises the counter of node %d\n", k); has[k] = 1; SORTED }
+active proctype others() { do EACH(LIFT) od }
+#endif
+#ifdef LOWERED
+#define DROPS(k) :: atomic { has[k] -> printf("another name lowers the counter of node %d\n", k); has[k] = 0; SORTED }
+active proctype vandal() { do EACH(DROPS) od }
+#endif
+
 #define INIT(k) own[k] = FREE; has[k] = 1;
 init { atomic { EACH(INIT) age[0] = TTL; age[1] = TTL; run client(0); run client(1) } }

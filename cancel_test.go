@@ -107,7 +107,7 @@ func TestLockCanBeCancelledAtEveryStep(t *testing.T) {
 		"fencing, counters disagree": {prepare: func(nodes sim.Nodes) {
 			slow(nodes)
 			for i, n := range nodes[:4] {
-				n.Set("{x}:fence", "900719925474000"+string(rune('0'+i)), 0)
+				n.Set(fenceOf("x"), "900719925474000"+string(rune('0'+i)), 0)
 			}
 		}, opts: []redlock.Option{redlock.WithFencing()}},
 	} {

@@ -16,11 +16,14 @@ import (
 // and tells what in the deployment makes locks unsafe or unavailable. It disturbs no lock, and can be used in
 // production: in a start-up log, a health page or a command such as examples/doctor, but not for every lock.
 //
-// On each node it acquires a key of its own, extends it, sees that it is not released with another value, and releases it, by the commands
-// of a lock. The key is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix]; with [WithFencing] it has a
-// counter beside it. Nothing else is written, and both are gone when Check returns. Where a node did not answer, or denies the
-// deletion, they expire by themselves after six node timeouts, or after a second if that is longer. The release is announced unless there is
-// [WithoutAnnouncements]; whether announcements arrive is not tried.
+// On each node it acquires a key of its own, extends it, sees that it is not released with another
+// value, and releases it, by the commands of a lock. The key is redlock:check: and 26 random
+// letters, after the prefix of [WithKeyPrefix]. With [WithFencing] it raises the shared counter
+// redlock:fence:330d, which stays; with [WithFencePerName] it has a counter beside it. Nothing else
+// is written, and the key and its own counter are gone when Check returns. Where a node did not
+// answer, or denies the deletion, they expire by themselves after six node timeouts, or after a
+// second if that is longer. The release is announced unless there is [WithoutAnnouncements];
+// whether announcements arrive is not tried.
 //
 // Check blocks until all nodes have answered, at most for ten node timeouts and for one where a node answers nothing, or until ctx is
 // done. What a node denies to tell of itself, or a pool that is no [pool.Doer] cannot ask, is reported as unknown. The error is an
@@ -161,7 +164,10 @@ func (r *Report) judgeReach(c *config) {
 	if c.guarded {
 		rights += " +info"
 	}
-	if c.fencing && c.prefix != "" && !strings.Contains(c.prefix, "}") {
+	switch {
+	case c.fencing && !c.fencePerName:
+		keys += " ~" + sharedCounters + "*"
+	case c.fencing && c.prefix != "" && !strings.Contains(c.prefix, "}"):
 		keys += " ~{" + c.prefix + "*"
 	}
 	r.findEach(r.outvoted(Warning), "unreachable", "Cannot take part in a lock: %s.",

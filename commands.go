@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -31,6 +32,15 @@ func integer(c *pool.Command, reply any, err error) (int64, error) {
 		return 0, &GuardError{Wait: time.Duration(min(-i, int64(math.MaxInt64/time.Second))) * time.Second}
 	}
 	return i, nil
+}
+
+// inOneSlot is integer for a command on a shared counter. A node of a cluster refuses two keys that
+// lie in different slots.
+func inOneSlot(c *pool.Command, reply any, err error) (int64, error) {
+	if err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") {
+		return 0, fmt.Errorf("%w: this node is part of a cluster, where fencing needs WithFencePerName", err)
+	}
+	return integer(c, reply, err)
 }
 
 // acquire asks a node for the lock: by a plain SET NX where that is enough.
@@ -72,12 +82,25 @@ func (m *Mutex) acquireAgain(l *lease) quorum.Command {
 func (m *Mutex) acquireScripted(value string, guard int64, proposal uint64) quorum.Command {
 	keys, args := m.lockKey(), append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
 	if m.cfg.fencing && proposal > 0 { // the token of a lock that was handed over is not known
-		keys, args = m.keys[:], append(args, int64(proposal), m.cfg.fenceTTL.Milliseconds())
+		keys, args = m.keys[:], append(args, int64(proposal), m.fenceTTL())
 	}
 	if guard > 0 {
 		args = append(args, guard)
 	}
-	return ask(pool.Eval(acquireScript, keys, args...))
+	c := ask(pool.Eval(acquireScript, keys, args...))
+	if len(keys) > 1 && !m.cfg.fencePerName {
+		c.Reply = inOneSlot
+	}
+	return c
+}
+
+// fenceTTL is what scripts are told of how long the counter lives, in milliseconds. A counter that
+// names share lives for ever: 0.
+func (m *Mutex) fenceTTL() int64 {
+	if !m.cfg.fencePerName {
+		return 0
+	}
+	return m.cfg.fenceTTL.Milliseconds()
 }
 
 // lockKey is the key of scripts that have no business with the counter. Pools may append to it.
@@ -85,7 +108,7 @@ func (m *Mutex) lockKey() []string { return m.keys[:1:1] }
 
 // raise lifts a node's fence counter to the lease's token.
 func (m *Mutex) raise(l *lease) quorum.Command {
-	return ask(pool.Eval(raiseScript, m.keys[:], l.value, int64(l.token), m.cfg.fenceTTL.Milliseconds()))
+	return ask(pool.Eval(raiseScript, m.keys[:], l.value, int64(l.token), m.fenceTTL()))
 }
 
 // deletion releases the lock on a node.
@@ -109,13 +132,13 @@ func (m *Mutex) takeBack(value string) quorum.Command {
 	return c
 }
 
-// askExtend extends the lock on a node.
+// askExtend extends the lock on a node, and the life of a counter that is the lock's own.
 func (m *Mutex) askExtend(l *lease) quorum.Command {
 	expiry := m.cfg.expiry.Milliseconds()
-	if !m.cfg.fencing {
+	if !m.cfg.fencing || !m.cfg.fencePerName {
 		return ask(pool.Eval(extendScript, m.lockKey(), l.value, expiry))
 	}
-	return ask(pool.Eval(extendScript, m.keys[:], l.value, expiry, m.cfg.fenceTTL.Milliseconds()))
+	return ask(pool.Eval(extendScript, m.keys[:], l.value, expiry, m.fenceTTL()))
 }
 
 // askValid asks a node whether it has the lock.

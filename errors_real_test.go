@@ -415,11 +415,11 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	require.NoError(t, err)
 	m := l.mutex("minority")
 	const last = "9000000000000000" // what one healthy server has counted, so that the other has to be told
-	l.servers[1].Must("SET", "{"+m.Name()+"}:fence", last)
+	l.servers[1].Must("SET", fenceOf(m.Name()), last)
 	require.NoError(t, m.TryLock())
 	if l.fenced && l.fault.lock != "" {
 		assert.EqualValues(t, uint64(9000000000000001), m.FencingToken())
-		assert.Equal(t, "9000000000000001", l.servers[2].Must("GET", "{"+m.Name()+"}:fence"))
+		assert.Equal(t, "9000000000000001", l.servers[2].Must("GET", fenceOf(m.Name())))
 	}
 	l.locked(t, m, l.servers[1:]...) // or the quorum might be one healthy server and the one in trouble
 	_, err = m.Unlock()

@@ -178,7 +178,7 @@ var failures = []failure{
 	{
 		name: "Lock: the token could not be stored",
 		do: func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
-			nodes[0].Set("{x}:fence", "9007199254740000", 0)
+			nodes[0].Set(fenceOf("x"), "9007199254740000", 0)
 			always(nodes, fine, fine, hangs)
 			nodes[1].Next("", fine, fails)
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
@@ -190,12 +190,12 @@ var failures = []failure{
 		name: "Lock: the counter holds something else",
 		do: func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 			for _, n := range nodes[:2] {
-				n.Set("{x}:fence", "text", 0)
+				n.Set(fenceOf("x"), "text", 0)
 			}
 			always(nodes, fine, fine, hangs)
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: ERR redlock: the fence counter {x}:fence holds something else; node 1: ERR redlock: the fence counter {x}:fence holds something else; node 2: no answer yet when the others had decided)`,
+		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: ERR redlock: the fence counter redlock:fence:2d71 holds something else; node 1: ERR redlock: the fence counter redlock:fence:2d71 holds something else; node 2: no answer yet when the others had decided)`,
 		is:   "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{

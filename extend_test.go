@@ -161,7 +161,7 @@ func TestHealedNodesKeepTheKeyForAsLongAsTheOthers(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Equal(t, redlock.DefaultExpiry, nodes[1].TTL("x"), "also while its guard refuses new locks")
-		assert.Equal(t, nodes[0].Value("{x}:fence"), nodes[1].Value("{x}:fence"))
+		assert.Equal(t, nodes[0].Value(fenceOf("x")), nodes[1].Value(fenceOf("x")))
 		assert.Equal(t, token, m.FencingToken())
 		nodes[0].Flush()
 		_, err = m.Extend()

@@ -186,6 +186,20 @@ func TestATokenThatIsShownWithTheWriteAloneLosesAnUpdate(t *testing.T) {
 	}, redlock.WithFencing())
 }
 
+// The command of the docs tells the counter that a lock really has. lesson L87
+func TestTheCommandOfTheDocsTellsTheCounter(t *testing.T) {
+	text, err := os.ReadFile("docs/safety.md")
+	require.NoError(t, err)
+	m := regexp.MustCompile(`(?m)^    \$ printf %s (\S+) \| sha256sum \| cut -c 1-4\n    ([0-9a-f]{4})$`).FindStringSubmatch(string(text))
+	require.NotNil(t, m)
+	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		lock := rl.NewMutex(m[1])
+		require.NoError(t, lock.Lock())
+		assert.Equal(t, fmt.Sprint(lock.FencingToken()), nodes[0].Value("redlock:fence:"+m[2]))
+		mustUnlock(t, lock)
+	}, redlock.WithFencing())
+}
+
 func TestTheTableOfTheseTestsCompares(t *testing.T) {
 	d := &table{t: t, name: "item", rows: []map[string]any{{"id": "lamp", "fence": uint64(7)}}}
 	for token, want := range map[uint64]int{6: 0, 7: 1, 8: 1} {

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,11 +18,17 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
+// fenceOf returns the key of the counter that a lock shares with other names, as the docs have it:
+// printf %s KEY | sha256sum | cut -c 1-4
+func fenceOf(key string) string {
+	return "redlock:fence:" + fmt.Sprintf("%x", sha256.Sum256([]byte(key)))[:4]
+}
+
 // counters returns the fence counter of x on each node, 0 for none.
 func counters(t *testing.T, nodes sim.Nodes) []uint64 {
 	t.Helper()
 	var all []uint64
-	for _, v := range nodes.Values("{x}:fence") {
+	for _, v := range nodes.Values(fenceOf("x")) {
 		n, err := strconv.ParseUint(v+"0", 10, 64)
 		require.NoError(t, err)
 		all = append(all, n/10)
@@ -91,7 +98,7 @@ func TestFencingTokensIncreaseFromOneClientToTheNextWhateverTheirClocks(t *testi
 func TestATokenIsRaisedOnAQuorumBeforeTheLockIsGranted(t *testing.T) {
 	for high := range 3 {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			nodes[high].Set("{x}:fence", "9000000000000000", 0)
+			nodes[high].Set(fenceOf("x"), "9000000000000000", 0)
 			for _, n := range nodes {
 				n.Always(sim.Slow(10 * time.Millisecond))
 			}
@@ -116,7 +123,7 @@ func TestALockWhoseTokenIsNotOnAQuorumIsNotGranted(t *testing.T) {
 		"fails": sim.Fail(errOops), "gone": sim.Reply(int64(0)), "foreign": sim.Reply(int64(-1)), "hangs": sim.Hang(),
 	} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			nodes[0].Set("{x}:fence", "9000000000000000", 0)
+			nodes[0].Set(fenceOf("x"), "9000000000000000", 0)
 			nodes[2].Always(sim.Hang())
 			nodes[1].Next("raise", fate)
 			m := rl.NewMutex("x")
@@ -130,7 +137,7 @@ func TestALockWhoseTokenIsNotOnAQuorumIsNotGranted(t *testing.T) {
 
 func TestATooSlowRaiseRoundIsTooLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		nodes[0].Set("{x}:fence", "9000000000000000", 0)
+		nodes[0].Set(fenceOf("x"), "9000000000000000", 0)
 		for _, n := range nodes[:2] {
 			n.Next("raise", sim.Slow(900*time.Millisecond))
 			n.Next("acquire", sim.Slow(100*time.Millisecond))
@@ -160,7 +167,7 @@ func TestTokensGoOnAfterTheCountersWereLost(t *testing.T) {
 	}, redlock.WithFencing())
 }
 
-func TestAFenceCounterOutlivesItsLastUse(t *testing.T) {
+func TestAFenceCounterOfItsOwnOutlivesItsLastUse(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
@@ -174,7 +181,127 @@ func TestAFenceCounterOutlivesItsLastUse(t *testing.T) {
 		mustUnlock(t, m)
 		time.Sleep(time.Hour)
 		assert.Zero(t, nodes[0].Keys(), "and not for ever")
-	}, redlock.WithFencing(), redlock.WithFenceTTL(time.Hour))
+	}, redlock.WithFencing(), redlock.WithFencePerName(), redlock.WithFenceTTL(time.Hour))
+}
+
+// lesson L87: names share a bounded number of counters, which never expire.
+func TestNamesShareCountersThatNeverExpire(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		used := map[string]bool{}
+		var last uint64
+		for i := range 1000 {
+			name := fmt.Sprint("order:", i)
+			m := rl.NewMutex(name, redlock.WithKeyPrefix("shop:"), redlock.WithFenceTTL(time.Hour))
+			require.NoError(t, m.Lock())
+			synctest.Wait()
+			used[fenceOf("shop:"+name)] = true
+			for _, n := range nodes {
+				assert.Equal(t, fmt.Sprint(m.FencingToken()), n.Value(fenceOf("shop:"+name)))
+			}
+			last = m.FencingToken()
+			_, err := m.Extend()
+			require.NoError(t, err)
+			mustUnlock(t, m)
+			synctest.Wait()
+		}
+		for _, n := range nodes {
+			assert.Equal(t, len(used), n.Keys())
+		}
+		assert.Less(t, len(used), 1000, "some share one")
+		time.Sleep(400 * 24 * time.Hour)
+		for _, n := range nodes {
+			assert.Equal(t, len(used), n.Keys(), "none has expired")
+			assert.Equal(t, time.Duration(-1), n.TTL(fenceOf("shop:order:999")))
+		}
+		m := rl.NewMutex("shop:order:999") // the same key
+		require.NoError(t, m.Lock())
+		assert.Greater(t, m.FencingToken(), last)
+	}, redlock.WithFencing())
+}
+
+// A counter that somebody has given an expiry has none after its next use.
+func TestASharedCounterLosesAnExpiry(t *testing.T) {
+	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+		for i, counter := range []string{"5", "9000000000000000"} {
+			name := fmt.Sprint("x", i)
+			nodes[0].Must("SET", fenceOf(name), counter, "PX", "60000")
+			nodes[1].Must("SET", fenceOf(name), "5", "PX", "60000")
+			m := rl.NewMutex(name)
+			require.NoError(t, m.Lock())
+			for _, n := range nodes[:2] {
+				eventually(t, "a counter without an expiry", func() bool { return n.Must("PTTL", fenceOf(name)) == int64(-1) })
+			}
+			mustUnlock(t, m)
+		}
+	})
+}
+
+// lesson L70: the key of a counter is no name for a lock. A counter of WithFencePerName is no name for locks with that option.
+func TestTheKeyOfAFenceCounterIsNoLock(t *testing.T) {
+	own := redlock.WithFencePerName()
+	for _, c := range []struct {
+		prefix, name string
+		opts         []redlock.Option
+		refused      bool
+	}{
+		{"", "redlock:fence:0000", nil, true},
+		{"", "redlock:fence:ffff", []redlock.Option{own}, true},
+		{"redlock:", "fence:12ab", nil, true},
+		{"redlock:fence:12", "ab", []redlock.Option{redlock.WithFencing()}, true},
+		{"app:", "redlock:fence:12ab", nil, false},
+		{"", "redlock:fence:", nil, false},
+		{"", "redlock:fence:12a", nil, false},
+		{"", "redlock:fence:12abc", nil, false},
+		{"", "redlock:fence:12AB", nil, false},
+		{"", "redlock:fence:12ag", nil, false},
+		{"", "{x}:fence", nil, false},
+		{"", "{x}:fence", []redlock.Option{own}, true},
+		{"", "{a}:b:fence", []redlock.Option{own, redlock.WithFencing()}, true},
+		{"{", "x}:fence", []redlock.Option{own}, true},
+		{"", "x:fence", []redlock.Option{own}, false},
+		{"", "{x}:fences", []redlock.Option{own}, false},
+	} {
+		t.Run(fmt.Sprintf("%q %q %d", c.prefix, c.name, len(c.opts)), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				rl = rl.With(c.opts...).With(redlock.WithKeyPrefix(c.prefix))
+				m := rl.NewMutex(c.name)
+				_, err := rl.Inspect(t.Context(), c.name)
+				if !c.refused {
+					require.NoError(t, err)
+					require.NoError(t, m.TryLock())
+					mustUnlock(t, m)
+					return
+				}
+				for name, err := range everyOperation(t, m) {
+					var option *redlock.OptionError
+					require.ErrorAs(t, err, &option, name)
+					assert.Contains(t, option.Error(), strconv.Quote(c.name))
+				}
+				var option *redlock.OptionError
+				require.ErrorAs(t, err, &option, "Inspect")
+				require.Zero(t, nodes.Count(""))
+			})
+		})
+	}
+}
+
+// lesson L70: without the option, nothing keeps a lock from the key of another's own counter. The two then
+// refuse each other, and no token goes back.
+func TestALockOnTheKeyOfAnothersOwnCounter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		fenced := rl.NewMutex("x", redlock.WithFencing(), redlock.WithFencePerName())
+		other := rl.NewMutex("{x}:fence")
+		require.NoError(t, other.Lock())
+		require.ErrorContains(t, fenced.TryLock(), "ERR redlock: the fence counter {x}:fence holds something else")
+		mustUnlock(t, other)
+		synctest.Wait()
+		require.NoError(t, fenced.Lock())
+		token := fenced.FencingToken()
+		require.ErrorIs(t, other.TryLock(), redlock.ErrTaken)
+		mustUnlock(t, fenced)
+		landed()
+		assert.Equal(t, []string{fmt.Sprint(token), fmt.Sprint(token), fmt.Sprint(token)}, nodes.Values("{x}:fence"))
+	})
 }
 
 func TestARestartedNodeTakesNoPartUntilItsGuardHasPassed(t *testing.T) {
@@ -221,7 +348,7 @@ func TestWaitingForAGuardIsNotBusy(t *testing.T) {
 func TestARaiseNeedsAQuorumTogetherWithTheNodesThatHadTheToken(t *testing.T) {
 	for raised := range 3 {
 		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			nodes[0].Set("{x}:fence", "9000000000000000", 0)
+			nodes[0].Set(fenceOf("x"), "9000000000000000", 0)
 			for _, n := range nodes[1+raised : 3] {
 				n.Next("raise", sim.Fail(errOops))
 			}
@@ -284,13 +411,13 @@ func TestTokensAreExactUpToTheirEnd(t *testing.T) {
 			for have := 2; have <= 3; have++ { // nodes with that counter; the third may have to be raised
 				name := fmt.Sprintf("x%d-%d", i, have)
 				for _, n := range nodes[:have] {
-					n.Must("SET", "{"+name+"}:fence", fmt.Sprint(last))
+					n.Must("SET", fenceOf(name), fmt.Sprint(last))
 				}
 				m := rl.NewMutex(name)
 				require.NoError(t, m.Lock())
 				assert.Equal(t, last+1, m.FencingToken())
 				stored := 0
-				for _, v := range values(nodes, "{"+name+"}:fence") {
+				for _, v := range values(nodes, fenceOf(name)) {
 					if v == fmt.Sprint(last+1) {
 						stored++
 					}
@@ -327,7 +454,7 @@ func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
 			i++
 			for bad := 1; bad <= 3; bad++ {
 				name := fmt.Sprintf("x%d-%d", i, bad)
-				key := "{" + name + "}:fence"
+				key := fenceOf(name)
 				if strings.Contains(want, "%s") {
 					want = fmt.Sprintf(want, key)
 				}
@@ -367,13 +494,13 @@ func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
 func TestACounterAtItsEndDoesNotSpread(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		for _, n := range nodes {
-			n.Set("{y}:fence", fmt.Sprint(maxToken-1), 0)
+			n.Set(fenceOf("y"), fmt.Sprint(maxToken-1), 0)
 		}
 		y := rl.NewMutex("y")
 		require.NoError(t, y.Lock())
 		require.EqualValues(t, maxToken, y.FencingToken())
 		mustUnlock(t, y)
-		require.ErrorContains(t, y.TryLock(), "ERR redlock: the fence counter {y}:fence is at its end")
+		require.ErrorContains(t, y.TryLock(), "ERR redlock: the fence counter "+fenceOf("y")+" is at its end")
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
 		assert.Less(t, m.FencingToken(), uint64(time.Now().Add(25*time.Hour).UnixMicro()))
@@ -392,7 +519,7 @@ func TestHandedOverLocksAreHealedWithoutAToken(t *testing.T) {
 			require.NoError(t, err)
 			synctest.Wait()
 			assert.Equal(t, m.Value(), nodes[1].Value("x"))
-			assert.Empty(t, nodes[1].Value("{x}:fence"), "not known")
+			assert.Empty(t, nodes[1].Value(fenceOf("x")), "not known")
 			assert.Zero(t, taker.FencingToken())
 			mustUnlock(t, taker)
 			synctest.Wait()
@@ -404,7 +531,11 @@ func TestHandedOverLocksAreHealedWithoutAToken(t *testing.T) {
 func TestTheLifeOfAToken(t *testing.T) {
 	t.Parallel()
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		for i, name := range []string{"x", "{tag}:x", "x{tag}", "a{b"} {
+		for i, name := range []string{"x", "{tag}:x", "x{tag}", "a{b", "x", "{tag}:x", "x{tag}", "a{b"} {
+			own := i >= 4
+			if own {
+				rl = rl.With(redlock.WithFencePerName())
+			}
 			m := rl.NewMutex(name)
 			var last uint64
 			for range 3 {
@@ -421,7 +552,10 @@ func TestTheLifeOfAToken(t *testing.T) {
 				mustUnlock(t, m)
 			}
 			assert.Zero(t, m.FencingToken(), "not held any more")
-			fence := []string{"{x}:fence", "{tag}:x:fence", "x{tag}:fence", "{a{b}:fence"}[i]
+			fence := fenceOf(name)
+			if own {
+				fence = []string{"{x}:fence", "{tag}:x:fence", "x{tag}:fence", "{a{b}:fence"}[i-4]
+			}
 			stored := 0
 			for _, v := range values(nodes, fence) {
 				if v == fmt.Sprint(last) {
@@ -439,7 +573,7 @@ func TestTheLifeOfAToken(t *testing.T) {
 	})
 }
 
-func TestExtendAndHoldKeepTheCounter(t *testing.T) {
+func TestExtendAndHoldKeepACounterOfItsOwn(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -457,10 +591,10 @@ func TestExtendAndHoldKeepTheCounter(t *testing.T) {
 		mustUnlock(t, m)
 		time.Sleep(ttl)
 		assert.Equal(t, []string{"", "", ""}, nodes.Values("{x}:fence"))
-	}, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithFenceTTL(ttl))
+	}, redlock.WithFencing(), redlock.WithFencePerName(), redlock.WithExpiry(time.Second), redlock.WithFenceTTL(ttl))
 
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		m := rl.NewMutex("x", redlock.WithFenceTTL(time.Minute))
+		m := rl.NewMutex("x", redlock.WithFencePerName(), redlock.WithFenceTTL(time.Minute))
 		require.NoError(t, m.Lock())
 		for _, use := range []string{"Lock", "Extend"} {
 			for i, n := range nodes {
@@ -532,7 +666,8 @@ func TestEachOperationIsOneCommandANode(t *testing.T) {
 	}
 }
 
-// Every script with two keys, with and without hash tags, on nodes that check the slots.
+// Every script with two keys, with and without hash tags, on nodes that check the slots. Where the names share
+// counters, the error says what a cluster needs. lesson L87
 func TestFencingOnClusterNodes(t *testing.T) {
 	t.Parallel()
 	for client, newPool := range adapters {
@@ -545,7 +680,23 @@ func TestFencingOnClusterNodes(t *testing.T) {
 			for _, s := range servers {
 				clusterReady(t, s)
 			}
-			rl := reaching(t, newPool, servers, 0, 1, 2).With(redlock.WithFencing())
+			shared := reaching(t, newPool, servers, 0, 1, 2).With(redlock.WithFencing())
+			const advice = "this node is part of a cluster, where fencing needs WithFencePerName"
+			err := shared.NewMutex("x").TryLock()
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, "CROSSSLOT")
+			require.ErrorContains(t, err, advice)
+			r, err := shared.Check(t.Context())
+			require.NoError(t, err)
+			for _, n := range r.Nodes {
+				assert.ErrorContains(t, n.Err, advice)
+			}
+			rl := shared.With(redlock.WithFencePerName())
+			r, err = rl.Check(t.Context())
+			require.NoError(t, err)
+			for _, n := range r.Nodes {
+				assert.NoError(t, n.Err)
+			}
 			for name, fence := range map[string]string{"x": "{x}:fence", "{tag}:x": "{tag}:x:fence", "x{tag}": "x{tag}:fence", "a{b": "{a{b}:fence"} {
 				for _, s := range servers[:2] {
 					s.Must("SET", fence, "9000000000000000")

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,12 +126,15 @@ func FuzzReplies(f *testing.F) {
 func FuzzOptions(f *testing.F) {
 	const ms, s = int64(time.Millisecond), int64(time.Second)
 	f.Add(uint16(0), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
-	f.Add(uint16(0x7ff), 10*s, s, 11*s, 12*s, 13*s, 0*s, 1, 0.02, 0.1, "value")
+	f.Add(uint16(0xfff), 10*s, s, 11*s, 12*s, 13*s, 0*s, 1, 0.02, 0.1, "value")
 	f.Add(uint16(0x7ff), 10*s, 10*s, 10*s, 10*s, 10*s, s, -1, 0.0, 1.0, "v")
 	f.Add(uint16(0x001), 2*ms, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(0x009), 3*ms+ms/2, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<8), 0*s, 0*s, 0*s, int64(math.MaxInt64), 0*s, 0*s, 0, 0.0, 0.0, "")
-	for bit := range 11 {
+	f.Add(uint16(1<<7|1<<11), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(1<<11|1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	for bit := range 12 {
 		f.Add(uint16(1<<bit), -s, -s, -s, -s, -s, -s, -2, -0.1, -0.1, "")
 		f.Add(uint16(1<<bit), ms, 9*s, 7*s, 7*s, 7*s, -s, 0, 1.0, 1.1, "v")
 		f.Add(uint16(1<<bit|1), 3*ms-1, 3*ms, 2*ms, 2*ms, 2*ms, ms, 3, math.NaN(), math.NaN(), "")
@@ -178,7 +182,8 @@ func FuzzOptions(f *testing.F) {
 			keeps = span(fenceTTL)
 		}
 		fenced := add(7, redlock.WithFencing())
-		must(!fenced && !kept || keeps >= lasts)
+		own := add(11, redlock.WithFencePerName())
+		must(!(fenced && own) && !kept || keeps >= lasts)
 		guarded := add(8, redlock.WithRestartGuard(time.Duration(guard)))
 		must(!guarded || time.Duration(guard) >= lasts)
 		limited := add(9, redlock.WithMaxHold(span(maxHold)))
@@ -215,9 +220,14 @@ func FuzzOptions(f *testing.F) {
 			assert.Equal(t, lasts-drift(lasts, factor), time.Until(m.Until()))
 			assert.Equal(t, lasts, nodes[0].TTL("x"))
 			assert.Equal(t, fenced, m.FencingToken() > 0)
-			if fenced {
-				assert.Equal(t, keeps.Truncate(time.Millisecond), nodes[0].TTL("{x}:fence"))
+			counters := [2]time.Duration{} // the shared one and the lock's own
+			switch {
+			case fenced && own:
+				counters[1] = keeps.Truncate(time.Millisecond)
+			case fenced:
+				counters[0] = -1 // for ever
 			}
+			assert.Equal(t, counters, [2]time.Duration{nodes[0].TTL(fenceOf("x")), nodes[0].TTL("{x}:fence")})
 			if deadline, ok := held.Deadline(); limited {
 				assert.Equal(t, span(maxHold), time.Until(deadline))
 			} else {
@@ -240,30 +250,44 @@ func hashed(key string) string {
 	return key
 }
 
-// FuzzNames: the key is prefix and name, byte for byte, and the other keys of the lock and its channel are others in the
-// same slot. There is none in the slot of a key with a closing brace and no tag.
+// counterKey is what the docs say that the key of a counter looks like: a shared one, and one that is a lock's own.
+var counterKey = map[bool]*regexp.Regexp{
+	false: regexp.MustCompile(`^redlock:fence:[0-9a-f]{4}$`),
+	true:  regexp.MustCompile(`(?s)^redlock:fence:[0-9a-f]{4}$|}(.*):fence$`),
+}
+
+// FuzzNames: the key is prefix and name, byte for byte. The shared counter follows from the key. The channel, and a counter of its
+// own, are others in the same slot; there is none in the slot of a key with a closing brace and no tag. The key of a
+// counter is refused.
 func FuzzNames(f *testing.F) {
-	for _, name := range []string{"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ", "é☃", "\x00\xff\r\n", ""} {
-		f.Add("", name)
-		f.Add("p:", name)
-		f.Add("{p}", name)
-		f.Add("{", name)
+	for _, name := range []string{
+		"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ", "é☃", "\x00\xff\r\n", "",
+		"redlock:fence:12ab", "redlock:fence:12aB", "{x}:fence", "a}:fence", "a}\n:fence", "x:fence",
+	} {
+		for _, prefix := range []string{"", "p:", "{p}", "{"} {
+			f.Add(prefix, name, false)
+			f.Add(prefix, name, true)
+		}
 	}
-	f.Fuzz(func(t *testing.T, prefix, name string) {
+	f.Add("redlock:", "fence:0000", false)
+	f.Fuzz(func(t *testing.T, prefix, name string, own bool) {
 		synctest.Test(t, func(t *testing.T) {
 			node := sim.NewNodes(1)[0]
 			var all [][]string
-			rl := redlock.New(keyed{node.Link("a"), func(keys []string) { all = append(all, keys) }})
-			m := rl.NewMutex(name, redlock.WithKeyPrefix(prefix), redlock.WithFencing())
+			rl := redlock.New(keyed{node.Link("a"), func(keys []string) { all = append(all, keys) }}).With(redlock.WithFencing())
+			if own {
+				rl = rl.With(redlock.WithFencePerName())
+			}
+			m := rl.NewMutex(name, redlock.WithKeyPrefix(prefix))
 			require.Equal(t, name, m.Name())
 			err := m.TryLock()
-			if name == "" {
+			key := prefix + name
+			if name == "" || counterKey[own].MatchString(key) {
 				var option *redlock.OptionError
 				require.ErrorAs(t, err, &option)
 				return
 			}
 			require.NoError(t, err)
-			key := prefix + name
 			assert.Equal(t, m.Value(), node.Value(key))
 			_, err = m.Extend()
 			require.NoError(t, err)
@@ -274,12 +298,15 @@ func FuzzNames(f *testing.F) {
 				assert.Equal(t, key, keys[0])
 				for _, other := range keys[1:] {
 					others[other] = true
-					if !strings.Contains(key, "}") || hashed(key) != key {
+					if other == fenceOf(key) {
+						assert.False(t, own)
+					} else if !strings.Contains(key, "}") || hashed(key) != key {
 						assert.Equal(t, hashed(key), hashed(other))
 					}
 				}
 			}
 			assert.Len(t, others, 2, "a counter and a channel")
+			assert.Equal(t, own, !others[fenceOf(key)])
 			assert.NotContains(t, others, key)
 		})
 	})

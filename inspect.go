@@ -82,8 +82,8 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 	if r.err != nil {
 		return nil, r.err
 	}
-	if name == "" {
-		return nil, &OptionError{"Inspect", `""`, "needs a name that is not empty"}
+	if err := r.cfg.checkName("Inspect", name); err != nil {
+		return nil, err
 	}
 	in := &Inspection{Name: name, Key: r.cfg.prefix + name, Quorum: r.core.quorum}
 	answers := survey(ctx, r.core, r.cfg.nodeTimeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {

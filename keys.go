@@ -1,11 +1,40 @@
 package redlock
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
 
-// fenceKey is the key of a lock's fence counter. It lies in the same hash slot as the lock's key, so that
-// one script may use both in a cluster; except for a key with a closing brace and no hash tag, for which
-// there is no such name: that one works on nodes that are no cluster.
-func fenceKey(key string) string { return related(key, "fence") }
+// sharedCounters is what the keys of the fence counters that names share begin with. There are 2^16
+// of them, redlock:fence:0000 to redlock:fence:ffff.
+const sharedCounters = "redlock:fence:"
+
+// sharedCounter is the key of the fence counter that a lock shares with other names: redlock:fence:
+// and the first four hexadecimal digits of the SHA-256 of the lock's key. It follows from the whole
+// key alone, never from prefix and name separately, because all users of a key need the same
+// counter.
+func sharedCounter(key string) string {
+	var room [128]byte // a conversion of more than 32 bytes would be an allocation
+	sum := sha256.Sum256(append(room[:0], key...))
+	return sharedCounters + hex.EncodeToString(sum[:2])
+}
+
+// ownCounter is the key of the fence counter of a lock that shares none. It lies in the same hash
+// slot as the lock's key, and one script may use both in a cluster. A key with a closing brace and
+// no hash tag has no such neighbour: it works on nodes that are no cluster.
+func ownCounter(key string) string { return related(key, "fence") }
+
+// isSharedCounter tells whether a key is that of a fence counter that names share.
+func isSharedCounter(key string) bool {
+	digits, ok := strings.CutPrefix(key, sharedCounters)
+	return ok && len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+// isOwnCounter tells whether a key is that of the fence counter of some lock that shares none.
+func isOwnCounter(key string) bool {
+	return strings.HasSuffix(key, ":fence") && strings.Contains(key, "}")
+}
 
 // announceChannel is the channel on which a lock's releases are announced.
 func announceChannel(key string) string { return related(key, "released") }

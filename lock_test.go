@@ -519,7 +519,7 @@ func TestKeysOfALockShareAHashSlot(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := map[string]bool{}
 				rl := redlock.New(keyed{sim.NewNodes(1)[0].Link("a"), func(keys []string) { got[strings.Join(keys, " ")] = true }})
-				m := rl.NewMutex(key, redlock.WithFencing(), redlock.WithRestartGuard(time.Minute))
+				m := rl.NewMutex(key, redlock.WithFencing(), redlock.WithFencePerName(), redlock.WithRestartGuard(time.Minute))
 				require.NoError(t, m.Lock())
 				_, err := m.Extend()
 				require.NoError(t, err)

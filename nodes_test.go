@@ -152,7 +152,7 @@ func TestHealingOnNodes(t *testing.T) {
 		_, err := m.Extend()
 		require.NoError(t, err)
 		eventually(t, "a healed node", func() bool { return nodes[1].Must("GET", "x") == m.Value() })
-		assert.Equal(t, fmt.Sprint(token), nodes[1].Must("GET", "{x}:fence"))
+		assert.Equal(t, fmt.Sprint(token), nodes[1].Must("GET", fenceOf("x")))
 		eventually(t, "the loss of a quorum", func() bool {
 			// What was slow to answer the extension before may just have been healed.
 			nodes[0].Must("FLUSHALL")

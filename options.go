@@ -19,7 +19,7 @@ const (
 	DefaultDriftFactor float64 = 0.01
 	// DefaultTimeoutFactor times the default expiry makes a node timeout of 400 ms.
 	DefaultTimeoutFactor float64 = 0.05
-	// DefaultFenceTTL is how long a fencing counter outlives its last use.
+	// DefaultFenceTTL is how long a fence counter of WithFencePerName outlives its last use.
 	DefaultFenceTTL time.Duration = 24 * time.Hour
 )
 
@@ -57,6 +57,7 @@ type config struct {
 	value         *string
 	prefix        string
 	fencing       bool
+	fencePerName  bool
 	fenceTTL      time.Duration
 	fenceTTLBy    bool // WithFenceTTL was given
 	guard         time.Duration
@@ -167,16 +168,33 @@ func WithKeyPrefix(prefix string) Option {
 // before it is read loses no update, also where a holder was paused for longer than its lock lived,
 // see [Mutex.FencingToken].
 //
-// It costs no further round trip unless the nodes' counters disagree. The counter of
-// a key is "{key}:fence", or key:fence if it has a closing brace; the key is the prefix of [WithKeyPrefix] and the name. An
-// ACL that allows app:* must so allow {app:* too.
-// All users of a name must use the option, or tokens go back. Default: no token, 0.
+// It costs no further round trip unless the nodes' counters disagree. Names share 65,536 counters,
+// redlock:fence:0000 to redlock:fence:ffff, which take some 6 MB of a node and never expire. A
+// lock's counter has the first four hexadecimal digits of the SHA-256 of its key, which is the
+// prefix of [WithKeyPrefix] and the name. An ACL that allows app:* must so allow redlock:fence:*
+// too. A node that is a cluster needs [WithFencePerName].
+//
+// All users of a name must use the option, and all of them with or all of them without
+// WithFencePerName, or tokens may go back. Default: no token, 0.
 func WithFencing() Option {
 	return option(func(c *config) { c.fencing = true })
 }
 
-// WithFenceTTL sets how long a fencing counter lives after its last use, at least the
-// expiry. Should it expire all the same, the next token comes from the clock. Default: [DefaultFenceTTL], a day.
+// WithFencePerName gives each name a fence counter of its own, for [WithFencing] on nodes that are
+// clusters: a script may use keys of one hash slot only there. The counter of a key is
+// "{key}:fence", or key:fence if the key has a closing brace, which must then be that of a hash
+// tag. An ACL that allows app:* must so allow {app:* too. No lock of these mutexes may have the key
+// of such a counter.
+//
+// It costs a key per name until the TTL of [WithFenceTTL] has passed since the name's last use:
+// 60,000 names a day are 60,000 keys on each node. When a counter has expired, the next token comes
+// from the clock. Default: counters are shared.
+func WithFencePerName() Option {
+	return option(func(c *config) { c.fencePerName = true })
+}
+
+// WithFenceTTL sets how long a counter of [WithFencePerName] lives after its last use, at least the
+// expiry. It has no effect on shared counters. Default: [DefaultFenceTTL], a day.
 func WithFenceTTL(ttl time.Duration) Option {
 	return option(func(c *config) { c.fenceTTL, c.fenceTTLBy = ttl, true })
 }
@@ -253,7 +271,7 @@ func (c *config) finish() error {
 	if c.value != nil && *c.value == "" {
 		bad("WithValue", `""`, "must not be empty")
 	}
-	if (c.fencing || c.fenceTTLBy) && c.fenceTTL < c.expiry {
+	if (c.fencing && c.fencePerName || c.fenceTTLBy) && c.fenceTTL < c.expiry {
 		bad("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
 	}
 	if c.guarded && c.guard < c.expiry {
@@ -263,4 +281,15 @@ func (c *config) finish() error {
 		bad("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
 	}
 	return join(errs...)
+}
+
+// checkName says what is wrong with a lock's name.
+func (c *config) checkName(of, name string) error {
+	switch key := c.prefix + name; {
+	case name == "":
+		return &OptionError{of, `""`, "needs a name that is not empty"}
+	case isSharedCounter(key), c.fencePerName && isOwnCounter(key):
+		return &OptionError{of, fmt.Sprintf("%q", name), "needs a name other than that of a fence counter"}
+	}
+	return nil
 }

@@ -172,16 +172,20 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 // NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
 // program that are to exclude each other each make their own, with the same name.
 // NewMutex does no I/O. The Redis key is the name, after the prefix of [WithKeyPrefix]; two
-// users of one name exclude each other whatever their other options.
+// users of one name exclude each other whatever their other options. The name is not empty, and the
+// key is not that of a fence counter: see [WithFencing] and [WithFencePerName].
 func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
-	if name == "" {
-		m.err = join(&OptionError{"NewMutex", `""`, "needs a name that is not empty"}, err)
+	if nameErr := cfg.checkName("NewMutex", name); nameErr != nil {
+		m.err = join(nameErr, err)
 	}
 	m.keys[0], m.channel = m.key, ""
-	if cfg.fencing {
-		m.keys[1] = fenceKey(m.key)
+	switch {
+	case cfg.fencing && cfg.fencePerName:
+		m.keys[1] = ownCounter(m.key)
+	case cfg.fencing:
+		m.keys[1] = sharedCounter(m.key)
 	}
 	if cfg.announce {
 		m.channel = announceChannel(m.key)

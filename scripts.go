@@ -6,8 +6,9 @@ import "github.com/redlock-go/redlock/pool"
 // against what SCRIPT LOAD says, because computing a SHA-1 at run time fails
 // where only FIPS 140 algorithms are allowed.
 //
-// The first key is the lock's; the second, where there is one, its fence counter, in the same
-// hash slot. Values are compared whole. Every script is safe to run twice.
+// The first key is the lock's; the second, where there is one, its fence counter. That is shared
+// with other names and lives for ever, or is the lock's own, in the same hash slot, and expires.
+// Values are compared whole. Every script is safe to run twice.
 var (
 	// releaseScript deletes the key if it holds the value, and announces that.
 	//
@@ -39,6 +40,8 @@ return -2 - ttl
 	// works on a node that is out of memory, where SET does not.
 	//
 	//	KEYS: key [fence]   ARGV: value, expiry ms [, fence expiry ms]
+	//
+	// A counter that lives for ever is not given.
 	//
 	// It returns 1 if it did, 0 if there was no key, -1 if the key is somebody else's.
 	extendScript = &pool.Script{
@@ -73,6 +76,8 @@ return 0
 	// acquireScript is SET NX PX with a restart guard, a fencing token, or both.
 	//
 	//	KEYS: key [fence]   ARGV: value, expiry ms [, proposed token, fence expiry ms] [, guard seconds]
+	//
+	// A fence expiry of 0 stands for a counter that lives for ever.
 	//
 	// It returns a positive number if the key holds the value now: the fence counter, or 1 without
 	// fencing. It returns 0 if the key is somebody else's, and -s if the guard
@@ -114,15 +119,17 @@ if fault or not call('SET', key, ARGV[1], 'PX', ARGV[2], 'NX') then
 	if fault then return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' ' .. fault) end
 	if not held then return 0 end
 end
-if fence then call('SET', fence, token, 'PX', ARGV[4]) end
+if fence then
+	if ARGV[4] == '0' then call('SET', fence, token) else call('SET', fence, token, 'PX', ARGV[4]) end
+end
 return c
 `,
-		ID: "f80c5a75d85125ee14ce1d2d418d7cefbfdd9601",
+		ID: "f375b79093e094f8ed6270e484c9c6b4219f8b44",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.
 	//
-	//	KEYS: key, fence   ARGV: value, token, fence expiry ms
+	//	KEYS: key, fence   ARGV: value, token, fence expiry ms, 0 for ever
 	//
 	// It returns 1 if the counter is at least the token now, 0 if there was no key, -1 if the
 	// key is somebody else's.
@@ -136,11 +143,15 @@ if c and (not string.match(c, '^%d+$') or #c > 16 or tonumber(c) > 9007199254740
 	return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
 end
 if not c or tonumber(c) < tonumber(ARGV[2]) then
-	redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+	if ARGV[3] == '0' then
+		redis.call('SET', KEYS[2], ARGV[2])
+	else
+		redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+	end
 end
 return 1
 `,
-		ID: "d50e356dd9553266f45b61c8c154960b10240d49",
+		ID: "be164273a8bac5e4d7ff20166be54e448084e2c4",
 	}
 
 	// inspectScript reads the key, whoever's it is.

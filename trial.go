@@ -23,6 +23,9 @@ func (r *Redlock) newTrial() *Mutex {
 	cfg.expiry = max(trialCommands*cfg.nodeTimeout, time.Second).Truncate(time.Millisecond)
 	cfg.fenceTTL = cfg.expiry
 	m.cfg = &cfg
+	if cfg.fencing && !cfg.fencePerName {
+		m.keys[1] = sharedCounter("redlock:check:") // one for all trials: it stays
+	}
 	return m
 }
 
@@ -70,8 +73,8 @@ func (m *Mutex) try(ctx context.Context, n *quorum.Node) error {
 	_, notExtended := reply("extend", send(quorum.Ask, m.askExtend(l), l.marks), yes)
 	_, notRefused := reply("a stranger's release", send(quorum.Ask, m.deletion("not "+l.value), l.marks), foreign)
 	_, notReleased := reply("release", send(quorum.Undo, m.deletion(l.value), l.marks), yes)
-	if m.cfg.fencing {
-		// Counters stay behind otherwise. This one holds what acquire has returned.
+	if m.cfg.fencing && m.cfg.fencePerName {
+		// The counter stays behind otherwise. It holds what acquire has returned.
 		c := ask(pool.Eval(releaseScript, m.keys[1:], strconv.FormatInt(counter, 10), ""))
 		_, _ = send(quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
 	}

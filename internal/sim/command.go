@@ -46,7 +46,7 @@ type command struct {
 	fence   string        // key of the fence counter, "" for none
 	channel string        // of release and subscribe
 	expiry  time.Duration // of key
-	keep    time.Duration // expiry of fence
+	keep    time.Duration // expiry of fence, 0 for none
 	guard   int64         // seconds
 	token   int64         // proposed, or raised to
 	sub     *subscription // of subscribe
@@ -202,8 +202,18 @@ func (n *Node) holds(c *command) int64 {
 	}
 }
 
+// put sets a key that expires.
 func (n *Node) put(key, value string, expiry time.Duration) {
 	n.keys[key] = entry{value: value, expires: n.clock.now() + expiry}
+}
+
+// count sets a fence counter.
+func (n *Node) count(c *command, token int64) {
+	e := entry{value: strconv.FormatInt(token, 10)}
+	if c.keep != 0 {
+		e.expires = n.clock.now() + c.keep
+	}
+	n.keys[c.fence] = e
 }
 
 func (n *Node) set(c *command) (any, Effect, error) {
@@ -276,7 +286,7 @@ func (n *Node) acquire(c *command) (any, Effect, error) {
 		if token > maxToken {
 			return nil, None, fmt.Errorf("ERR redlock: the fence counter %s is at its end", c.fence)
 		}
-		n.put(c.fence, strconv.FormatInt(token, 10), c.keep)
+		n.count(c, token)
 	}
 	if held == 1 {
 		return integer(token), None, nil
@@ -299,7 +309,7 @@ func (n *Node) raise(c *command) (any, Effect, error) {
 			return integer(1), None, nil
 		}
 	}
-	n.put(c.fence, strconv.FormatInt(c.token, 10), c.keep)
+	n.count(c, c.token)
 	return integer(1), Raised, nil
 }
 

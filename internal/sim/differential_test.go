@@ -87,8 +87,10 @@ func (s step) String() string { return fmt.Sprintf("%s %q %v", s.script, s.keys,
 // Milliseconds are drawn from ms; without guard, the restart guard is left out.
 func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	name := strconv.Itoa(r.IntN(2))
-	key, fence, value := "{"+name+"}", "{"+name+"}:fence", "v"+strconv.Itoa(r.IntN(3))
+	key, value := "{"+name+"}", "v"+strconv.Itoa(r.IntN(3))
+	fence := "{" + strconv.Itoa(r.IntN(2)) + "}:fence" // of the name, or shared with the other
 	some := func() int64 { return ms[r.IntN(len(ms))] }
+	keep := func() int64 { return append([]int64{0, 0}, ms...)[r.IntN(len(ms)+2)] } // a counter's expiry, 0 for none
 	s := step{keys: []string{key}, args: []any{value}}
 	if r.IntN(4) == 0 {
 		s.sleep = time.Duration(r.IntN(40)) * time.Millisecond
@@ -129,14 +131,14 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		s.script = "acquire"
 		s.args = append(s.args, some())
 		if fenced {
-			s.args = append(s.args, proposed, some())
+			s.args = append(s.args, proposed, keep())
 		}
 		if guard && r.IntN(4) == 0 {
 			s.args = append(s.args, int64(1_000_000))
 		}
 	default:
 		s.script = "raise"
-		s.keys, s.args = []string{key, fence}, append(s.args, proposed, some())
+		s.keys, s.args = []string{key, fence}, append(s.args, proposed, keep())
 	}
 	return s
 }
@@ -229,6 +231,7 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 					value, _ := m.Get(key)
 					require.Equal(t, value, node.Value(key), "%s after %s", key, s)
 					require.Equal(t, m.TTL(key), max(0, node.TTL(key)), "expiry of %s after %s", key, s)
+					require.Equal(t, m.Exists(key), node.TTL(key) != 0, "%s after %s", key, s)
 				}
 			}
 		})

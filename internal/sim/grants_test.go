@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"runtime"
@@ -21,7 +22,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// These campaigns are about one thing, and made for numbers: the tokens and the holders of a single name. A million:
+// These campaigns are about one thing, and made for numbers: the tokens and the holders of a few names, which share one counter. A
+// million:
 //
 //	go test ./internal/sim -run '^TestSchedulesOfGrants' -grants 1000000 -timeout 0 -v
 var grantsWanted = flag.Int("grants", 2000, "fenced grants of each campaign about tokens")
@@ -33,14 +35,14 @@ const grantsPerSeed = 50
 func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour})
 	r.clean(t)
-	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire")
+	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name")
 }
 
 // With loss of data, and nodes that are back at once, they rest on the restart guard and on clocks that are about right.
 func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true, guard: true})
 	r.clean(t)
-	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "guard refused")
+	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name", "guard refused")
 }
 
 // What makes tokens grow is necessary, and what the campaigns look at finds that out.
@@ -52,6 +54,7 @@ func TestSchedulesOfGrantsWithPlantedBugs(t *testing.T) {
 	}{
 		"tokens by INCR and maximum": {grantSetup{clocks: time.Hour, plainIncr: true}, []string{"I3 token order"}},
 		"no raise round":             {grantSetup{clocks: time.Hour, noRaise: true}, []string{"I3 token order"}},
+		"counters go with the lock":  {grantSetup{clocks: time.Hour, noCounter: true}, []string{"I3 token order"}},
 		"no restart guard":           {grantSetup{clocks: time.Second, loss: true}, []string{"I1 mutual exclusion", "I3 token order", "I6 continuity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +73,7 @@ type grantSetup struct {
 	guard     bool
 	plainIncr bool // a planted bug: the token is the greatest counter, each incremented by itself
 	noRaise   bool // a planted bug: nothing is raised
+	noCounter bool // a planted bug: a release deletes the counter, too
 }
 
 // grantReport is what a campaign has seen. The first seed that breaks something ends it.
@@ -142,7 +146,19 @@ func (r *grantReport) add(g *grants, seed uint64) {
 	}
 }
 
-// grants is one bubble: some clients want one lock.
+// theCounter is the key of the counter that all of namesOfOne share.
+var theCounter, namesOfOne = func() (string, []string) {
+	byCounter := make(map[string][]string)
+	for i := 0; ; i++ {
+		name := fmt.Sprint("x", i)
+		c := "redlock:fence:" + fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:4]
+		if byCounter[c] = append(byCounter[c], name); len(byCounter[c]) == 3 {
+			return c, byCounter[c]
+		}
+	}
+}()
+
+// grants is one bubble: some clients want some locks, whose names share a counter.
 type grants struct {
 	grantSetup
 	dice
@@ -150,23 +166,36 @@ type grants struct {
 	start  time.Time
 	expiry time.Duration
 	faulty float64 // part of the commands to which something happens
+	names  []string
+	own    bool // the one name has a counter of its own
 	over   chan struct{}
 
 	mu         sync.Mutex
 	states     map[string]int
 	granted    int
-	token      uint64 // of the last grant
-	holder     *redlock.Mutex
-	until      time.Duration // of its lease, by the true clock
+	locks      map[string]*lastGrant
+	last       uint64 // token of any name
 	violations []violation
+}
+
+// lastGrant is what is known of the last grant of a name.
+type lastGrant struct {
+	token  uint64
+	holder *redlock.Mutex
+	until  time.Duration // of its lease, by the true clock
 }
 
 func runGrants(t *testing.T, s grantSetup, d dice) *grants {
 	g := &grants{
-		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}), states: make(map[string]int),
+		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}), states: make(map[string]int), locks: make(map[string]*lastGrant),
 		nodes:  sim.NewNodes([]int{3, 3, 3, 3, 5, 4}[d.below(6, "nodes")]),
 		expiry: time.Second,
 		faulty: []float64{0.05, 0.2, 0.4}[d.below(3, "faulty")],
+	}
+	names := d.below(4, "names")
+	g.names, g.own = namesOfOne[:max(1, names)], names == 0
+	for _, name := range g.names {
+		g.locks[name] = &lastGrant{}
 	}
 	if s.loss {
 		g.expiry = []time.Duration{4 * time.Second, 8 * time.Second}[d.below(2, "expiry")]
@@ -186,6 +215,11 @@ func runGrants(t *testing.T, s grantSetup, d dice) *grants {
 	close(g.over)
 	nemeses.Wait()
 	time.Sleep(5 * g.expiry) // what is under way lands
+	for i, n := range g.nodes {
+		if keys := n.Keys(); keys > 1 || keys == 1 && g.own == (n.Value(theCounter) != "") {
+			g.violate("I8 no leaks", "node %d holds something else than the counter", i)
+		}
+	}
 	g.nodes.Close()
 	g.states["raise round"] += g.nodes.Count("raise")
 	return g
@@ -254,7 +288,7 @@ func (o *owner) run(t *testing.T) {
 	for i, n := range o.nodes {
 		link := n.Link(fmt.Sprint(o.id))
 		link.Plan(o.plan(int64(i)))
-		pools[i] = ownerWay{link, o}
+		pools[i] = ownerWay{link, n, o}
 	}
 	rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry), redlock.WithoutAnnouncements(),
 		redlock.WithRetryDelayFunc(func(tries int) time.Duration {
@@ -263,19 +297,36 @@ func (o *owner) run(t *testing.T) {
 	if o.guard {
 		rl = rl.With(redlock.WithRestartGuard(o.expiry))
 	}
-	m := rl.NewMutex("x")
+	if o.own {
+		rl = rl.With(redlock.WithFencePerName())
+	}
+	var takers sync.WaitGroup
+	for i := range o.names {
+		takers.Go(func() { (&taker{owner: o, id: 10*o.id + int64(i)}).run(rl) })
+	}
+	takers.Wait()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	assert.NoError(t, rl.CloseContext(ctx))
+}
+
+// taker takes one lock after the other. An owner has as many as there are names.
+type taker struct {
+	*owner
+	id int64
+}
+
+func (o *taker) run(rl *redlock.Redlock) {
+	var m *redlock.Mutex
 	for i := int64(0); o.wanted(); i++ {
 		if m == nil || o.chance(0.3, "new", o.id, i) {
-			m = rl.NewMutex("x")
+			m = rl.NewMutex(o.names[o.below(len(o.names), "name", o.id, i)])
 		}
 		if m.Lock() == nil && !o.hold(m, i) {
 			m = nil
 		}
 		time.Sleep(o.between(0, o.expiry/50, "idle", o.id, i))
 	}
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	defer stop()
-	assert.NoError(t, rl.CloseContext(ctx))
 }
 
 func (g *grants) wanted() bool {
@@ -285,7 +336,7 @@ func (g *grants) wanted() bool {
 }
 
 // hold keeps the lock for a while, and tells whether it has been unlocked.
-func (o *owner) hold(m *redlock.Mutex, i int64) bool {
+func (o *taker) hold(m *redlock.Mutex, i int64) bool {
 	o.grant(m)
 	long, often := o.expiry/50, 0.1
 	if o.loss {
@@ -308,38 +359,43 @@ func (o *owner) hold(m *redlock.Mutex, i int64) bool {
 		return false
 	}
 	o.mu.Lock()
-	if o.holder == m {
-		o.until = min(o.until, time.Since(o.start))
+	if l := o.locks[m.Name()]; l.holder == m {
+		l.until = min(l.until, time.Since(o.start))
 	}
 	o.mu.Unlock()
 	_, err := m.Unlock()
 	return err == nil
 }
 
-// grant checks a grant against the one before.
-func (o *owner) grant(m *redlock.Mutex) {
+// grant checks a grant against the one before, of the same name.
+func (o *taker) grant(m *redlock.Mutex) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.granted++
-	now, token := time.Since(o.start), m.FencingToken()
-	if token <= o.token || token >= 1<<53 {
-		o.violate("I3 token order", "client %d is granted token %d after %d", o.id, token, o.token)
+	now, token, before := time.Since(o.start), m.FencingToken(), o.locks[m.Name()]
+	if token <= before.token || token >= 1<<53 {
+		o.violate("I3 token order", "client %d is granted %s with token %d after %d", o.id, m.Name(), token, before.token)
 	}
-	if now < o.until {
-		o.violate("I1 mutual exclusion", "client %d is granted the lock which another holds until %v", o.id, o.until)
+	if now < before.until {
+		o.violate("I1 mutual exclusion", "client %d is granted %s which another holds until %v", o.id, m.Name(), before.until)
 	}
-	o.token, o.holder, o.until = token, m, o.truly(m.Until())
+	if token <= o.last {
+		o.states["overtaken by another name"]++
+	}
+	o.last = max(o.last, token)
+	*before = lastGrant{token, m, o.truly(m.Until())}
 }
 
 // prolong notes an extension.
-func (o *owner) prolong(m *redlock.Mutex) {
+func (o *taker) prolong(m *redlock.Mutex) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.states["extended"]++
-	if o.holder != m || o.token != m.FencingToken() {
-		o.violate("I6 continuity", "client %d extended token %d after %d was granted", o.id, m.FencingToken(), o.token)
+	l := o.locks[m.Name()]
+	if l.holder != m || l.token != m.FencingToken() {
+		o.violate("I6 continuity", "client %d extended %s with token %d after %d was granted", o.id, m.Name(), m.FencingToken(), l.token)
 	}
-	o.until = o.truly(m.Until())
+	l.until = o.truly(m.Until())
 }
 
 // plan lets messages between the client and a node be late, overtaken, lost or doubled.
@@ -378,6 +434,7 @@ func (o *owner) plan(node int64) sim.Plan {
 // ownerWay is an owner's way to a node, on which a bug may be planted.
 type ownerWay struct {
 	*sim.Link
+	node *sim.Node
 	*owner
 }
 
@@ -390,6 +447,9 @@ func (w ownerWay) Eval(ctx context.Context, s *pool.Script, keys []string, args 
 		return int64(1), ctx.Err()
 	}
 	reply, err := w.Link.Eval(ctx, s, keys, args...)
+	if s.Name == "release" && w.noCounter {
+		w.node.Delete(theCounter)
+	}
 	if n, ok := reply.(int64); ok && n < 0 && s.Name == "acquire" {
 		w.reached("guard refused")
 	}

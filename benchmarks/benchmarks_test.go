@@ -364,3 +364,54 @@ func TestProxyDelaysRoundTripsAndCloses(t *testing.T) {
 		t.Error("the connection outlived the proxy")
 	}
 }
+
+// Two waiters, and a third who asks last and is served first: that is an overtaking. A fourth waits for ever.
+func TestJudge(t *testing.T) {
+	at := func(ms int) int64 { return time.UnixMilli(int64(1000 + ms)).UnixNano() }
+	end := time.UnixMilli(2000)
+	logs := []shiftLog{
+		{Turns: [][]turn{{{at(0), at(10), at(15)}, {at(16), at(200), at(205)}}, {{at(1), at(20), at(25)}}}, CPU: time.Second},
+		{Turns: [][]turn{{{at(60), at(100), at(105)}}, {{at(500), 0, 0}}}, CPU: time.Second, Err: "oops"},
+	}
+	q := judge(logs, end)
+	if q.granted != 4 || q.fewest != 0 || q.most != 2 || q.overtakes != 1 || q.overlaps != 0 || q.err != "oops" || q.clientCPU != 2*time.Second {
+		t.Errorf("%+v", q)
+	}
+	if q.longest != 500*time.Millisecond || q.elapsed != 205*time.Millisecond {
+		t.Errorf("longest %v, elapsed %v", q.longest, q.elapsed)
+	}
+	logs[1].Turns[0][0].Granted = at(22) // while the second has it
+	if q := judge(logs, end); q.overlaps != 1 {
+		t.Errorf("%d overlaps", q.overlaps)
+	}
+	q.join(judge(logs, end))
+	if q.granted != 8 || q.most != 4 || q.overtakes != 1 {
+		t.Errorf("%+v", q)
+	}
+}
+
+func TestCrewOfSimulatedLockers(t *testing.T) {
+	rl := func() locker {
+		l := &redlockLocker{}
+		l.open(sim.NewNodes(1).Instants("test"))
+		return l
+	}
+	lockers := []locker{rl(), rl()}
+	if err := warm(lockers); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range lockers {
+		lockers[i] = l.(stranger).forget()
+		defer lockers[i].Close()
+	}
+	log := shift{Start: time.Now(), Hold: time.Millisecond, Most: time.Minute}.work(lockers)
+	for i, turns := range log.Turns {
+		if len(turns) != 1 || turns[0].Released-turns[0].Granted < int64(time.Millisecond) || log.Err != "" {
+			t.Errorf("waiter %d: %v, %s", i, turns, log.Err)
+		}
+	}
+	log = shift{Start: time.Now(), For: 20 * time.Millisecond, Hold: time.Millisecond}.work(lockers)
+	if len(log.Turns[0]) < 2 {
+		t.Errorf("came back %d times", len(log.Turns[0])-1)
+	}
+}

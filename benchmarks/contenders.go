@@ -29,6 +29,8 @@ type contender struct {
 	oneNode  bool // has no notion of independent nodes
 	fenced   bool // takes part only where fencing is measured
 	noWaiter bool // cannot wait for a taken lock
+	crews    bool // takes part in processes
+	most     int  // processes that it takes part with; 0 is any number
 	open     func(addrs []string) (locker, error)
 	hold     func(addrs []string) (holder, error) // with heldExpiry; nil if it cannot keep locks extended
 }

@@ -51,6 +51,15 @@ func (r *report) charts() map[string]string {
 		"memory": chart{"Memory while a node is frozen", "one of 5 nodes stopped, 64 busy goroutines; heap after collection", "MB", false}.
 			lines("seconds", false, r.overTime(key{Section: "frozen", Who: we, Nodes: 5, Workers: 64, Variant: "one frozen", Metric: "heap MB over time"})),
 	}
+	for _, kind := range []string{againKind, onceKind} {
+		at := func(k key) (float64, bool) { return float64(k.Workers), k.Variant == kind }
+		of := "5 nodes, 5 ms holds, processes that " + kind + "; "
+		suffix := strings.ReplaceAll(strings.TrimPrefix(kind, "come "), " ", "-")
+		out["processes-commands-"+suffix] = chart{"What a turn costs the nodes", of + "commands on all nodes per turn, lower is better", "commands", true}.
+			lines("processes", true, r.lines(processPart, "commands/turn", at))
+		out["processes-waits-"+suffix] = chart{"The longest wait", of + "over the fair share, processes × mean turn; 1 is fair", "× fair share", true}.
+			lines("processes", true, r.lines(processPart, "longest wait/fair", at))
+	}
 	for _, n := range []int{5, 1} {
 		var waits, hand []bar
 		for _, w := range r.who("contention", "p99 wait ms") {
@@ -175,8 +184,11 @@ func (r *report) beaten() [][]string {
 }
 
 func plural(n int, what string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return "1 " + what
+	case strings.HasSuffix(what, "s"):
+		return fmt.Sprintf("%d %ses", n, what)
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
@@ -300,6 +312,8 @@ which takes about an hour, needs a redis-server on the PATH, and writes this pag
 	for _, metric := range []string{"commands/turn", "turns/s"} {
 		p("%s", r.grid("crowd", metric, crowds, func(i int) key { return key{Nodes: 5, Workers: crowd[i]} }))
 	}
+
+	r.processTables(p, figure)
 
 	p("### Hand-over")
 	p("From Unlock returning in one client to Lock returning in another that waits, on an otherwise idle machine, with the default delays between tries.")
@@ -443,4 +457,41 @@ func (r *report) growth(nodes, workers []int) string {
 			w, n0, n1, number(at(w, n1, 1)/at(w, n0, 1)), number(at(w, n1, 64)/at(w, n0, 64)), g0, g1, number(at(w, 5, g1)/at(w, 5, g0))))
 	}
 	return "How the time per pair grows:\n\n" + strings.Join(out, "\n")
+}
+
+// processTables is the part of the page about processes that share a lock.
+func (r *report) processTables(p func(format string, args ...any), figure func(name, alt string)) {
+	conf := r.config(processPart)
+	p("### Processes")
+	p("Processes that share one lock, each a client with connections of its own and one waiter, spread over %d operating-system processes; "+
+		"each turn keeps the lock for %v. Those that *come back* want it again as soon as they have released it, for %v. Those that *come once* all want it at "+
+		"the same time; when each has had it, as many others come, on the same connections. The fair share is the number of processes × the mean time of a turn. "+
+		"A grant *overtook* if somebody still waited whose Lock was called at least %v earlier. Processor time is that of all clients and of all servers, "+
+		"which share %s cores.", crewCount, crewHold, conf.ProcessSlice, slack, r.Machine["cores"])
+	for _, kind := range []string{"back", "once"} {
+		figure("processes-commands-"+kind, "Commands per turn over processes that come "+kind)
+		figure("processes-waits-"+kind, "Longest wait over processes that come "+kind)
+	}
+	for _, n := range distinct(r, processPart, func(k key) int { return k.Workers }) {
+		for _, kind := range []string{againKind, onceKind} {
+			p("**%s that %s**", plural(n, "process"), kind)
+			var rows [][]string
+			metrics := []string{"turns/s", "commands/turn", "fewest/most", "longest wait ms", "longest wait/fair", "overtakes", "clients' CPU ms/turn", "servers' CPU ms/turn"}
+			for _, w := range r.who(processPart, metrics[0]) {
+				row, any := []string{w}, false
+				for _, m := range metrics {
+					k := key{Section: processPart, Who: w, Nodes: crewNodes, Workers: n, Variant: kind, Metric: m}
+					if c := contenderNamed(w); c != nil && c.oneNode {
+						k.Nodes = 1
+					}
+					any = any || r.find(k) != nil
+					row = append(row, r.cell(k))
+				}
+				if any {
+					rows = append(rows, row)
+				}
+			}
+			p("%s", table(append([]string{""}, metrics...), rows))
+		}
+	}
 }

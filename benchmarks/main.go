@@ -31,6 +31,13 @@ import (
 )
 
 func main() {
+	if os.Getenv(crewEnv) != "" {
+		if err := crewMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "benchmarks: a crew:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var (
 		isQuick = flag.Bool("quick", false, "measure everything once and briefly, to see that it works")
 		all     = flag.Bool("all", false, "measure everything and write docs and JSON")
@@ -43,6 +50,7 @@ func main() {
 		who     = flag.String("who", "", "comma-separated `contenders` (all if empty)")
 		nodes   = flag.String("nodes", "", "comma-separated `numbers` of nodes for pairs and instant")
 		workers = flag.String("goroutines", "", "comma-separated `numbers` of goroutines for pairs")
+		crowds  = flag.String("processes", "", "comma-separated `numbers` of processes")
 		cpu     = flag.String("cpuprofile", "", "write a processor profile to `file`")
 		mem     = flag.String("memprofile", "", "write an allocation profile, every allocation sampled, to `file`")
 	)
@@ -55,16 +63,16 @@ func main() {
 		c = quick
 	}
 	if *rounds > 0 {
-		c.Rounds, c.ContentionRounds = *rounds, *rounds
+		c.Rounds, c.ContentionRounds, c.ProcessRounds = *rounds, *rounds, *rounds
 	}
 	if *slice > 0 {
 		c.Slice = *slice
 	}
 	if *contend > 0 {
-		c.Contention = *contend
+		c.Contention, c.ProcessSlice = *contend, *contend
 	}
-	part := *only + *who + *nodes + *workers
-	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines), choose(*who, &c))
+	part := *only + *who + *nodes + *workers + *crowds
+	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines), numbers(*crowds, &c.Processes), choose(*who, &c))
 	if err == nil {
 		err = profiled(*cpu, *mem, func() error { return command(c, *all, *docs, *only, *out, part == "") })
 	}

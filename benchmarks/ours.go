@@ -14,7 +14,7 @@ import (
 // ours is redlock, with its own defaults, unlimited tries, and the default options of its clients.
 var ours = []*contender{
 	{
-		name: "redlock goredis",
+		name: "redlock goredis", crews: true,
 		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
 		hold: func(addrs []string) (holder, error) { return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil },
 	},
@@ -54,10 +54,21 @@ func openRedigo(addrs []string, opts ...redlock.Option) *redlockLocker {
 
 type redlockLocker struct {
 	rl      *redlock.Redlock
+	pools   []pool.Pool
+	opts    []redlock.Option
 	closers []func()
 }
 
+// forget makes a client with the same connections.
+func (l *redlockLocker) forget() locker {
+	l.rl.Close()
+	n := &redlockLocker{closers: l.closers}
+	n.open(l.pools, l.opts...)
+	return n
+}
+
 func (l *redlockLocker) open(pools []pool.Pool, opts ...redlock.Option) {
+	l.pools, l.opts = pools, opts
 	l.rl = redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited)).With(opts...)
 }
 

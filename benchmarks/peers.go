@@ -26,7 +26,7 @@ const expiry = 8 * time.Second
 // peers are the other libraries, with the options that their own documentation shows, unlimited tries, and
 // the default options of their clients.
 var peers = []*contender{
-	{name: "redsync goredis", peer: true, open: func(addrs []string) (locker, error) {
+	{name: "redsync goredis", peer: true, crews: true, open: func(addrs []string) (locker, error) {
 		l := &redsyncLocker{}
 		var pools []rsredis.Pool
 		for _, a := range addrs {
@@ -68,7 +68,7 @@ var peers = []*contender{
 		return &redislockLocker{redislock.New(c), c}, nil
 	}},
 	{
-		name: "rueidislock", peer: true, oneNode: true,
+		name: "rueidislock", peer: true, oneNode: true, crews: true, most: 256,
 		open: func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
 		hold: func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
 	},

@@ -27,6 +27,10 @@ type config struct {
 	IdleWaiters      int
 	IdleWatch        time.Duration // less than two thirds of the expiry
 
+	Processes     []int // how many share a lock
+	ProcessRounds int
+	ProcessSlice  time.Duration // one contender's turn
+
 	FrozenPatience time.Duration // how long one Lock and Unlock may take
 	FrozenWatch    time.Duration // of memory
 
@@ -44,6 +48,7 @@ type config struct {
 var full = config{
 	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256}, FencingCalls: 2000,
 	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000, IdleWatch: 5 * time.Second,
+	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 3, ProcessSlice: 6 * time.Second,
 	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
 	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000}, HeldWatch: 30 * time.Second, HeldPatience: 5 * time.Minute,
@@ -53,6 +58,7 @@ var full = config{
 var quick = config{
 	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64}, FencingCalls: 50,
 	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
+	Processes: []int{1, 16}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
 	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
 	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond, HeldPatience: 30 * time.Second,
@@ -81,6 +87,7 @@ var sections = []section{
 	{"instant", (*suite).instant},
 	{"contention", (*suite).contention},
 	{"crowd", (*suite).crowd},
+	{processPart, (*suite).processes},
 	{"handover", (*suite).handOver},
 	{"idle", (*suite).idle},
 	{"frozen", (*suite).frozen},

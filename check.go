@@ -17,24 +17,32 @@ import (
 // production: in a start-up log, a health page or a command such as examples/doctor, but not for every lock.
 //
 // On each node it acquires a key of its own, extends it, sees that it is not released with another
-// value, and releases it, by the commands of a lock. The key is redlock:check: and 26 random
-// letters, after the prefix of [WithKeyPrefix]. With [WithFencing] it raises the shared counter
-// redlock:fence:330d, which stays; with [WithFencePerName] it has a counter beside it. Nothing else
-// is written, and the key and its own counter are gone when Check returns. Where a node did not
-// answer, or denies the deletion, they expire by themselves after six node timeouts, or after a
-// second if that is longer. The release is announced unless there is [WithoutAnnouncements];
-// whether announcements arrive is not tried.
+// value, and releases it, by the commands of a lock. It subscribes to the announcement of that release
+// and waits for it, unless there is [WithoutAnnouncements] or the pool is no [pool.Subscriber]. The key
+// is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix]. With [WithFencing] it
+// raises the shared counter redlock:fence:330d, which stays; with [WithFencePerName] it has a counter
+// beside it. Nothing else is written, and the key and its own counter are gone when Check returns.
+// Where a node did not answer, or denies the deletion, they expire by themselves after eight node
+// timeouts, or after a second if that is longer.
 //
-// Check blocks until all nodes have answered, at most for ten node timeouts and for one where a node answers nothing, or until ctx is
-// done. What a node denies to tell of itself, or a pool that is no [pool.Doer] cannot ask, is reported as unknown. The error is an
-// [*OptionError], or the context's; then the result is nil.
+// Where an ACL denies something, Check tries one by one the rights that locks with r's options need, which docs/rights.md lists,
+// and says which are missing.
+//
+// Check blocks until all nodes have answered, at most for fifteen node timeouts and for one where a node answers nothing, or until
+// ctx is done. What a node denies to tell of itself, or a pool that is no [pool.Doer] cannot ask, is reported as unknown. The
+// error is an [*OptionError], or the context's; then the result is nil.
 //
 // The codes of its findings:
 //   - same-server: several pools reach the same server, so its vote counts several times
-//   - unreachable: a node does not answer, or refuses something that a lock with these options needs
 //   - sentinel, replica: a node is no master
 //   - replicas: a node has replicas, and a failover to one of them forgets locks
 //   - cluster: a node is part of a cluster, which does the same
+//   - refused, name, tls, timeout, closed: a node cannot be reached, or does not answer
+//   - noauth, wrongpass: a node wants a password, or another one
+//   - noperm: an ACL denies what a lock needs
+//   - moved, clusterdown, loading, readonly, oom, misconf, noreplicas, busy, maxclients: a node refuses locks with that error
+//   - unreachable: a node cannot take part in locks for another reason
+//   - announcements: a node does not wake waiters
 //   - eviction: a node may drop locks when its memory is full
 //   - restart: a node forgets locks when it restarts, and there is no [WithRestartGuard]
 //   - guard: a node is still kept out by the restart guard
@@ -50,15 +58,15 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 	}
 	timeout := r.cfg.nodeTimeout
 	// What a lock asks of a node comes first: it tells who is there at all.
-	tried := survey(ctx, r.core, trialCommands*timeout, func(ctx context.Context, n *quorum.Node) (struct{}, error) {
-		return struct{}{}, r.newTrial().try(ctx, n)
+	tried := survey(ctx, r.core, trialCommands*timeout, func(ctx context.Context, n *quorum.Node) (error, error) {
+		return r.newTrial().try(ctx, n)
 	})
 	answers := survey(ctx, r.core, probeCommands*timeout, func(ctx context.Context, n *quorum.Node) (NodeReport, error) {
-		report := NodeReport{Err: tried[n.Index].err}
+		report := NodeReport{Err: tried[n.Index].err, Unheard: tried[n.Index].value}
 		if errors.Is(report.Err, ErrNodeTimeout) {
 			return report, report.Err
 		}
-		report.probe(ctx, n.Pool, timeout)
+		report.probe(ctx, n.Pool, r.newTrial())
 		return report, nil
 	})
 	if ctx.Err() != nil {
@@ -72,19 +80,21 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 			n = NodeReport{Err: a.err}
 			n.silent(a.err)
 		}
-		n.Node = i
+		n.Node, n.Addr = i, r.core.addr(i)
 		report.Nodes = append(report.Nodes, n)
 	}
-	report.judge(r.cfg)
+	report.judge(r.newTrial())
 	return report, nil
 }
 
-// judge fills in the findings.
-func (r *Report) judge(c *config) {
+// judge fills in the findings. What causes others comes before them.
+func (r *Report) judge(m *Mutex) {
+	c := m.cfg
 	r.judgeNumber()
-	r.judgeReach(c)
 	r.judgeIdentity()
 	r.judgeRole()
+	r.judgeReach(m)
+	r.judgeAnnouncements(m)
 	r.judgeMemory()
 	r.judgeRestart(c)
 	r.judgeClocks()
@@ -97,37 +107,36 @@ func (r *Report) find(s Severity, code string, nodes []int, problem, advice stri
 	r.Findings = append(r.Findings, Finding{s, code, nodes, problem, advice})
 }
 
-// group is the nodes of which the same is to be said.
-type group struct {
-	text  string
-	nodes []int
-}
-
-// groups collects the nodes by what text says of them, in node order; "" leaves a node out.
-func (r *Report) groups(text func(n *NodeReport) string) []group {
-	var groups []group
-next:
+// findSame adds a finding for each group of nodes of which the same is to be said, in node order. No problem leaves a node out.
+func (r *Report) findSame(s Severity, code string, say func(n *NodeReport) (problem, advice string)) {
+	type words struct{ problem, advice string }
+	var order []words
+	nodes := map[words][]int{}
 	for i := range r.Nodes {
-		t := text(&r.Nodes[i])
-		if t == "" {
+		problem, advice := say(&r.Nodes[i])
+		if problem == "" {
 			continue
 		}
-		for g := range groups {
-			if groups[g].text == t {
-				groups[g].nodes = append(groups[g].nodes, i)
-				continue next
-			}
+		w := words{problem, advice}
+		if nodes[w] == nil {
+			order = append(order, w)
 		}
-		groups = append(groups, group{t, []int{i}})
+		nodes[w] = append(nodes[w], i)
 	}
-	return groups
+	for _, w := range order {
+		r.find(s, code, nodes[w], w.problem, w.advice)
+	}
 }
 
-// findEach adds a finding for each group; problem is a format for the group's text.
-func (r *Report) findEach(s Severity, code, problem, advice string, text func(n *NodeReport) string) {
-	for _, g := range r.groups(text) {
-		r.find(s, code, g.nodes, fmt.Sprintf(problem, g.text), advice)
-	}
+// findEach is findSame with one advice, and a problem that is a format for what tell returns; "" leaves a node out.
+func (r *Report) findEach(s Severity, code, problem, advice string, tell func(n *NodeReport) string) {
+	r.findSame(s, code, func(n *NodeReport) (string, string) {
+		text := tell(n)
+		if text == "" {
+			return "", ""
+		}
+		return fmt.Sprintf(problem, text), advice
+	})
 }
 
 func (r *Report) judgeNumber() {
@@ -159,32 +168,66 @@ func (r *Report) outvoted(otherwise Severity) Severity {
 	return otherwise
 }
 
-func (r *Report) judgeReach(c *config) {
-	rights, keys := "+eval +evalsha +get +set +pexpire +pttl +del", "~"+c.prefix+"*"
-	if c.guarded {
-		rights += " +info"
-	}
-	switch {
-	case c.fencing && !c.fencePerName:
-		keys += " ~" + sharedCounters + "*"
-	case c.fencing && c.prefix != "" && !strings.Contains(c.prefix, "}"):
-		keys += " ~{" + c.prefix + "*"
-	}
-	r.findEach(r.outvoted(Warning), "unreachable", "Cannot take part in a lock: %s.",
-		fmt.Sprintf("Start the server, or mend what it says, the network, the address or the permissions (ACL: %s %s).", rights, keys),
-		func(n *NodeReport) string {
-			if n.Err == nil || n.keptOut() != nil || n.sentinel() || n.replica() {
-				return ""
+func (r *Report) judgeReach(m *Mutex) {
+	needed, _ := m.rights()
+	for _, t := range append(slices.Clone(troubles), unreachable) {
+		r.findSame(r.outvoted(Warning), t.code, func(n *NodeReport) (string, string) {
+			if n.Err == nil || n.keptOut() != nil || n.sentinel() || n.replica() || troubleOf(n.Err).code != t.code {
+				return "", ""
 			}
-			return oneLine(n.Err.Error())
+			advice := t.advice
+			if t.code == "noperm" {
+				advice = n.allow(needed)
+			}
+			return t.problem + " (" + sentence(n.Err) + ").", advice
 		})
+	}
+}
+
+func (r *Report) judgeAnnouncements(m *Mutex) {
+	_, needed := m.rights()
+	r.findSame(Warning, "announcements", func(n *NodeReport) (string, string) {
+		if n.Unheard == nil || n.Err != nil && n.keptOut() == nil {
+			return "", ""
+		}
+		advice := "See what keeps Pub/Sub from working there. If it cannot, WithoutAnnouncements saves the attempts."
+		if len(n.Denied) > 0 || isDenied(n.Unheard) {
+			advice = n.allow(needed)
+		}
+		return "Does not wake those who wait for a lock when it is released; they wait for their retry delay (" + sentence(n.Unheard) + ").", advice
+	})
+}
+
+// sentence is the text of an error for the end of a sentence.
+func sentence(err error) string { return strings.TrimRight(oneLine(err.Error()), ". ") }
+
+// allow is the advice to give the user the rights that are missing: those that were found to be, or all that are needed.
+func (n *NodeReport) allow(needed []right) string {
+	var missing, all []string
+	for _, right := range needed {
+		if right.rule == "" {
+			continue
+		}
+		all = append(all, right.rule)
+		if slices.Contains(n.Denied, right.rule) {
+			missing = append(missing, right.rule)
+		}
+	}
+	if len(missing) == 0 {
+		missing = all
+	}
+	return "Allow it: ACL SETUSER " + cmp.Or(n.user, "<user>") + " " + strings.Join(missing, " ")
 }
 
 func (r *Report) judgeIdentity() {
-	for _, g := range r.groups(func(n *NodeReport) string { return n.RunID }) {
-		if len(g.nodes) > 1 {
-			r.find(Critical, "same-server", g.nodes,
-				fmt.Sprintf("These pools reach one and the same server (run id %.8s…), whose vote counts %d times.", g.text, len(g.nodes)),
+	servers := map[string][]int{}
+	for i, n := range r.Nodes {
+		servers[n.RunID] = append(servers[n.RunID], i)
+	}
+	for i, n := range r.Nodes {
+		if nodes := servers[n.RunID]; n.RunID != "" && len(nodes) > 1 && nodes[0] == i {
+			r.find(Critical, "same-server", nodes,
+				fmt.Sprintf("These pools reach one and the same server (run id %.8s…), whose vote counts %d times.", n.RunID, len(nodes)),
 				"Give every pool a server of its own, on a machine of its own.")
 		}
 	}
@@ -199,7 +242,11 @@ func (r *Report) judgeRole() {
 	r.findEach(Warning, "replicas", "A failover to a replica (%s) forgets the locks that it had not received.",
 		"Take the replicas away, or make sure that none is promoted sooner than the longest expiry after the end of its master.",
 		func(n *NodeReport) string { return when(n.Replicas > 0, fmt.Sprintf("%d connected", n.Replicas)) })
-	r.findEach(Warning, "cluster", "A server in %s mode refuses names in slots that it does not serve, and its failover forgets locks.",
+	cluster := Warning
+	if slices.ContainsFunc(r.Nodes, func(n NodeReport) bool { return n.Mode == "cluster" && n.Err != nil }) {
+		cluster = r.outvoted(Warning) // it is the cause of what judgeReach finds
+	}
+	r.findEach(cluster, "cluster", "A server in %s mode refuses names in slots that it does not serve, and its failover forgets locks.",
 		"Use independent servers, with cluster-enabled no.",
 		func(n *NodeReport) string { return when(n.Mode == "cluster", n.Mode) })
 }
@@ -296,21 +343,25 @@ func (r *Report) judgeVersion(c *config) {
 }
 
 func (r *Report) judgeUnknown() {
-	r.findEach(Note, "unknown", "Unknown: %s.",
-		"Allow INFO, TIME and CONFIG GET (ACL: +info +time +config|get), or look for yourself.", func(n *NodeReport) string {
-			if n.Err != nil && n.keptOut() == nil {
-				return "" // there is a finding of its own
+	needed := []right{{rule: "+info"}, {rule: "+time"}, {rule: "+config|get"}}
+	r.findSame(Note, "unknown", func(n *NodeReport) (string, string) {
+		if len(n.Unknown) == 0 || n.Err != nil && n.keptOut() == nil {
+			return "", "" // there is a finding of its own
+		}
+		var what []string
+		reasons := map[error]bool{}
+		advice := "Look for yourself, or use a client that can ask (pool.Doer)."
+		for _, u := range n.Unknown {
+			what = append(what, u.What)
+			reasons[u.Why] = true
+			if isDenied(u.Why) {
+				advice = n.allow(needed) + " -- or look for yourself."
 			}
-			var what []string
-			reasons := map[error]bool{}
-			for _, u := range n.Unknown {
-				what = append(what, u.What)
-				reasons[u.Why] = true
-			}
-			text := strings.Join(what, ", ")
-			if len(reasons) == 1 {
-				text += fmt.Sprintf(" (%v)", n.Unknown[0].Why)
-			}
-			return text
-		})
+		}
+		text := strings.Join(what, ", ")
+		if len(reasons) == 1 {
+			text += " (" + sentence(n.Unknown[0].Why) + ")"
+		}
+		return "Unknown: " + text + ".", advice
+	})
 }

@@ -2,9 +2,14 @@ package redlock_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"maps"
+	"net"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,7 +77,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 	r, found := check(t, onServers(t, servers))
 	assert.Empty(t, found)
 	assert.Equal(t, redlock.Severity(0), r.Worst())
-	assert.Contains(t, r.String(), "\nNothing is wrong with that.\n")
+	assert.Contains(t, r.String(), "\nNo problems found.\n")
 	for i, n := range r.Nodes {
 		assert.Equal(t, i, n.Node)
 		assert.NoError(t, n.Err)
@@ -184,14 +189,15 @@ func TestCheckFindsNodesOutOfReach(t *testing.T) {
 	servers[1].Kill()
 	servers[3].Freeze()
 	r, found := check(t, rl)
-	assert.Equal(t, []string{"warning unreachable [1]", "warning unreachable [3]"}, found)
+	assert.Equal(t, []string{"warning refused [1]", "warning timeout [3]"}, found)
 	assert.ErrorContains(t, r.Nodes[1].Err, "connection refused")
 	assert.ErrorIs(t, r.Nodes[3].Err, redlock.ErrNodeTimeout)
-	assert.Contains(t, r.String(), "1     unreachable ")
+	assert.Contains(t, r.String(), "1     "+servers[1].Addr()+"  unreachable ")
+	assert.Contains(t, r.String(), "WARNING (refused), node 1 ("+servers[1].Addr()+")\n")
 
 	servers[4].Kill()
 	_, found = check(t, rl)
-	assert.Contains(t, found, "critical unreachable [4]", "nothing can be locked")
+	assert.Contains(t, found, "critical refused [4]", "nothing can be locked")
 }
 
 // What a user may not ask is unknown, and no error.
@@ -201,7 +207,7 @@ func TestCheckDegrades(t *testing.T) {
 	grants := []string{"+info", "+info +config|get", "+time"}
 	var pools []pool.Pool
 	for i, s := range servers {
-		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+hello", "+client"}, strings.Fields(grants[i])...)...)
+		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+publish", "+subscribe", "+unsubscribe", "+ping"}, strings.Fields(grants[i])...)...)
 		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
 	r, found := check(t, redlock.New(pools...).With(patient))
@@ -234,14 +240,14 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 		"all allowed, with a token":   {keys: app + " " + fence, opts: []redlock.Option{fencing}},
 		"with a counter of its own":   {keys: app + " " + own, opts: []redlock.Option{fencing, perName}},
 		"INFO needs no lock":          {denied: "-info", keys: app},
-		"PUBLISH needs no lock":       {denied: "-publish", keys: app},
+		"PUBLISH needs no lock":       {denied: "-publish", keys: app, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
 		"other keys":                  {keys: "~other:*", want: "acquire: NOPERM"},
 		"SET":                         {denied: "-set", keys: app, want: "acquire: NOPERM"},
 		"EVALSHA":                     {denied: "-evalsha", keys: app, want: "command; release: NOPERM", left: true},
 		"GET":                         {denied: "-get", keys: app, want: "extend: ERR", left: true},
 		"PEXPIRE":                     {denied: "-pexpire", keys: app, want: "extend: ERR"},
 		"PTTL":                        {denied: "-pttl", keys: app, want: "a stranger's release: ERR"},
-		"DEL":                         {denied: "-del", keys: app, want: "lock: release: ERR", left: true},
+		"DEL":                         {denied: "-del", keys: app, want: "lock needs (release: ERR", left: true},
 		"the counter":                 {keys: app + " " + own, opts: []redlock.Option{fencing}, want: "acquire: NOPERM"},
 		"the counter of its own":      {keys: app + " " + fence, opts: []redlock.Option{fencing, perName}, want: "acquire: NOPERM"},
 		"INFO under the guard":        {denied: "-info", keys: app, opts: []redlock.Option{guard}, want: "acquire: ERR"},
@@ -261,15 +267,15 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 				for _, key := range keys {
 					assert.Contains(t, key, "app:redlock:check:")
 					ttl := s.Must("PTTL", key.(string)).(int64)
-					assert.True(t, 0 < ttl && ttl <= 6000, "%d ms", ttl)
+					assert.True(t, 0 < ttl && ttl <= 8000, "%d ms", ttl)
 				}
 				err := r.Nodes[0].Err
 				if tt.want == "" {
 					assert.NoError(t, err, client)
-					assert.NotContains(t, found, "critical unreachable [0]", client)
+					assert.NotContains(t, found, "critical noperm [0]", client)
 				} else {
 					assert.Error(t, err, client)
-					assert.Contains(t, found, "critical unreachable [0]", client)
+					assert.Contains(t, found, "critical noperm [0]", client)
 					assert.Contains(t, r.Findings[0].Problem, tt.want, client)
 				}
 				require.NoError(t, rl.Close())
@@ -282,25 +288,208 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 // What a server refuses although the user may is found in the same way.
 func TestCheckFindsServersThatRefuse(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"OOM", "NOREPLICAS", "MISCONF", "READONLY"} {
+	for name, want := range map[string][]string{
+		"OOM":         {"warning oom [1]"},
+		"NOREPLICAS":  {"warning noreplicas [1]"},
+		"MISCONF":     {"warning misconf [1]"},
+		"NOAUTH":      {"warning noauth [1]"},
+		"BUSY":        {"warning busy [1]"},
+		"READONLY":    {"critical replica [1]"}, // said once
+		"CLUSTERDOWN": {"warning cluster [0 1 2]", "warning clusterdown [1]"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := serverFaults[name]
 			servers := redistest.Start(t, 3, append(f.opts, healthy)...)
+			for _, s := range servers {
+				if f.prepare != nil {
+					f.prepare(t, s)
+				}
+			}
 			rl := onServers(t, servers)
 			f.inject(t, servers[1])
 			r, found := check(t, rl)
 			assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)
-			if name == "READONLY" {
-				assert.Equal(t, []string{"critical replica [1]"}, found, "said once")
-			} else {
-				assert.Contains(t, found, "warning unreachable [1]")
-			}
+			assert.Equal(t, want, found)
 			f.heal(t, servers[1])
 			r, _ = check(t, rl)
 			assert.NoError(t, r.Nodes[1].Err)
 		})
 	}
+}
+
+// lesson L80: passwords, TLS and names, as the clients report them.
+func TestCheckFindsHowANodeIsReachedWrongly(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, 1, healthy)[0]
+	s.Must("ACL", "SETUSER", "app", "on", ">pw", "+@all", "~*", "&*")
+	hangsUp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = hangsUp.Close() })
+	go func() {
+		for {
+			c, err := hangsUp.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	unknown := httptest.NewUnstartedServer(nil) // an authority that nobody trusts
+	unknown.Config.ErrorLog = log.New(io.Discard, "", 0)
+	unknown.StartTLS()
+	t.Cleanup(unknown.Close)
+	dial := func(addr string, opts ...redigoclient.DialOption) pool.Pool {
+		p := &redigoclient.Pool{DialContext: func(ctx context.Context) (redigoclient.Conn, error) {
+			return redigoclient.DialContext(ctx, "tcp", addr, opts...)
+		}}
+		t.Cleanup(func() { _ = p.Close() })
+		return redigo.NewPoolAt(addr, p)
+	}
+	for code, pools := range map[string][]pool.Pool{
+		"wrongpass": {
+			goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "old"}),
+			dial(s.Addr(), redigoclient.DialUsername("app"), redigoclient.DialPassword("old")),
+		},
+		"tls": {
+			goredisPool(t, redis.Options{Addr: unknown.Listener.Addr().String(), TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}}),
+			dial(unknown.Listener.Addr().String(), redigoclient.DialUseTLS(true)),
+		},
+		"name": {
+			goredisPool(t, redis.Options{Addr: "not..a..name:6379"}),
+			dial("not..a..name:6379"),
+		},
+		"refused": {
+			goredisPool(t, redis.Options{Addr: "127.0.0.1:1"}),
+			dial("127.0.0.1:1"),
+		},
+		"closed": {
+			goredisPool(t, redis.Options{Addr: hangsUp.Addr().String()}),
+			dial(hangsUp.Addr().String()),
+		},
+	} {
+		for _, p := range pools {
+			r, err := redlock.New(p).With(patient).Check(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, code, r.Findings[0].Code, "%T: %v", p, r.Nodes[0].Err)
+			assert.Equal(t, redlock.Critical, r.Findings[0].Severity)
+		}
+	}
+}
+
+// lesson L80: each kind of trouble has a code and advice of its own, whatever the server's version calls it.
+func TestCheckTellsTroublesApart(t *testing.T) {
+	advice := map[string]string{}
+	for text, code := range map[string]string{
+		"NOAUTH Authentication required.":                                                         "noauth",
+		"WRONGPASS invalid username-password pair or user is disabled.":                           "wrongpass",
+		"ERR invalid password":                                                                    "wrongpass",
+		"NOPERM this user has no permissions to run the 'eval' command":                           "noperm",
+		"NOPERM No permissions to access a key":                                                   "noperm",
+		"ERR The user executing the script can't run this command or subcommand script: f80":      "noperm",
+		"ERR ACL failure in script: User app has no permissions to run the 'del' command":         "noperm",
+		"MOVED 3999 127.0.0.1:6381":                                                               "moved",
+		"ASK 3999 127.0.0.1:6381":                                                                 "moved",
+		"CROSSSLOT Keys in request don't hash to the same slot":                                   "moved",
+		"CLUSTERDOWN Hash slot not served":                                                        "clusterdown",
+		"LOADING Redis is loading the dataset in memory":                                          "loading",
+		"LOADING Valkey is loading the dataset in memory":                                         "loading",
+		"READONLY You can't write against a read only replica.":                                   "readonly",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":        "readonly",
+		"OOM command not allowed when used memory > 'maxmemory'.":                                 "oom",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to.":        "misconf",
+		"NOREPLICAS Not enough good replicas to write.":                                           "noreplicas",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL.":                     "busy",
+		"ERR max number of clients reached":                                                       "maxclients",
+		"tls: first record does not look like a TLS handshake":                                    "tls",
+		"tls: failed to verify certificate: x509: certificate signed by unknown authority":        "tls",
+		"dial tcp: lookup redis-1: no such host":                                                  "name",
+		"dial tcp 10.0.0.1:6379: connect: connection refused":                                     "refused",
+		"no answer within 400ms: the last dial: dial tcp 10.0.0.1:1: connect: connection refused": "refused",
+		"dial tcp 10.0.0.1:6379: i/o timeout":                                                     "timeout",
+		"read tcp 10.0.0.9:1->10.0.0.1:6379: read: connection reset by peer":                      "closed",
+		"EOF":                        "closed",
+		"ERR unknown command 'EVAL'": "unreachable",
+		"THELOADINGS are not a word": "unreachable",
+	} {
+		ds, pools := doers(5)
+		ds[1].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fail(errors.New(text)) })
+		r, found := check(t, redlock.New(pools...))
+		assert.Equal(t, []string{"warning " + code + " [1]"}, found, text)
+		f := r.Findings[0]
+		assert.Contains(t, f.Problem, strings.TrimRight(text, "."))
+		assert.NotContains(t, f.Problem+f.Advice, "..")
+		if said := advice[code]; said != "" {
+			assert.Equal(t, said, f.Advice)
+		}
+		advice[code] = f.Advice
+	}
+	seen := map[string]string{}
+	for code, text := range advice {
+		if code != "moved" && code != "clusterdown" { // which have one remedy
+			assert.Empty(t, seen[text], "%s and %s have the same advice", code, seen[text])
+		}
+		seen[text] = code
+	}
+}
+
+// lesson L80: that there is a cluster comes before the errors that come of it, also where they prevent every lock.
+func TestCheckPutsTheClusterBeforeItsSymptoms(t *testing.T) {
+	ds, pools := doers(3)
+	for i, d := range ds {
+		d.info["redis_mode"] = "cluster"
+		if i > 0 {
+			d.Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fail(errors.New("MOVED 3999 127.0.0.1:6381")) })
+		}
+	}
+	_, found := check(t, redlock.New(pools...))
+	assert.Equal(t, []string{"critical cluster [0 1 2]", "critical moved [1 2]"}, found)
+}
+
+// A client that panics while it is asked is one node's failure.
+func TestCheckAndInspectOutliveAClientThatPanics(t *testing.T) {
+	for _, where := range []string{"Do", "Eval", "Subscribe"} {
+		synctest.Test(t, func(t *testing.T) {
+			pools := sim.NewNodes(3).Pools("a")
+			pools[1] = panicsIn{pools[1].(*sim.Link), where}
+			rl := redlock.New(pools...)
+			r, err := rl.Check(t.Context())
+			require.NoError(t, err)
+			assert.ErrorContains(t, r.Nodes[1].Err, "panic", where)
+			assert.NoError(t, r.Nodes[0].Err)
+			in, err := rl.Inspect(t.Context(), "x")
+			require.NoError(t, err)
+			assert.Equal(t, where == "Eval", in.Nodes[1].Err != nil)
+			require.NoError(t, rl.Close())
+		})
+	}
+}
+
+// panicsIn is a pool of which one method panics.
+type panicsIn struct {
+	*sim.Link
+	where string
+}
+
+func (p panicsIn) panic(where string) {
+	if where == p.where {
+		panic(where)
+	}
+}
+
+func (p panicsIn) Do(context.Context, ...any) (any, error) {
+	p.panic("Do")
+	return nil, errOops
+}
+
+func (p panicsIn) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+	p.panic("Eval")
+	return p.Link.Eval(ctx, s, keys, args...)
+}
+
+func (p panicsIn) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
+	p.panic("Subscribe")
+	return p.Link.Subscribe(ctx, channel)
 }
 
 // Whatever the options: all keys are gone but one counter, no lock is touched, and nobody who waits for one is woken.
@@ -669,7 +858,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		r, err = late.Check(t.Context())
 		require.NoError(t, err)
 		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
-		assert.Equal(t, 1600*time.Millisecond, time.Since(start))
+		assert.Equal(t, 2800*time.Millisecond, time.Since(start))
 		close(ds[1].hang)
 		require.NoError(t, late.Close())
 		nodes.Close()
@@ -685,6 +874,8 @@ func TestReportString(t *testing.T) {
 		ds[0].info["maxmemory"], ds[0].info["maxmemory_policy"] = "104857600", "allkeys-lru"
 		ds[1].info["run_id"] = ds[0].info["run_id"]
 		ds[1].info["connected_slaves"] = "1"
+		ds[0].slow = map[string]time.Duration{"TIME": 3 * time.Millisecond}              // lesson L96: all of it after the clock was read
+		ds[1].clock = func() time.Time { return time.Now().Add(-40 * time.Microsecond) } // lesson L80: less than what is shown
 		ds[2].clock = func() time.Time { return time.Now().Add(90 * time.Second) }
 		ds[3].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Hang() })
 		rl := redlock.New(pools...)
@@ -694,7 +885,7 @@ func TestReportString(t *testing.T) {
 		assert.Equal(t, `4 nodes, quorum 3: 2 critical, 4 warnings, 0 notes
 
 node  server       up      role               memory                  persistence  clock
-0     Redis 7.2.4  1h0m0s  master             100.0 MiB, allkeys-lru  AOF always   +0.0ms ± 0.0ms
+0     Redis 7.2.4  1h0m0s  master             100.0 MiB, allkeys-lru  AOF always   -1.5ms ± 1.5ms
 1     Redis 7.2.4  1h0m0s  master, 1 replica  no limit                AOF always   +0.0ms ± 0.0ms
 2     Redis 7.2.4  1h0m0s  master             no limit                AOF always   +1m30s ± 0.0ms
 3     unreachable  ?       ?                  ?                       ?            ?
@@ -711,15 +902,16 @@ WARNING (even), deployment
   4 nodes survive the loss of 1, as 3 would, and votes are split more easily.
   -> Use 3 nodes or 5.
 
-WARNING (unreachable), node 3
-  Cannot take part in a lock: acquire: no answer within 400ms: context deadline exceeded.
-  -> Start the server, or mend what it says, the network, the address or the permissions (ACL: +eval
-     +evalsha +get +set +pexpire +pttl +del ~*).
-
 WARNING (replicas), node 1
   A failover to a replica (1 connected) forgets the locks that it had not received.
   -> Take the replicas away, or make sure that none is promoted sooner than the longest expiry after
      the end of its master.
+
+WARNING (timeout), node 3
+  Does not answer in time (acquire: no answer within 400ms: context deadline exceeded).
+  -> See whether the server is up, frozen or overloaded, and whether a firewall drops what is sent
+     to it, or the client speaks TLS to a port without. If it is only far away, raise
+     WithNodeTimeout.
 
 WARNING (clock), node 2
   The clock differs from the others' by 1m30s or more. Locks do not need clocks that agree, but when

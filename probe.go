@@ -15,6 +15,8 @@ import (
 type NodeReport struct {
 	// Node is the index of the node's pool in the call of New.
 	Node int
+	// Addr is the node's address, or "" if its pool does not tell, see [pool.Addressed].
+	Addr string
 	// Err says why the node cannot take part in a lock: it does not answer, or refuses something that a lock needs. It is
 	// a [*GuardError] if only the restart guard still keeps it out.
 	Err error
@@ -40,8 +42,16 @@ type NodeReport struct {
 	ClockOffset time.Duration
 	// ClockError is half the round trip.
 	ClockError time.Duration
+	// Unheard says why the announcement of a release does not arrive, so that the node wakes no waiters. It is nil if
+	// it does, or if it is not wanted.
+	Unheard error
+	// Denied lists what an ACL denies, in the words of ACL SETUSER: "+pexpire", "~app:*". It is not complete
+	// where the pool is no [pool.Doer].
+	Denied []string
 	// Unknown lists what could not be found out.
 	Unknown []Gap
+
+	user string // as the server calls it, if something is denied
 }
 
 // Gap is something about a node that could not be found out.
@@ -78,22 +88,24 @@ func (n *NodeReport) unknown(why error, what ...string) {
 	}
 }
 
-// probeCommands is how many commands a probe sends at most, one after the other.
-const probeCommands = 4
+// probeCommands is how many node timeouts a probe takes at most: INFO, CONFIG, TIME, PING, two for all rights together, and
+// ACL WHOAMI.
+const probeCommands = 7
 
 var (
 	errNoDoer  = errors.New("the pool is no pool.Doer and cannot ask")
 	errNotTold = errors.New("the node does not tell")
 )
 
-// probe asks a node about itself. Each command has the given time. The node's Err says whether it has been
-// found out of order before.
-func (n *NodeReport) probe(ctx context.Context, p pool.Pool, timeout time.Duration) {
+// probe asks a node about itself, and about the rights that it denies to locks like m. Each command has the given time. The
+// node's Err says whether it has been found out of order before.
+func (n *NodeReport) probe(ctx context.Context, p pool.Pool, m *Mutex) {
 	doer, ok := p.(pool.Doer)
 	if !ok {
 		n.silent(errNoDoer)
 		return
 	}
+	timeout := m.cfg.nodeTimeout
 	do := func(args ...any) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -103,11 +115,60 @@ func (n *NodeReport) probe(ctx context.Context, p pool.Pool, timeout time.Durati
 		}
 		return reply, nil
 	}
-	if err := n.readInfo(do); n.Err != nil && err != nil {
+	err := n.readInfo(do)
+	if n.Err != nil && err != nil && !isDenied(err) {
 		n.unknown(err, "clock")
 		return // it does not answer anything
 	}
 	n.readClock(do)
+	n.readRights(do, m)
+}
+
+// readRights finds out what an ACL denies.
+func (n *NodeReport) readRights(do doFunc, m *Mutex) {
+	var denied denials
+	end := time.Now().Add(m.cfg.nodeTimeout)
+	try := func(rights ...right) (why error) {
+		for _, r := range rights {
+			if r.try == nil || time.Now().After(end) {
+				continue
+			}
+			if _, err := do(r.try...); isDenied(err) {
+				denied.of(err, r)
+				why = err
+			}
+		}
+		return why
+	}
+	lock, announcements := m.rights()
+	// The trial needs EVAL only where the node does not know a script, and PING only if nothing happens for seconds.
+	if err := try(rightOf(lock, "+eval")); err != nil && n.Err == nil {
+		n.Err = err
+	}
+	if isDenied(n.Err) {
+		try(lock...)
+	}
+	if m.cfg.announce {
+		denied.of(n.Unheard, rightOf(announcements, "+subscribe"))
+		if err := try(rightOf(announcements, "+ping")); err != nil && n.Unheard == nil {
+			n.Unheard = err
+		}
+		if n.Unheard == errUnheard || isDenied(n.Unheard) {
+			try(announcements...)
+		}
+	}
+	for _, u := range n.Unknown {
+		if command, _, _ := strings.Cut(u.Why.Error(), ":"); isDenied(u.Why) {
+			denied.add(map[string]string{"INFO": "+info", "TIME": "+time", "CONFIG": "+config|get"}[command])
+		}
+	}
+	n.Denied = denied
+	if len(denied) > 0 {
+		reply, err := do("ACL", "WHOAMI")
+		if n.user, _ = reply.(string); err != nil {
+			n.user = userOf(err)
+		}
+	}
 }
 
 // silent notes that nothing is known of a node.

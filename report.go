@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -77,25 +78,27 @@ func (r *Report) String() string {
 		count[Critical], plural(count[Warning], "warning"), plural(count[Note], "note"))
 
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "node\tserver\tup\trole\tmemory\tpersistence\tclock")
+	fmt.Fprintln(w, r.nameColumns("node", "address")+"server\tup\trole\tmemory\tpersistence\tclock")
 	for i := range r.Nodes {
-		r.Nodes[i].row(w)
+		n := &r.Nodes[i]
+		fmt.Fprintln(w, r.nameColumns(strconv.Itoa(n.Node), n.Addr)+n.row())
 	}
 	_ = w.Flush() // a strings.Builder does not fail
 	if len(r.Findings) == 0 {
-		b.WriteString("\nNothing is wrong with that.\n")
+		b.WriteString("\nNo problems found.\n")
 	}
 	for _, f := range r.Findings {
 		where := "deployment"
 		if len(f.Nodes) > 0 {
-			where = "node"
+			where = "node "
 			if len(f.Nodes) > 1 {
-				where = "nodes"
+				where = "nodes "
 			}
-			sep := " "
-			for _, n := range f.Nodes {
-				where += sep + strconv.Itoa(n)
-				sep = ", "
+			for i, n := range f.Nodes {
+				if i > 0 {
+					where += ", "
+				}
+				where += strings.TrimPrefix(nodeName(n, r.Nodes[n].Addr), "node ")
 			}
 		}
 		fmt.Fprintf(&b, "\n%s (%s), %s\n", strings.ToUpper(f.Severity.String()), f.Code, where)
@@ -105,8 +108,16 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// row writes the node's line of the table.
-func (n *NodeReport) row(w *tabwriter.Writer) {
+// nameColumns begins a line of the table. If no pool tells an address, there is no column for them.
+func (r *Report) nameColumns(node, addr string) string {
+	if slices.ContainsFunc(r.Nodes, func(n NodeReport) bool { return n.Addr != "" }) {
+		return node + "\t" + addr + "\t"
+	}
+	return node + "\t"
+}
+
+// row returns the rest of the node's line of the table.
+func (n *NodeReport) row() string {
 	cell := func(what, text string) string {
 		if !n.knows(what) {
 			return "?"
@@ -114,8 +125,7 @@ func (n *NodeReport) row(w *tabwriter.Writer) {
 		return text
 	}
 	if n.Err != nil && n.keptOut() == nil && len(n.Unknown) > len(infoTells) {
-		fmt.Fprintf(w, "%d\tunreachable\t?\t?\t?\t?\t?\n", n.Node)
-		return
+		return "unreachable\t?\t?\t?\t?\t?"
 	}
 	role := n.Role
 	if n.Mode != "standalone" {
@@ -128,9 +138,10 @@ func (n *NodeReport) row(w *tabwriter.Writer) {
 	if n.MaxMemory > 0 {
 		memory = fmt.Sprintf("%.1f MiB, %s", float64(n.MaxMemory)/(1<<20), n.Eviction)
 	}
-	fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, cell("server", n.Server), cell("uptime", n.Uptime.String()),
-		cell("role", role), cell("memory", memory), cell("persistence", n.Persistence),
-		cell("clock", fmt.Sprintf("%s ± %.1fms", offset(n.ClockOffset), ms(n.ClockError))))
+	return strings.Join([]string{
+		cell("server", n.Server), cell("uptime", n.Uptime.String()), cell("role", role), cell("memory", memory),
+		cell("persistence", n.Persistence), cell("clock", fmt.Sprintf("%s ± %.1fms", offset(n.ClockOffset), ms(n.ClockError))),
+	}, "\t")
 }
 
 // wrap writes text in lines of up to 100 columns, the first after prefix and the others below its end.
@@ -157,7 +168,7 @@ func wrap(b *strings.Builder, prefix, text string) {
 
 func offset(d time.Duration) string {
 	if d.Abs() < clockLimit {
-		return fmt.Sprintf("%+.1fms", ms(d))
+		return fmt.Sprintf("%+.1fms", ms(d.Round(100*time.Microsecond))) // of -0.04 ms, the sign would be left
 	}
 	if d > 0 {
 		return "+" + d.Round(100*time.Millisecond).String()

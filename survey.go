@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // answer is what one node said to a survey.
@@ -29,7 +30,7 @@ func survey[T any](ctx context.Context, c *core, budget time.Duration, ask func(
 		c.tracker.Enter()
 		go func() {
 			defer c.tracker.Leave()
-			v, err := ask(limited, n)
+			v, err := one(limited, n, ask)
 			if err != nil && limited.Err() != nil {
 				if errors.Is(err, context.DeadlineExceeded) {
 					err = nil // says nothing more
@@ -55,4 +56,14 @@ func survey[T any](ctx context.Context, c *core, budget time.Duration, ask func(
 		}
 	}
 	return answers
+}
+
+// one asks a node. A client that panics is that node's failure.
+func one[T any](ctx context.Context, n *quorum.Node, ask func(context.Context, *quorum.Node) (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = pool.Recovered(p)
+		}
+	}()
+	return ask(ctx, n)
 }

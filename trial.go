@@ -12,8 +12,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// trialCommands is how many commands a trial waits for at most, one after the other.
-const trialCommands = 6
+// trialCommands is how many answers a trial waits for at most, one after the other.
+const trialCommands = 8
 
 // newTrial returns a mutex under a name that nobody else uses, to see on one node whether locks with r's options can
 // live there. Its keys are short-lived: they are deleted, but the node may have stopped answering by then.
@@ -30,10 +30,11 @@ func (r *Redlock) newTrial() *Mutex {
 }
 
 // try goes through a lock's life on one node: acquire, extend, a stranger's release, release. The error says what the node
-// does not do; it is a [*GuardError] if nothing but the restart guard keeps the node out.
-func (m *Mutex) try(ctx context.Context, n *quorum.Node) error {
+// does not do; it is a [*GuardError] if nothing but the restart guard keeps the node out. The other one, unheard, says why
+// the announcement of the release did not arrive, or is nil.
+func (m *Mutex) try(ctx context.Context, n *quorum.Node) (unheard, err error) {
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	lane := m.lanes[n.Index : n.Index+1]
 	l := newLease(rand.Text(), 1)
@@ -68,8 +69,9 @@ func (m *Mutex) try(ctx context.Context, n *quorum.Node) error {
 	}
 	if err != nil {
 		send(quorum.Undo, m.deletion(l.value), l.marks) // as after any attempt that failed
-		return err
+		return nil, err
 	}
+	heard := m.listen(ctx, n)
 	_, notExtended := reply("extend", send(quorum.Ask, m.askExtend(l), l.marks), yes)
 	_, notRefused := reply("a stranger's release", send(quorum.Ask, m.deletion("not "+l.value), l.marks), foreign)
 	_, notReleased := reply("release", send(quorum.Undo, m.deletion(l.value), l.marks), yes)
@@ -78,8 +80,47 @@ func (m *Mutex) try(ctx context.Context, n *quorum.Node) error {
 		c := ask(pool.Eval(releaseScript, m.keys[1:], strconv.FormatInt(counter, 10), ""))
 		_, _ = send(quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
 	}
+	unheard = heard(l.value, notReleased == nil)
 	if err := join(notExtended, notRefused, notReleased); err != nil || guard == nil {
-		return err
+		return unheard, err
 	}
-	return guard
+	return unheard, guard
+}
+
+// errUnheard is why waiters are not woken by a node that lets them subscribe.
+var errUnheard = errors.New("the announcement of a release did not arrive")
+
+// listen subscribes to the mutex's announcements on one node. The function that it returns ends that, and says why
+// the announcement of the value was not heard, if one was made.
+func (m *Mutex) listen(ctx context.Context, n *quorum.Node) func(value string, made bool) error {
+	subscriber, ok := n.Pool.(pool.Subscriber)
+	if !ok || !m.cfg.announce {
+		return func(string, bool) error { return nil }
+	}
+	limited, cancel := context.WithTimeout(ctx, m.cfg.nodeTimeout)
+	defer cancel()
+	sub, err := subscriber.Subscribe(limited, announceChannel(m.key))
+	if err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = nil
+		}
+		return func(string, bool) error { return err }
+	}
+	return func(value string, made bool) error {
+		defer func() { _ = sub.Close() }()
+		timeout := time.After(m.cfg.nodeTimeout)
+		for made {
+			select {
+			case message := <-sub.Messages():
+				if message == value {
+					return nil
+				}
+			case <-timeout:
+				return errUnheard
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
 }

@@ -30,7 +30,7 @@ func TestOneServerTwiceIsCritical(t *testing.T) {
 	require.NoError(t, err)
 	t.Log(out.String())
 	assert.Equal(t, 1, status)
-	assert.Contains(t, out.String(), "CRITICAL (same-server), nodes 0, 2")
+	assert.Contains(t, out.String(), fmt.Sprintf("CRITICAL (same-server), nodes 0 (%s), 2 (%[1]s)\n", servers[0].Addr()))
 	assert.Contains(t, out.String(), `lock "invoice:42": free`)
 }
 

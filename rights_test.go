@@ -1,0 +1,395 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// feature is a line of the table in docs/rights.md.
+type feature struct {
+	name  string
+	based []string
+	rules []string // of an ACL: commands, keys, channels
+}
+
+// documented reads the table.
+func documented(t *testing.T) []feature {
+	t.Helper()
+	page, err := os.ReadFile("docs/rights.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "\n| Feature |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	code := regexp.MustCompile("`([^`]*)`")
+	words := func(cell string) (all []string) {
+		for _, m := range code.FindAllStringSubmatch(cell, -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	var features []feature
+	for line := range strings.Lines(table) {
+		line = strings.ReplaceAll(line, `\|`, "\x00")
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 || !strings.Contains(line, "`+") && !strings.Contains(line, "`~") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(strings.ReplaceAll(cells[i], "\x00", "|"))
+		}
+		name, _, _ := strings.Cut(strings.Trim(cells[1], "`"), "`")
+		name, _, _ = strings.Cut(name, ",")
+		features = append(features, feature{name, words(cells[2]), slices.Concat(words(cells[3]), words(cells[4]), words(cells[5]))})
+	}
+	return features
+}
+
+// allRules are the rights of a feature and of those that it is based on.
+func allRules(t *testing.T, features []feature, name string) []string {
+	t.Helper()
+	i := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
+	require.GreaterOrEqual(t, i, 0, "the table has no feature %q", name)
+	rules := slices.Clone(features[i].rules)
+	for _, other := range features[i].based {
+		rules = append(rules, allRules(t, features, other)...)
+	}
+	return rules
+}
+
+// restricted are servers, and a user of theirs with some rights.
+type restricted struct {
+	servers []*redistest.Server
+	newPool func(t testing.TB, addr string) pool.Pool
+	user    string
+	full    bool // the user lacks nothing
+}
+
+// redlock returns a client of the user.
+func (r *restricted) redlock(t *testing.T) *redlock.Redlock {
+	var pools []pool.Pool
+	for _, s := range r.servers {
+		pools = append(pools, r.newPool(t, r.user+":pw@"+s.Addr()))
+	}
+	return redlock.New(pools...).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second), redlock.WithoutAnnouncements())
+}
+
+// other returns a client who may do everything.
+func (r *restricted) other(t *testing.T) *redlock.Redlock {
+	o := *r
+	o.user = "other"
+	for _, s := range r.servers {
+		s.Must("ACL", "SETUSER", "other", "on", ">pw", "+@all", "~*", "&*")
+	}
+	return o.redlock(t)
+}
+
+// denied returns what the servers have denied the user: a command, or the name of a key or channel.
+func (r *restricted) denied() (what []string) {
+	for _, s := range r.servers {
+		for _, entry := range s.Must("ACL", "LOG").([]any) {
+			fields := map[string]any{}
+			for kv := range slices.Chunk(entry.([]any), 2) {
+				fields[kv[0].(string)] = kv[1]
+			}
+			if object := fmt.Sprint(fields["object"]); fields["username"] == r.user && !strings.HasPrefix(object, "client|") {
+				what = append(what, object)
+			}
+		}
+	}
+	return what
+}
+
+// forget lets the servers forget all scripts, so that the next one needs EVAL.
+func (r *restricted) forget() {
+	for _, s := range r.servers {
+		s.Must("SCRIPT", "FLUSH")
+	}
+}
+
+// until waits for a condition, or for a denial.
+func (r *restricted) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	eventually(t, what, func() bool { return ok() || !r.full && len(r.denied()) > 0 })
+}
+
+// called reports whether the user's command has reached the server: it was carried out or denied.
+func called(s *redistest.Server, command string) func() bool {
+	before := s.Commands()[command]
+	return func() bool { return s.Commands()[command] > before }
+}
+
+// uses are what the features of the table do. The error is the first that the user meets.
+var uses = map[string]func(t *testing.T, r *restricted) error{
+	"Lock": func(t *testing.T, r *restricted) error {
+		m, late := r.redlock(t).NewMutex("x"), r.redlock(t).NewMutex("x")
+		r.forget()
+		errs := m.TryLock()
+		if taken := late.TryLock(); !errors.Is(taken, redlock.ErrTaken) {
+			errs = errors.Join(errs, fmt.Errorf("not taken: %w", taken))
+		}
+		r.forget()
+		_, err := m.Unlock()
+		return errors.Join(errs, err)
+	},
+	"Extend": func(t *testing.T, r *restricted) error {
+		m := r.redlock(t).NewMutex("x", redlock.WithExpiry(time.Minute))
+		r.until(t, "the lock on each server", func() bool {
+			if err := m.TryLock(); err != nil {
+				return false
+			}
+			for _, s := range r.servers {
+				if s.Must("EXISTS", "app:x") != int64(1) {
+					_, _ = m.Unlock()
+					return false
+				}
+			}
+			return true
+		})
+		r.servers[0].Must("DEL", "app:x")
+		_, err := m.Extend()
+		if len(r.servers) > 1 {
+			r.until(t, "a healed server", func() bool { return r.servers[0].Must("EXISTS", "app:x") == int64(1) })
+		}
+		_, released := m.Unlock()
+		return errors.Join(err, released)
+	},
+	"Valid": func(t *testing.T, r *restricted) error {
+		holder := r.other(t).NewMutex("x")
+		require.NoError(t, holder.TryLock())
+		defer mustUnlock(t, holder)
+		r.forget()
+		_, err := r.redlock(t).NewMutex("x", redlock.WithValue(holder.Value())).Valid()
+		return err
+	},
+	"Inspect": func(t *testing.T, r *restricted) error {
+		holder := r.other(t).NewMutex("x")
+		require.NoError(t, holder.TryLock())
+		defer mustUnlock(t, holder)
+		r.forget()
+		in, err := r.redlock(t).Inspect(t.Context(), "x")
+		if err == nil && in.Verdict != redlock.VerdictHeld {
+			err = errors.New(in.String())
+		}
+		return err
+	},
+	"Wake-ups": func(t *testing.T, r *restricted) error {
+		// Two names, because UNSUBSCRIBE is sent for the last but one. Those who wait do so until they are woken, or
+		// for a right that is missing.
+		ping, unsubscribe := called(r.servers[0], "ping"), called(r.servers[0], "unsubscribe")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		rl := r.announcing(t)
+		outcomes := make(chan error)
+		wait := func(name string) (holder *redlock.Mutex) {
+			holder = r.announcing(t).NewMutex(name)
+			if err := holder.TryLock(); err != nil {
+				go func() { outcomes <- err }()
+				return holder
+			}
+			heard := func() bool {
+				for _, n := range r.servers[0].Must("PUBSUB", "NUMSUB", "{app:"+name+"}:released").([]any)[1:] {
+					if n == int64(0) {
+						return false
+					}
+				}
+				return true
+			}
+			waiter := rl.NewMutex(name, redlock.WithRetryDelay(time.Hour))
+			go func() {
+				err := waiter.LockContext(ctx)
+				if err == nil {
+					_, err = waiter.Unlock()
+				}
+				outcomes <- err
+			}()
+			r.until(t, "a waiter that listens", heard)
+			return holder
+		}
+		stays, goes := wait("stays"), wait("goes")
+		_, err := goes.Unlock()
+		var ended []error
+		next := func() bool {
+			select {
+			case err := <-outcomes:
+				ended = append(ended, err)
+				return true
+			default:
+				return false
+			}
+		}
+		r.until(t, "a waiter that is woken", next)
+		r.until(t, "UNSUBSCRIBE", unsubscribe)
+		r.until(t, "PING", ping)
+		_, last := stays.Unlock()
+		r.until(t, "the other waiter", next)
+		cancel()
+		for len(ended) < 2 {
+			ended = append(ended, <-outcomes)
+		}
+		return errors.Join(append(ended, err, last)...)
+	},
+	"WithFencing": func(t *testing.T, r *restricted) error {
+		m := r.redlock(t).NewMutex("x", redlock.WithFencing())
+		err := m.TryLock()
+		_, extended := m.Extend()
+		_, released := m.Unlock()
+		return errors.Join(err, extended, released)
+	},
+	"WithFencePerName": func(t *testing.T, r *restricted) error {
+		m := r.redlock(t).NewMutex("x", redlock.WithFencing(), redlock.WithFencePerName())
+		err := m.TryLock()
+		_, extended := m.Extend()
+		_, released := m.Unlock()
+		return errors.Join(err, extended, released)
+	},
+	"WithRestartGuard": func(t *testing.T, r *restricted) error {
+		m := r.redlock(t).NewMutex("x", redlock.WithRestartGuard(redlock.DefaultExpiry))
+		err := m.TryLock()
+		var guard *redlock.GuardError
+		if errors.As(err, &guard) {
+			return nil // it was asked, and a server that is so young refuses
+		}
+		_, released := m.Unlock()
+		return errors.Join(err, released)
+	},
+	"Check": func(t *testing.T, r *restricted) error {
+		report, err := r.announcing(t).Check(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, f := range report.Findings {
+			if f.Code != "single" && f.Code != "restart" {
+				err = errors.Join(err, errors.New(f.Problem))
+			}
+		}
+		return err
+	},
+}
+
+// announcing returns a client of the user that wakes and is woken.
+func (r *restricted) announcing(t *testing.T) *redlock.Redlock {
+	return redlock.New(r.newPool(t, r.user+":pw@"+r.servers[0].Addr())).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second))
+}
+
+// lesson L75: with the rights of the table, each feature works and is denied nothing; with one right fewer, something is
+// denied. So the table is complete, and grants nothing without need.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	features := documented(t)
+	var names []string
+	for _, f := range features {
+		names = append(names, f.name)
+	}
+	for name := range uses {
+		assert.Contains(t, names, name, "a feature without its rights in the table")
+	}
+	for _, f := range features {
+		use := uses[f.name]
+		if !assert.NotNil(t, use, "the table has %q, and nothing here uses that", f.name) {
+			continue
+		}
+		for client, newPool := range adapters {
+			t.Run(f.name+"/"+client, func(t *testing.T) {
+				t.Parallel()
+				n := 1
+				if f.name == "Extend" {
+					n = 3
+				}
+				servers := redistest.Start(t, n, redistest.Args("--acllog-max-len", "1000"))
+				rules := allRules(t, features, f.name)
+				for i, without := range append([]string{""}, f.rules...) {
+					r := &restricted{servers, newPool, fmt.Sprint("user", i), without == ""}
+					for _, s := range servers {
+						s.Must("FLUSHALL")
+						s.Must(append([]string{"ACL", "SETUSER", r.user, "on", ">pw", "-@all", "resetkeys", "resetchannels"},
+							slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == without })...)...)
+					}
+					err := use(t, r)
+					if r.full {
+						require.NoError(t, err)
+						require.Empty(t, r.denied(), "the table does not have all that %s needs", f.name)
+					} else {
+						require.NotEmpty(t, r.denied(), "%s does not need %s; %v", f.name, without, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// lesson L75: for each right of the table that a user lacks, Check has a finding, and its advice is the command that grants
+// exactly that.
+func TestCheckNamesTheMissingRight(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	features := documented(t)
+	var rules []string
+	for _, name := range []string{"Check", "WithFencing", "WithRestartGuard"} {
+		for _, rule := range allRules(t, features, name) {
+			if !slices.Contains(rules, rule) && rule != "+unsubscribe" { // which cannot be tried
+				rules = append(rules, rule)
+			}
+		}
+	}
+	opts := []redlock.Option{
+		redlock.WithKeyPrefix("app:"), redlock.WithFencing(), redlock.WithRestartGuard(redlock.DefaultExpiry), redlock.WithNodeTimeout(time.Second),
+	}
+	command := regexp.MustCompile(`ACL SETUSER (\S+) ([^;]*?)( -- .*)?$`)
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, 1, healthy)[0]
+			for _, without := range append([]string{""}, rules...) {
+				s.Must("ACL", "SETUSER", "app", "reset", "on", ">pw", "+unsubscribe", "+acl|whoami")
+				for _, rule := range rules {
+					if rule != without {
+						s.Must("ACL", "SETUSER", "app", rule)
+					}
+				}
+				s.Must("SCRIPT", "FLUSH")
+				rl := redlock.New(newPool(t, "app:pw@"+s.Addr())).With(opts...)
+				advised := false
+				for range 3 {
+					r, err := rl.Check(t.Context())
+					require.NoError(t, err)
+					again := false
+					for _, f := range r.Findings {
+						if f.Code != "noperm" && f.Code != "announcements" && f.Code != "unknown" {
+							continue
+						}
+						advice := command.FindStringSubmatch(f.Advice)
+						require.NotNil(t, advice, "without %s: %s -> %s", without, f.Problem, f.Advice)
+						assert.Equal(t, "app", advice[1])
+						assert.Equal(t, without, advice[2], "%s", f.Problem)
+						s.Must(append([]string{"ACL", "SETUSER", advice[1]}, strings.Fields(advice[2])...)...)
+						advised, again = true, true
+					}
+					if !again {
+						break
+					}
+				}
+				assert.Equal(t, without != "", advised, "without %q", without)
+				r, found := check(t, rl)
+				assert.Empty(t, r.Nodes[0].Denied)
+				for _, f := range found {
+					assert.True(t, strings.HasPrefix(f, "warning single") || strings.HasPrefix(f, "critical guard"), f)
+				}
+				require.NoError(t, rl.Close())
+			}
+		})
+	}
+}

@@ -32,26 +32,35 @@ func (s *stubborn) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 	return s.reply, s.err
 }
 
-func (s *stubborn) StartSetNX(_ context.Context, _, _ string, _ time.Duration, to pool.Receiver) {
-	to.Receive(s.reply, s.err)
+// starter is a stubborn node of a client that needs no goroutine for each command, as go-redis's adapter.
+type starter struct {
+	*stubborn
+	late bool // it tells the outcome when Start has returned
 }
 
-func (s *stubborn) StartEval(_ context.Context, _ *pool.Script, _ []string, _ []any, to pool.Receiver) {
-	to.Receive(s.reply, s.err)
+func (s starter) Start(_ context.Context, _ *pool.Command, to pool.Receiver) {
+	if s.late {
+		go to.Receive(s.reply, s.err)
+	} else {
+		to.Receive(s.reply, s.err)
+	}
 }
 
-// FuzzReplies: whatever three nodes reply, the answer is yes if and only if two of them said exactly that.
+// FuzzReplies (lesson L99): whatever three nodes reply, the answer is yes if and only if two of them said exactly that. Each digit of
+// ways, to the base of three, says how a node's client is used.
 func FuzzReplies(f *testing.F) {
 	const operations, kinds = 6, 16
 	for op := range byte(operations) {
 		for kind := range byte(kinds) {
-			f.Add(op, kind, kind, byte(0), int64(1), "1")
+			for ways := range byte(3) { // the same for each node
+				f.Add(op, ways*(1+3+9), kind, kind, byte(0), int64(1), "1")
+			}
 		}
-		f.Add(op, byte(0), byte(0), byte(0), int64(math.MaxInt64), "")
-		f.Add(op, byte(0), byte(0), byte(0), int64(math.MinInt64), "")
-		f.Add(op, byte(0), byte(1), byte(2), int64(0), "OK")
+		f.Add(op, byte(0), byte(0), byte(0), byte(0), int64(math.MaxInt64), "")
+		f.Add(op, byte(13), byte(0), byte(0), byte(0), int64(math.MinInt64), "")
+		f.Add(op, byte(5), byte(0), byte(1), byte(2), int64(0), "OK")
 	}
-	f.Fuzz(func(t *testing.T, op, a, b, c byte, n int64, text string) {
+	f.Fuzz(func(t *testing.T, op, ways, a, b, c byte, n int64, text string) {
 		synctest.Test(t, func(t *testing.T) {
 			var pools []pool.Pool
 			yes, free, found := 0, 0, 0
@@ -80,7 +89,15 @@ func FuzzReplies(f *testing.F) {
 						found++
 					}
 				}
-				pools = append(pools, s)
+				switch ways % 3 {
+				case 0:
+					pools = append(pools, s)
+				case 1:
+					pools = append(pools, starter{s, false})
+				case 2:
+					pools = append(pools, starter{s, true})
+				}
+				ways /= 3
 			}
 			rl := redlock.New(pools...)
 			defer func() { require.NoError(t, rl.Close()) }()

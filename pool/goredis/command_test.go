@@ -1,0 +1,64 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// lesson L100: a Cluster client sends clones of a command that goes to all its masters.
+func TestACloneKeepsThePromises(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	for name, c := range map[string]*command{
+		"given":   newCommand(ctx, []any{"SCRIPT", "FLUSH"}),
+		"request": newRequest(ctx, pool.SetNX("k", "v", time.Second)),
+	} {
+		before := c.Args()
+		clone, ok := c.Clone().(*command)
+		if !ok {
+			t.Fatalf("%s: the clone is a %T", name, c.Clone())
+		}
+		var noRetry interface{ NoRetry() bool } = clone
+		if !noRetry.NoRetry() {
+			t.Errorf("%s: go-redis may send the clone twice", name)
+		}
+		if got := clone.Args(); !reflect.DeepEqual(got, before) {
+			t.Errorf("%s: the clone's arguments are %v, want %v", name, got, before)
+		}
+		clone.Args()[0] = "changed by a hook"
+		if got := c.Args(); got[0] == "changed by a hook" {
+			t.Errorf("%s: the clone shares its arguments with the command", name)
+		}
+		clone.SetVal("OK")
+		if c.Val() != nil {
+			t.Errorf("%s: the clone shares its reply with the command", name)
+		}
+		if again := clone.Clone().(*command); again.Val() != "OK" {
+			t.Errorf("%s: the clone of an answered command has the reply %v", name, again.Val())
+		}
+		c.SetErr(redis.Nil)
+		if again := c.Clone(); !errors.Is(again.Err(), redis.Nil) {
+			t.Errorf("%s: the clone of a failed command has the error %v", name, again.Err())
+		}
+	}
+	cancel()
+	for name, c := range map[string]*command{
+		"given":   newCommand(ctx, []any{"SCRIPT", "FLUSH"}),
+		"request": newRequest(ctx, pool.SetNX("k", "v", time.Second)),
+	} {
+		clone := c.Clone().(*command)
+		if got := clone.Args(); !reflect.DeepEqual(got, []any{"PING"}) {
+			t.Errorf("%s: after the end of its context, %v of the clone is sent", name, got)
+		}
+		clone.SetVal("PONG")
+		if reply, err := clone.reply(nil); reply != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the outcome of a clone that was withheld is %v, %v", name, reply, err)
+		}
+	}
+}

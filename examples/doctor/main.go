@@ -8,9 +8,9 @@
 // REDLOCK_NODES, which has the form of -addrs. The doctor never prints a password.
 //
 // The doctor tries on each node whether locks can live there. For that it writes a key of its own and deletes it
-// again, see Redlock.Check. The flags -prefix, -fencing and -guard are the options of your program; the doctor also
-// tries what they need. Without any nodes it looks at three embedded ones. The exit status is 1 if there is
-// a critical finding, and 2 if the nodes could not be checked.
+// again, see Redlock.Check. The flags -prefix, -fencing, -fence-per-name and -guard are the options of your
+// program; the doctor also tries what they need, and with -fencing leaves a counter. Without any nodes it looks at
+// three embedded ones. The exit status is 1 if there is a critical finding, and 2 if the nodes could not be checked.
 package main
 
 import (
@@ -45,6 +45,7 @@ func command(ctx context.Context, stdout, stderr io.Writer, args []string, env f
 	guard := flags.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
 	prefix := flags.String("prefix", "", "the `prefix` of WithKeyPrefix in your program, if it uses that")
 	fencing := flags.Bool("fencing", false, "whether your program uses WithFencing")
+	perName := flags.Bool("fence-per-name", false, "whether your program uses WithFencePerName")
 	lock := flags.String("lock", "", "also tell who holds the lock of this `name`")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -55,14 +56,17 @@ func command(ctx context.Context, stdout, stderr io.Writer, args []string, env f
 	if *addrs == "" {
 		*addrs = env("REDLOCK_NODES")
 	}
-	return run(ctx, stdout, *addrs, *lock, options(*guard, *prefix, *fencing)...)
+	return run(ctx, stdout, *addrs, *lock, options(*guard, *prefix, *fencing, *perName)...)
 }
 
 // options are those of the program that uses the nodes, as far as they matter.
-func options(guard time.Duration, prefix string, fencing bool) []redlock.Option {
+func options(guard time.Duration, prefix string, fencing, perName bool) []redlock.Option {
 	opts := []redlock.Option{redlock.WithKeyPrefix(prefix)}
 	if fencing {
 		opts = append(opts, redlock.WithFencing())
+	}
+	if perName {
+		opts = append(opts, redlock.WithFencePerName())
 	}
 	if guard > 0 {
 		opts = append(opts, redlock.WithRestartGuard(guard))

@@ -26,7 +26,7 @@ func TestOneServerTwiceIsCritical(t *testing.T) {
 	servers := redistest.Start(t, 2)
 	addrs := servers[0].Addr() + "," + servers[1].Addr() + "," + servers[0].Addr()
 	var out bytes.Buffer
-	status, err := run(t.Context(), &out, addrs, "invoice:42", options(time.Minute, "app:", true)...)
+	status, err := run(t.Context(), &out, addrs, "invoice:42", options(time.Minute, "app:", true, false)...)
 	require.NoError(t, err)
 	t.Log(out.String())
 	assert.Equal(t, 1, status)
@@ -41,19 +41,23 @@ func TestNoAnswerIsCritical(t *testing.T) {
 	assert.Equal(t, 1, status)
 }
 
-// Where INFO is denied, the guard lets nobody lock; and without the second pattern, no token is made.
+// Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token is made.
 func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	server.Must("ACL", "SETUSER", "default", "resetkeys", "~app:*", "-info")
 	for _, tt := range []struct {
+		keys    string
 		options []redlock.Option
 		status  int
 	}{
-		{options(0, "app:", false), 0},
-		{options(0, "app:", true), 1},
-		{options(time.Minute, "app:", false), 1},
-		{options(0, "", false), 1},
+		{"~app:*", options(0, "app:", false, false), 0},
+		{"~app:*", options(0, "app:", true, false), 1},
+		{"~app:* ~redlock:fence:*", options(0, "app:", true, false), 0},
+		{"~app:* ~redlock:fence:*", options(0, "app:", true, true), 1},
+		{"~app:* ~{app:*", options(0, "app:", true, true), 0},
+		{"~app:*", options(time.Minute, "app:", false, false), 1},
+		{"~app:*", options(0, "", false, false), 1},
 	} {
+		server.Must(append([]string{"ACL", "SETUSER", "default", "-info", "resetkeys"}, strings.Fields(tt.keys)...)...)
 		var out bytes.Buffer
 		status, err := run(t.Context(), &out, server.Addr(), "", tt.options...)
 		require.NoError(t, err)

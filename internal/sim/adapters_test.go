@@ -159,6 +159,9 @@ func throughAdapters(t *testing.T, h *history) {
 			if h.fencing() {
 				rl = rl.With(redlock.WithFencing())
 			}
+			if h.perName() {
+				rl = rl.With(redlock.WithFencePerName())
+			}
 			for cycle := range int64(h.Cycles) {
 				time.Sleep(h.dice().between(0, time.Second, "idle", int64(c), cycle))
 				w.turn(rl, fmt.Sprintf("c%d", c), int64(c), cycle)

@@ -71,6 +71,9 @@ func (w *world) newClient(id int) *client {
 	if w.fencing() {
 		opts = append(opts, redlock.WithFencing())
 	}
+	if w.perName() {
+		opts = append(opts, redlock.WithFencePerName())
+	}
 	if w.guarded() {
 		opts = append(opts, redlock.WithRestartGuard(w.expiry()))
 	}

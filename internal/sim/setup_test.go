@@ -216,6 +216,7 @@ func (s setup) inModel() bool     { return !s.has(outOfModel) }
 func (s setup) quorum() int       { return s.Nodes/2 + 1 }
 func (s setup) blocking() int     { return s.Nodes - s.quorum() + 1 } // nodes without which there is no quorum
 func (s setup) fencing() bool     { return s.dice().chance(0.6, "fencing") }
+func (s setup) perName() bool     { return s.dice().chance(0.3, "fence counters of their own") }
 
 // faulty tells whether a node is one of those to which faults happen.
 func (s setup) faulty(node int) bool { return !s.Few || node >= s.quorum() }

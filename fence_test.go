@@ -715,3 +715,37 @@ func TestFencingOnClusterNodes(t *testing.T) {
 		})
 	}
 }
+
+// What the docs say of users of one name with different kinds of counters: tokens rise if the clocks agree. If they do not, a
+// holder's token may be smaller than the one before, and a claimed resource refuses it.
+func TestTwoKindsOfCountersRestOnTheClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour} {
+		t.Run(fmt.Sprint("clocks apart by ", ahead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(3)
+				users := make([]*redlock.Redlock, 2)
+				for i, offset := range []time.Duration{ahead, 0} {
+					pools := []pool.Pool{}
+					for _, n := range nodes {
+						pools = append(pools, &clocked{n.Link("a"), offset})
+					}
+					users[i] = redlock.New(pools...).With(redlock.WithFencing())
+				}
+				users[0] = users[0].With(redlock.WithFencePerName())
+				var seen uint64
+				refused := 0
+				for i := range 10 {
+					m := users[i%2].NewMutex("x")
+					require.NoError(t, m.Lock())
+					if m.FencingToken() < seen {
+						refused++
+					}
+					seen = max(seen, m.FencingToken())
+					mustUnlock(t, m)
+					time.Sleep(time.Millisecond)
+				}
+				assert.Equal(t, map[bool]int{false: 0, true: 5}[ahead > 0], refused)
+			})
+		})
+	}
+}

@@ -79,6 +79,7 @@ type serverFault struct {
 	inject, heal          func(t *testing.T, s *redistest.Server)
 	lock, extend, release string
 	fenced                string // what a fenced lock hears when it acts, if that is not what lock says
+	cluster               bool   // a fenced lock has a counter per name
 }
 
 // run makes a step of commands.
@@ -235,7 +236,8 @@ var serverFaults = map[string]serverFault{
 		lock: "LOADING Redis is loading the dataset|LOADING Valkey is loading the dataset", extend: "LOADING", release: "LOADING",
 	},
 	"CLUSTERDOWN": {
-		opts: []redistest.Option{redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500")},
+		cluster: true,
+		opts:    []redistest.Option{redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500")},
 		prepare: func(t *testing.T, s *redistest.Server) {
 			s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 			clusterReady(t, s)
@@ -340,6 +342,9 @@ func testServerError(t *testing.T, fault serverFault) {
 		defer mustClose(t, plain.rl)
 		fenced := *plain
 		fenced.kind, fenced.rl, fenced.fenced = client+" fenced", plain.rl.With(redlock.WithFencing()), true
+		if fault.cluster {
+			fenced.rl = fenced.rl.With(redlock.WithFencePerName())
+		}
 		if fault.fenced != "" {
 			fenced.fault.lock = fault.fenced
 		}
@@ -415,11 +420,15 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	require.NoError(t, err)
 	m := l.mutex("minority")
 	const last = "9000000000000000" // what one healthy server has counted, so that the other has to be told
-	l.servers[1].Must("SET", fenceOf(m.Name()), last)
+	counter := fenceOf(m.Name())
+	if l.fault.cluster {
+		counter = "{" + m.Name() + "}:fence"
+	}
+	l.servers[1].Must("SET", counter, last)
 	require.NoError(t, m.TryLock())
 	if l.fenced && l.fault.lock != "" {
 		assert.EqualValues(t, uint64(9000000000000001), m.FencingToken())
-		assert.Equal(t, "9000000000000001", l.servers[2].Must("GET", fenceOf(m.Name())))
+		assert.Equal(t, "9000000000000001", l.servers[2].Must("GET", counter))
 	}
 	l.locked(t, m, l.servers[1:]...) // or the quorum might be one healthy server and the one in trouble
 	_, err = m.Unlock()

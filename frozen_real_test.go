@@ -189,7 +189,7 @@ func TestClusterEnabledServers(t *testing.T) {
 		for i, s := range servers {
 			pools[i] = newPool(t, s.Addr())
 		}
-		rl, second := redlock.New(pools...).With(patient), redlock.New(pools...)
+		rl, second := redlock.New(pools...).With(patient, redlock.WithFencePerName()), redlock.New(pools...).With(redlock.WithFencePerName())
 		for _, name := range []string{"plain", "with:{tag}:inside", "{all}", "{unclosed", "two {a} and {b}"} {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second),

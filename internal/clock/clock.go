@@ -1,7 +1,10 @@
-// Package clock judges how much of a lease is left.
+// Package clock judges how much of a lease is left, and reckons with durations that may be as long as they can be.
 package clock
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Source is implemented by the pools of a simulation in which every client has a clock of its own. The first pool of a
 // Redlock lends it its clock. Other modules cannot name Own, so that no pool of theirs is a Source by accident.
@@ -38,3 +41,43 @@ var epoch = time.Now()
 
 // Ticks is a time as nanoseconds on the monotonic clock.
 func Ticks(t time.Time) int64 { return int64(t.Sub(epoch)) }
+
+// Add returns a + b, or the longest or shortest duration if that is out of range.
+func Add(a, b time.Duration) time.Duration {
+	switch sum := a + b; {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
+
+// Times returns d × n for an n that is not negative, or the longest or shortest duration if that is out of range.
+func Times(d time.Duration, n int64) time.Duration {
+	switch {
+	case n == 0:
+		return 0
+	case d > math.MaxInt64/time.Duration(n):
+		return math.MaxInt64
+	case d < math.MinInt64/time.Duration(n):
+		return math.MinInt64
+	default:
+		return d * time.Duration(n)
+	}
+}
+
+// Milliseconds returns n milliseconds, at most the longest duration, for an n that is not negative: a node's TTL may be
+// 2^63-1 milliseconds.
+func Milliseconds(n int64) time.Duration { return Times(time.Millisecond, n) }
+
+// Part returns the part of d that a factor from 0 to 1 makes. A product of floating-point numbers can be greater than
+// either of them once it is an integer again.
+func Part(d time.Duration, factor float64) time.Duration {
+	part := float64(d) * factor
+	if part >= float64(d) {
+		return d
+	}
+	return time.Duration(part)
+}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -108,4 +109,13 @@ func (n *Node) leave(answered bool) {
 		n.silent.Store(0)
 	}
 	n.unanswered.Add(-1)
+}
+
+// Silence returns for how long a node has answered nothing although commands wait for it.
+func (n *Node) Silence(now time.Time) time.Duration {
+	since := n.silent.Load()
+	if since == 0 || n.unanswered.Load() == 0 {
+		return 0
+	}
+	return time.Duration(clock.Ticks(now) - since)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,14 +13,28 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// defeat is an attempt that did not win.
+// defeat is an attempt that did not win. What the nodes said and when does not change any more.
 type defeat struct {
-	err   error
-	final bool             // further attempts make no sense
-	own   bool             // a node refused a key that was this attempt's own
-	split bool             // several contenders were granted some nodes each
+	err   error // why; nil if that is to be found out from what follows, see explain
+	final bool  // further attempts make no sense
+	cut   bool  // the context ended it
+	own   bool  // a node refused a key that was this attempt's own
+	split bool  // several contenders were granted some nodes each
+
+	m     *Mutex
+	first int              // the node that refused before others were asked, or everywhere
 	met   []quorum.Outcome // what the nodes said
-	back  *quorum.Round    // the release of what was granted; its replies tell when others' keys expire
+	late  string           // why the votes of a quorum came too late, or ""
+	back  *quorum.Round    // the release of what was granted; its replies tell of others' keys, too
+	told  chan keyLeft     // those replies, once each
+
+	frees []time.Time // when each node has no key any more; zero if that is not known; the line's head guards it
+}
+
+// keyLeft is when a node has no key any more.
+type keyLeft struct {
+	node int
+	free time.Time
 }
 
 // everywhere is the first argument of an attempt that asks all nodes at once.
@@ -59,7 +74,9 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 		vanguard = outcomes[first]
 		if err != nil || !granted && vanguard.Err == nil {
 			r.Abandon()
-			return nil, m.giveBack(ctx, outcomes, l, err, false, false)
+			d := m.giveBack(ctx, outcomes, l, err, "", false)
+			d.first = first
+			return nil, d
 		}
 		if granted {
 			spec.Need--
@@ -82,7 +99,20 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 		return l, nil
 	}
 	r.Abandon()
-	return nil, m.giveBack(ctx, outcomes, l, err, won, final)
+	late := ""
+	if won {
+		late = m.tooLate(l)
+	}
+	return nil, m.giveBack(ctx, outcomes, l, err, late, final)
+}
+
+// tooLate says why a lease cannot be trusted although a quorum has granted it.
+func (m *Mutex) tooLate(l *lease) string {
+	if clock.Remaining(m.core.now(), l.until) > 0 {
+		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of %v a node that forgot its vote may have been healed",
+			attemptRounds, m.cfg.nodeTimeout)
+	}
+	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
 }
 
 // attemptRounds is how many node timeouts an attempt may take: it asks one node first, then the others, and then may
@@ -104,100 +134,181 @@ func (m *Mutex) deadline(l *lease) time.Time {
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
 const minAfterword = 5 * time.Millisecond
 
-// giveBack releases what an attempt was granted in vain, and says why it did not win: ended by the context's error, or
+// giveBack releases what an attempt that did not win was granted. The attempt was ended by the context's error, or
 // granted too late, or outvoted.
-func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *lease, ended error, late, final bool) *defeat {
+func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *lease, ended error, late string, final bool) *defeat {
 	n := len(m.lanes)
-	granted, refused := 0, 0
-	for _, o := range outcomes {
-		switch {
-		case o.Err != nil:
-		case o.Reply > 0:
-			granted++
-		default:
-			refused++
-		}
+	d := &defeat{
+		m: m, final: final || ended != nil, cut: ended != nil, first: everywhere, met: outcomes, late: late,
+		told: make(chan keyLeft, n), frees: make([]time.Time, n),
 	}
-	d := &defeat{final: ended != nil, split: granted > 0 && refused > 0, met: outcomes}
-	blocking := n - m.core.quorum + 1 // refusals that rule a quorum out
-
 	// The release tells more than the attempt. A client that sends SET NX again after a lost reply is refused
 	// by its own key: then the release deletes what was thought to be somebody else's, and the lock was
 	// free. And where the attempt was outvoted before a node had answered, perhaps by the errors of others,
 	// it tells that the lock is taken there, too. And SET NX does not look at what it finds: the release tells
 	// that it is no lock.
+	granted, refused := 0, 0
 	was, silent := make([]bool, n), make([]bool, n) // taken, not answered yet
 	for i, o := range outcomes {
 		was[i] = o.Err == nil && o.Reply <= 0
 		silent[i] = o.Err == quorum.ErrUnanswered
+		if was[i] {
+			refused++
+		} else if o.Err == nil {
+			granted++
+		}
 	}
+	d.split = granted > 0 && refused > 0
 	d.back = m.release(ctx, l, quorum.Spec{
-		Command: m.takeBack(l.value), Need: blocking,
-		Vote: func(node int, reply int64) bool { return reply < 0 && silent[node] || reply <= 0 && was[node] },
+		Command: m.takeBack(l.value), Need: m.blocking(),
+		Vote: func(node int, reply int64) bool {
+			d.reply(node, reply)
+			return reply < 0 && silent[node] || reply <= 0 && was[node]
+		},
 	})
-	if ended != nil {
-		return d
-	}
-	if refused > 0 && final {
+	if ended == nil && final && refused > 0 {
 		// A node that is silent for so much longer than the others does not tell any more.
-		soon, cancel := context.WithTimeout(ctx, max(8*m.core.now().Sub(l.granted), minAfterword))
+		soon, cancel := context.WithTimeout(ctx, max(clock.Times(m.core.now().Sub(l.granted), 8), minAfterword))
 		defer cancel()
 		foreign, _ := d.back.Wait(soon)
 		for i, o := range d.back.Outcomes() {
-			switch {
-			case o.Err != nil:
-			case o.Reply == notALock && (was[i] || silent[i]):
-				if was[i] {
-					refused--
-				}
-				outcomes[i] = quorum.Outcome{Err: errNotALock}
-			case was[i] && o.Reply > 0:
+			if o.Err == nil && o.Reply > 0 && was[i] {
 				d.own = !foreign
-			case silent[i] && o.Reply < 0:
-				outcomes[i] = quorum.Outcome{}
-				refused++
 			}
 		}
 	}
+	return d
+}
 
-	e := &Error{Name: m.name, failed: "not acquired", nodes: m.core.nodeErrors(outcomes, func(int64) error { return errNodeTaken })}
-	switch {
-	case late:
-		e.kinds = []error{ErrFailed, ErrExpired}
-		e.reason = fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
-		if clock.Remaining(m.core.now(), l.until) > 0 {
-			e.reason = fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of %v a node that forgot its vote may have been healed",
-				attemptRounds, m.cfg.nodeTimeout)
+// blocking is how many refusals rule a quorum out.
+func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
+
+// count returns what each node has come to by now, and how many granted, refused, and failed: those answered with an
+// error, or are silent. A node that nobody waited for, because others had refused or the context ended, fails only after
+// a silence of a quarter of the node timeout. The release may have told what the attempt has not.
+func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
+	outcomes = slices.Clone(d.met)
+	for i, back := range d.back.Outcomes() {
+		o := &outcomes[i]
+		silent := o.Err == quorum.ErrUnanswered
+		switch {
+		case back.Err != nil || o.Err != nil && !silent:
+		case back.Reply == notALock && (silent || o.Reply <= 0):
+			o.Err = errNotALock
+		case silent && back.Reply < 0:
+			*o = quorum.Outcome{}
+		case silent && back.Reply > 0:
+			*o = quorum.Outcome{Reply: 1}
 		}
-	case refused >= blocking:
+		switch {
+		case o.Err == nil && o.Reply > 0:
+			granted++
+		case o.Err == nil:
+			refused++
+		case d.first != everywhere && i != d.first: // not asked
+		case o.Err == quorum.ErrUnanswered && back.Err == nil: // it is there
+		case o.Err == quorum.ErrUnanswered && (d.cut || !d.final):
+			if d.m.core.nodes[i].Silence(time.Now()) >= d.m.cfg.nodeTimeout/4 {
+				failed++
+			}
+		default:
+			failed++
+		}
+	}
+	return outcomes, granted, refused, failed
+}
+
+// troubled reports whether so many nodes have failed that there is no quorum without them.
+func (d *defeat) troubled() bool {
+	_, _, _, failed := d.count()
+	return len(d.met)-failed < d.m.core.quorum
+}
+
+// explain says why the attempt did not win, as far as the nodes have told by now.
+func (d *defeat) explain() error {
+	if d.err != nil {
+		return d.err
+	}
+	m := d.m
+	outcomes, granted, refused, failed := d.count()
+	n := len(outcomes)
+	e := &Error{Name: m.name, failed: "not acquired"}
+	switch {
+	case d.late != "":
+		e.kinds = []error{ErrFailed, ErrExpired}
+		e.reason = d.late
+	case d.first != everywhere:
+		e.kinds = []error{ErrFailed, ErrTaken}
+		e.reason = fmt.Sprintf("refused by node %d, the first to be asked after a release; the others were not asked", d.first)
+		for i := range outcomes {
+			if i != d.first {
+				outcomes[i] = quorum.Outcome{Reply: 1} // nothing to say about
+			}
+		}
+	case refused >= m.blocking():
 		e.kinds = []error{ErrFailed, ErrTaken}
 		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
+	case refused > 0 && n-failed >= m.core.quorum:
+		e.kinds = []error{ErrFailed, ErrTaken}
+		e.reason = fmt.Sprintf("taken on %d of %d nodes, granted by %d, %d needed", refused, n, granted, m.core.quorum)
 	default:
 		e.kinds = []error{ErrFailed, ErrNoQuorum}
 		e.reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed", granted, n, refused, m.core.quorum)
 	}
-	d.err = e
-	return d
+	e.nodes = m.core.nodeErrors(outcomes, func(int64) error { return errNodeTaken })
+	return e
 }
 
-// freeIn returns how long it takes until the keys that an attempt met have expired on a quorum of nodes, as far as
-// the nodes have told. A node that answered with an error may have no key and grant nothing all the same.
-func (d *defeat) freeIn(needed int) (time.Duration, bool) {
-	var left []time.Duration
-	for i, o := range d.back.Outcomes() {
-		switch {
-		case d.met[i].Err != nil || o.Err != nil || o.Reply == -1 || o.Reply == notALock:
-		case o.Reply >= 0:
-			left = append(left, 0)
-		default:
-			left = append(left, time.Duration(-2-o.Reply)*time.Millisecond)
+// reply notes what a node said to the release: when it has no key any more. Only once for each node, and it does not
+// block. A node that answered the attempt with an error may have no key and grant nothing even so.
+func (d *defeat) reply(node int, reply int64) {
+	k := keyLeft{node, time.Now()}
+	switch err := d.met[node].Err; {
+	case reply == -1 || reply == notALock: // it never expires
+		return
+	case reply < 0:
+		k.free = k.free.Add(clock.Add(clock.Milliseconds(-2-reply), time.Millisecond))
+	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
+		return
+	}
+	select {
+	case d.told <- k:
+	default:
+	}
+}
+
+// replies returns the channel of what the nodes say about keys, nil if there is none.
+func (d *defeat) replies() <-chan keyLeft {
+	if d == nil {
+		return nil
+	}
+	return d.told
+}
+
+// note keeps what has been received from replies.
+func (d *defeat) note(k keyLeft) { d.frees[k.node] = k.free }
+
+// free returns when the keys that the attempt met will have expired on a quorum of nodes, as far as is known. Where only one
+// node was asked, it stands for all.
+func (d *defeat) free() (time.Time, bool) {
+	if d == nil {
+		return time.Time{}, false
+	}
+	needed := d.m.core.quorum
+	if d.first != everywhere {
+		needed = 1
+	}
+	var known []time.Time
+	for _, t := range d.frees {
+		if !t.IsZero() {
+			known = append(known, t)
 		}
 	}
-	if len(left) < needed {
-		return 0, false
+	if len(known) < needed {
+		return time.Time{}, false
 	}
-	slices.Sort(left)
-	return left[needed-1] + time.Millisecond, true
+	slices.SortFunc(known, time.Time.Compare)
+	return known[needed-1], true
 }
 
 // newValue makes the value of one attempt. No two attempts may share one, or the late

@@ -21,8 +21,9 @@ var (
 	// nothing is left behind but what expires by itself.
 	ErrFailed = errors.New("redlock: lock not acquired")
 
-	// ErrTaken is returned when others hold the lock on so many nodes that a quorum is impossible.
-	// Somebody has it, or several are after it at the same moment; try later.
+	// ErrTaken is returned when enough nodes answered, and others hold the lock on so many of them that there is no
+	// quorum; or when the node that was asked first refused. Somebody has the lock, or several are after it at the
+	// same moment; try later.
 	ErrTaken = errors.New("redlock: lock taken")
 
 	// ErrNoQuorum is returned when too few nodes answered. Redis is in trouble, or the

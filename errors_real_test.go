@@ -434,14 +434,19 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	_, err = m.Unlock()
 	require.NoError(t, err)
 
-	// One in trouble, one where it is taken: only together do they prevent the lock.
+	// One in trouble, one where it is taken: only together do they prevent the lock. Two have answered, which is a quorum.
 	m = l.mutex("half")
 	l.servers[1].Must("SET", m.Name(), "somebody")
 	err = fresh(l.fault, m.TryLock)
 	if l.fault.lock == "" {
 		require.NoError(t, err)
 	} else {
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.Error(t, err)
+		want := redlock.ErrTaken
+		if strings.Contains(err.Error(), "no answer yet") { // on a busy machine the third is not waited for
+			want = redlock.ErrNoQuorum
+		}
+		require.ErrorIs(t, err, want)
 		saysOf(t, err, map[int]string{0: l.fault.lock, 1: "taken"})
 	}
 }

@@ -274,9 +274,7 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	if h != nil {
 		h.end(ErrReleased)
 	}
-	if m.cfg.announce {
-		m.core.lines.releasing(m.key, l.value)
-	}
+	m.core.lines.releasing(m.key, l.value)
 	spec := quorum.Spec{Need: m.core.quorum}
 	if again {
 		spec.Need -= m.deleted(l)
@@ -284,8 +282,8 @@ func (m *Mutex) unlock(ctx context.Context) error {
 	}
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
-	if won && m.cfg.announce {
-		m.core.lines.released(m.key, int(r.Greatest()-1), time.Now())
+	if won {
+		m.core.lines.released(m.key, l.value, int(r.Greatest()-1), time.Now())
 	}
 
 	m.mu.Lock()

@@ -33,6 +33,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/announce"
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
@@ -72,16 +73,17 @@ type core struct {
 // on first use. The pools stay the caller's, to close after the Redlock.
 func New(pools ...pool.Pool) *Redlock {
 	cfg, tracker := defaults(), quorum.NewTracker()
+	nodes := quorum.Nodes(pools, tracker)
 	r := &Redlock{
 		core: &core{
-			nodes:   quorum.Nodes(pools, tracker),
+			nodes:   nodes,
 			quorum:  len(pools)/2 + 1,
 			tracker: tracker,
 			now:     time.Now,
 			jitter:  rand.N[time.Duration],
 			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
-			lines:   lines{lines: map[string]*line{}, asking: map[string]bool{}, rivalry: map[string]*rivalry{}},
+			lines:   newLines(announce.NewSource(nodes, tracker)),
 		},
 		cfg: &cfg,
 		err: join(checkPools(pools), cfg.finish()),

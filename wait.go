@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/announce"
@@ -11,200 +10,29 @@ import (
 )
 
 const (
-	// turn is how much longer a process waits after a release than another that has gone without the
-	// lock for longer.
-	turn = time.Millisecond
-	// fresh is how long after a release somebody else may be about to take the lock.
-	fresh = 10 * time.Millisecond
 	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
 	splitDelay = 2 * time.Millisecond
 	// maxSplits is how many attempts may follow a split vote, from one release to the next, without waiting for
-	// the retry delay. What looks like a split vote may be a holder who lacks a node.
+	// the retry delay. What looks like a split vote may be a holder that lacks a node.
 	maxSplits = 5
+	// maxExpiries is how many attempts within one retry delay may be made because keys are about to expire.
+	maxExpiries = 3
+	// minQueued is the least time that a try in the queue takes, where the retry delay is shorter.
+	minQueued = 5 * time.Millisecond
 )
 
-// A line is what the waiters of one process for one key share: only the first of them
-// talks to the nodes. It exists while somebody waits.
-//
-// How long a waiter waits can be told if those that it waits with do not come back: in the line nobody is
-// overtaken, and of the heads of the lines of all processes each asks at least once per retry delay. So
-// a lock that is free is taken within a delay, a node timeout where a node is silent, and another for a vote
-// that was split; W waiters, of whom each keeps the lock for H, have all had it after
-//
-//	W × (H + longest delay + 2 × node timeout) + one expiry for each holder that died, and for what was left behind before
-//
-// whatever becomes of the announcements. Those who do come back again and again take turns with
-// the others as far as announcements arrive (see rivalry); without them it is left to the random delays.
-type line struct {
-	queue fifo.Queue
+// reason is why an attempt is made.
+type reason uint8
 
-	// lines.mu guards these.
-	users int    // in the queue or on the way
-	own   string // the value that this process released last
-
-	// Who is at the head of the queue guards these.
-	listener *announce.Listener // nil before it was needed
-	taken    bool               // somebody has found the lock taken, or has taken it, and has heard of no release since
-
-	mu   sync.Mutex // guards last
-	last error      // what the latest attempt came to
-}
-
-func (ln *line) lastError() error {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	return ln.last
-}
-
-func (ln *line) setLast(err error) {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.last = err
-}
-
-// lines are the lines of one process.
-type lines struct {
-	mu      sync.Mutex // guards what follows
-	lines   map[string]*line
-	asking  map[string]bool // somebody of this process asks without having waited
-	rivalry map[string]*rivalry
-	swept   time.Time // when old rivalries were forgotten last
-}
-
-// rivalry is what a process knows of others that wait for the same key. They are all woken by a
-// release, and none knows the others; but each knows how many of them heard its last release, and how
-// many have released since. If they take turns, the next is who has seen every other.
-type rivalry struct {
-	others   int       // that heard the last release by this process
-	seen     int       // releases by others since then
-	released time.Time // by this process
-}
-
-// patience is how long to wait after a release, so that those go first who have waited for longer.
-func (r *rivalry) patience() time.Duration {
-	switch {
-	case r.seen >= r.others:
-		return 0
-	case 2*r.seen >= r.others:
-		return turn
-	case r.seen > 0:
-		return 2 * turn
-	default:
-		return 3 * turn
-	}
-}
-
-// arrive takes the last place in the line for a key, if there is one or somebody of this process is asking
-// for the key without having waited; else the caller is the one who asks, and calls asked when it has.
-func (ls *lines) arrive(key string) (*line, *fifo.Place) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.lines[key] == nil && !ls.asking[key] {
-		ls.asking[key] = true
-		return nil, nil
-	}
-	return ls.join(key)
-}
-
-// asked ends what arrive began. A caller who was refused takes the last place in the line.
-func (ls *lines) asked(key string, refused bool) (*line, *fifo.Place) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	delete(ls.asking, key)
-	if !refused {
-		return nil, nil
-	}
-	return ls.join(key)
-}
-
-// join takes the last place in the line for a key. The caller holds mu.
-func (ls *lines) join(key string) (*line, *fifo.Place) {
-	ln := ls.lines[key]
-	if ln == nil {
-		ln = &line{taken: true}
-		ls.lines[key] = ln
-	}
-	ln.users++
-	return ln, ln.queue.Join()
-}
-
-// leave gives a place up. The last to leave ends the line.
-func (ls *lines) leave(key string, ln *line, place *fifo.Place) {
-	place.Leave()
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln.users--
-	if ln.users > 0 {
-		return
-	}
-	delete(ls.lines, key)
-	if ln.listener != nil {
-		ln.listener.Close()
-	}
-}
-
-// releasing notes that this process is about to release a key. Its own waiter will hear of that, perhaps
-// before the release has returned.
-func (ls *lines) releasing(key, value string) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ln := ls.lines[key]; ln != nil {
-		ln.own = value
-	}
-}
-
-// released notes that this process has released a key, and how many connections were told.
-func (ls *lines) released(key string, heard int, now time.Time) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.lines[key] != nil {
-		heard-- // its own
-	}
-	if heard <= 0 {
-		delete(ls.rivalry, key)
-		return
-	}
-	if len(ls.rivalry) >= 1000 && now.Sub(ls.swept) > time.Second {
-		ls.swept = now
-		for k, r := range ls.rivalry {
-			if now.Sub(r.released) > time.Second {
-				delete(ls.rivalry, k)
-			}
-		}
-	}
-	ls.rivalry[key] = &rivalry{others: heard, released: now}
-}
-
-// woken notes that a release of a value was announced, and returns how long this process should
-// leave the key to others.
-func (ls *lines) woken(key, value string) time.Duration {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	r := ls.rivalry[key]
-	if r == nil {
-		return 0
-	}
-	switch ln := ls.lines[key]; {
-	case value == "": // nobody knows what was missed
-	case ln != nil && ln.own == value:
-		r.seen = 0
-	default:
-		r.seen++
-	}
-	return r.patience()
-}
-
-// unwoken returns how long this process should leave a key to others that have just been woken, if it
-// wants the lock without having waited.
-func (ls *lines) unwoken(key string, now time.Time) time.Duration {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	r := ls.rivalry[key]
-	if r == nil || now.Sub(r.released) > fresh {
-		return 0
-	}
-	return r.patience()
-}
+const (
+	arrived   reason = iota // the waiter is new, or new at the head
+	overdue                 // the retry delay is over: the only reason that uses up a try
+	announced               // a release was announced
+	passedOn                // this process released the lock
+	missed                  // an announcement may have been missed: once in a retry delay at most
+	expired                 // the keys of a holder have expired, as far as is known
+	split                   // the last attempt was a split vote
+)
 
 // waiter is one Lock that may have to wait.
 type waiter struct {
@@ -212,13 +40,26 @@ type waiter struct {
 	ctx   context.Context
 	tries int // that it may use, or Unlimited
 	used  int
-	last  error // what its own latest attempt came to
+	last  *defeat // what its own latest attempt came to
+	line  *line   // nil before it waits
+
+	// At the head of the line. Attempts for other reasons than due leave due as it is, unless the lock was released.
+	drawn    time.Duration // the retry delay
+	due      time.Time     // when it is over
+	missed   bool          // an attempt has been made within it because an announcement may have been missed
+	expiries int           // attempts within it because keys had expired
+	again    time.Time     // when to ask again after a split vote, or zero
+	splits   int           // split votes since the last release
+	resting  bool          // until due the lock is left to other processes
 }
+
+// delay returns the retry delay after the tries used so far.
+func (w *waiter) delay() time.Duration { return max(w.m.cfg.delay(max(w.used, 1)), 0) }
 
 // lock makes attempts until one wins, tries of them have failed, or ctx is done.
 //
-// A free lock is asked for directly. Who finds it taken, or finds others of this process
-// waiting, joins the line.
+// A free lock is asked for directly. A waiter that finds it taken, or finds others of this process waiting, joins the
+// line.
 func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	if m.err != nil {
 		return nil, m.misuse("not acquired", ErrFailed)
@@ -227,29 +68,45 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	if tries == 1 {
 		l, d := w.attempt(everywhere, true)
 		if d != nil {
-			return nil, d.err
+			return nil, d.explain()
 		}
 		return l, nil
 	}
-	ln, place := m.core.lines.arrive(m.key)
+	ln, place := m.core.lines.arrive(m)
 	if ln == nil {
-		w.pause(m.core.lines.unwoken(m.key, time.Now()))
-		l, d := w.attempt(everywhere, true)
-		ln, place = m.core.lines.asked(m.key, d != nil && !d.final)
-		switch {
-		case d == nil:
+		var l *lease
+		var d *defeat
+		if l, d, ln, place = w.ask(); ln == nil {
+			if d != nil {
+				return nil, d.explain()
+			}
 			return l, nil
-		case d.final:
-			return nil, d.err
 		}
 	}
 	defer m.core.lines.leave(m.key, ln, place)
+	w.line = ln
 	select {
 	case <-place.Head():
-		return w.lead(ln)
+		return w.lead()
 	default:
-		return w.queue(ln, place)
+		return w.queue(place)
 	}
+}
+
+// ask makes an attempt without having waited. If it is refused, it takes a place in the line, unless it was the last try.
+func (w *waiter) ask() (l *lease, d *defeat, ln *line, place *fifo.Place) {
+	m := w.m
+	defer func() { // also if a function of the caller's panics, or ends the goroutine
+		ln, place = m.core.lines.asked(m, l != nil, d != nil && !d.final)
+	}()
+	now := time.Now()
+	patience, polled := m.core.lines.unwoken(m.key, now)
+	if polled {
+		patience = m.core.lines.pass(m.key, w.delay(), now)
+	}
+	w.pause(patience)
+	l, d = w.attempt(everywhere, true)
+	return
 }
 
 // attempt makes an attempt, and notes it as a try if it counts as one. The last try is final.
@@ -276,22 +133,30 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 			m.mu.Unlock()
 			return l, nil
 		case w.ctx.Err() != nil:
-			if d.err != nil {
-				w.last = d.err
+			if !d.cut || d.troubled() {
+				w.last = d
 			}
 			return nil, w.ended()
 		case d.own && again > 0:
 			continue
 		}
 		d.final = d.final || final
-		w.last = d.err
+		w.last = d
 		return nil, d
 	}
 }
 
 // ended is the defeat of a Lock whose context is done.
 func (w *waiter) ended() *defeat {
-	return &defeat{final: true, err: ended(w.ctx, w.m.name, "not acquired", w.last, ErrFailed)}
+	d := w.last
+	if d == nil && w.line != nil {
+		d = w.line.latest()
+	}
+	var last error
+	if d != nil {
+		last = d.explain()
+	}
+	return &defeat{final: true, err: ended(w.ctx, w.m.name, "not acquired", last, ErrFailed)}
 }
 
 // closedError is what locking comes to after Close.
@@ -299,135 +164,162 @@ func closedError(name string) *Error {
 	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
 }
 
-// queue waits in the line and leads it in the end. The wait costs as many tries as it would have cost outside.
-func (w *waiter) queue(ln *line, place *fifo.Place) (*lease, error) {
-	start := time.Now()
-	var patience time.Duration
-	var out <-chan time.Time
-	if w.tries != Unlimited {
-		for try := max(w.used, 1); try < w.tries; try++ {
-			patience += max(w.m.cfg.delay(try), 0)
-		}
-		t := time.NewTimer(clock.Ahead(patience))
-		defer t.Stop()
-		out = t.C
-	}
-	select {
-	case <-place.Head():
-		if w.tries != Unlimited {
-			share := float64(time.Since(start)) / float64(max(patience, 1))
-			w.used = min(w.used+int(share*float64(w.tries-w.used)), w.tries-1)
-		}
-		return w.lead(ln)
-	case <-out:
-		w.used = w.tries - 1
-		l, d := w.attempt(everywhere, true)
-		if d != nil {
-			return nil, d.err
-		}
-		return l, nil
-	case <-w.ctx.Done():
-		if w.last == nil {
-			w.last = ln.lastError()
-		}
-		return nil, w.ended().err
-	case <-w.m.core.closed:
-		return nil, closedError(w.m.name)
-	}
-}
-
-// lead is the wait at the head of the line: an attempt whenever there is reason for one.
-func (w *waiter) lead(ln *line) (*lease, error) {
-	ask := !ln.taken
-	if ln.listener == nil && w.m.cfg.announce {
-		w.listen(ln)
-		ask = true // it may have been released before anybody listened
-	}
-	first, counts, splits := everywhere, false, 0
-	var d *defeat
-	for {
-		if ask {
-			var l *lease
-			ln.taken = false // if this is cut short, the next one tries
-			l, d = w.attempt(first, counts)
-			if d == nil || !d.final || d.back != nil {
-				ln.taken = true
-			}
-			if d == nil {
-				return l, nil
-			}
-			ln.setLast(w.last)
-			if d.final {
-				return nil, d.err
-			}
-		}
-		delay := w.m.cfg.delay(max(w.used, 1))
-		if d != nil && d.split && w.m.cfg.announce && splits < maxSplits {
-			// Nobody has it, so nobody will announce its release.
-			delay, counts = w.m.core.jitter(splitDelay<<splits), false
-			splits++
-		} else {
-			counts = true
-		}
-		release, err := w.sleep(ln, d, delay)
-		if err != nil {
-			return nil, err
-		}
-		ask, first = true, everywhere
-		if release != nil {
-			first, counts, splits = release.First, false, 0
-			ln.taken = false
-			w.pause(w.m.core.lines.woken(w.m.key, release.Value))
-		}
-	}
-}
-
-// listen subscribes to the lock's releases, and waits until a quorum of nodes has
-// confirmed it or a node timeout has passed.
-func (w *waiter) listen(ln *line) {
-	m := w.m
-	ln.listener = announce.Listen(m.core.nodes, m.core.tracker, announceChannel(m.key), m.cfg.nodeTimeout, m.cfg.expiry/4)
-	t := time.NewTimer(m.cfg.nodeTimeout)
+// queue waits in the line and leads it in the end. Each retry delay in the queue costs a try, as it would outside. The
+// head asks for all; but a waiter that sees nobody ask during a retry delay of its own, or that has one try left,
+// asks by itself.
+func (w *waiter) queue(place *fifo.Place) (*lease, error) {
+	ln := w.line
+	w.used = max(w.used, 1)
+	since, delay := time.Now(), max(w.delay(), minQueued)
+	t := time.NewTimer(delay)
 	defer t.Stop()
-	select {
-	case <-ln.listener.Ready():
-	case <-t.C:
-	case <-w.ctx.Done():
-	case <-m.core.closed:
-	}
-}
-
-// sleep waits for a release, at most for the delay or until the keys that the attempt d met have expired.
-// The release is nil if none was announced.
-func (w *waiter) sleep(ln *line, d *defeat, delay time.Duration) (*announce.Release, error) {
-	t := time.NewTimer(clock.Ahead(delay))
-	defer t.Stop()
-	start := time.Now()
-	var wake <-chan announce.Release
-	if ln.listener != nil {
-		wake = ln.listener.Wake()
-	}
-	var told <-chan struct{}
-	if d != nil {
-		told = d.back.Done()
-	}
 	for {
 		select {
-		case r := <-wake:
-			return &r, nil
+		case <-place.Head():
+			return w.lead()
 		case <-t.C:
-			return nil, nil
-		case <-told:
-			told = nil
-			if free, ok := d.freeIn(w.m.core.quorum); ok && free < delay {
-				t.Reset(clock.Ahead(free - time.Since(start)))
-			}
 		case <-w.ctx.Done():
 			return nil, w.ended().err
 		case <-w.m.core.closed:
 			return nil, closedError(w.m.name)
 		}
+		w.used++
+		last := w.used == w.tries
+		if !last {
+			delay = max(w.delay(), minQueued)
+		}
+		now := time.Now()
+		if last || ln.idle(since, now, now.Add(delay)) {
+			ln.begin(now)
+			l, d := w.attempt(everywhere, false)
+			if d == nil {
+				return l, nil
+			}
+			ln.end(d)
+			if d.final {
+				return nil, d.explain()
+			}
+			now = time.Now()
+		}
+		since = now
+		t.Reset(delay)
 	}
+}
+
+// lead is the wait at the head of the line: an attempt whenever there is reason for one.
+func (w *waiter) lead() (*lease, error) {
+	m, ln := w.m, w.line
+	w.rest()
+	why, first := arrived, everywhere
+	for ask := !ln.taken; ; ask = true {
+		if ask {
+			ln.begin(time.Now())
+			ln.taken = false // if this is cut short, the next head tries
+			l, d := w.attempt(first, why == overdue)
+			if d == nil || d.back != nil {
+				ln.taken = true
+				m.core.lines.tried(m.key, ln, why, d == nil, w.drawn, time.Now())
+			}
+			if d == nil {
+				return l, nil
+			}
+			ln.end(d)
+			if d.final {
+				return nil, d.explain()
+			}
+			w.refused(d, why)
+		}
+		var err error
+		if why, first, err = w.sleep(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// rest begins a retry delay.
+func (w *waiter) rest() {
+	w.drawn = w.delay()
+	w.due = time.Now().Add(w.drawn)
+	w.missed, w.expiries, w.resting = false, 0, false
+}
+
+// refused notes when to ask again after an attempt that did not win.
+func (w *waiter) refused(d *defeat, why reason) {
+	w.line.keys, w.again = d, time.Time{}
+	switch why {
+	case overdue, announced, passedOn:
+		w.rest()
+	}
+	if d.split && w.m.cfg.announce && w.splits < maxSplits {
+		// Nobody has it, so nobody will announce its release.
+		w.again = time.Now().Add(w.m.core.jitter(splitDelay << w.splits))
+		w.splits++
+	}
+}
+
+// sleep waits until there is reason for an attempt, and returns which node it should ask first.
+func (w *waiter) sleep() (why reason, first int, err error) {
+	ln := w.line
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		at, why := w.due, overdue
+		if !w.again.IsZero() && w.again.Before(at) {
+			at, why = w.again, split
+		}
+		if free, ok := ln.keys.free(); ok && w.expiries < maxExpiries && free.Before(at) {
+			at, why = free, expired
+		}
+		ln.plan(at)
+		t.Reset(clock.Ahead(time.Until(at)))
+		select {
+		case <-t.C:
+			if why == expired {
+				w.expiries++
+			}
+			return why, everywhere, nil
+		case k := <-ln.keys.replies():
+			ln.keys.note(k)
+		case <-ln.bell:
+			if why, first, ok := w.rung(ln.heard()); ok {
+				return why, first, nil
+			}
+		case <-w.ctx.Done():
+			return 0, 0, w.ended().err
+		case <-w.m.core.closed:
+			return 0, 0, closedError(w.m.name)
+		}
+	}
+}
+
+// rung reports whether a release that the line has heard of is reason for an attempt, and which node it should ask first.
+func (w *waiter) rung(r *announce.Release) (why reason, first int, ok bool) {
+	ls, key := &w.m.core.lines, w.m.key
+	switch {
+	case r == nil:
+		return 0, 0, false
+	case r.Value == "":
+		if w.missed {
+			return 0, 0, false
+		}
+		w.missed, why = true, missed
+	case r.First == everywhere:
+		now := time.Now()
+		if d := ls.pass(key, w.drawn, now); d > 0 {
+			if !w.resting {
+				w.resting, w.due = true, now.Add(d)
+			}
+			return 0, 0, false
+		}
+		w.splits, why = 0, passedOn
+	default:
+		w.splits, why = 0, announced
+	}
+	w.line.taken = false
+	if why != passedOn {
+		w.pause(ls.woken(key, r.Value))
+	}
+	return why, r.First, true
 }
 
 // pause waits for d, or until ctx is done.

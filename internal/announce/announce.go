@@ -17,30 +17,61 @@ import (
 // prefer to be first.
 const grace = time.Millisecond
 
+const (
+	// patience is how long a node may take to confirm a subscription. No lock waits for that.
+	patience = 5 * time.Second
+	// retry is how long after a failure a node is asked again.
+	retry = 2 * time.Second
+	// maxCalls is how many calls of Subscribe a node may have under way. It bounds the goroutines of a pool that does
+	// not return when its context has ended.
+	maxCalls = 256
+)
+
+// Source is a group of nodes to listen to. It is safe for concurrent use.
+type Source struct {
+	nodes   []*quorum.Node
+	tracker *quorum.Tracker
+	calls   []chan struct{} // of each node, full when maxCalls are under way
+}
+
+// NewSource makes a Source of the nodes. The tracker counts the goroutines of its listeners.
+func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker) *Source {
+	s := &Source{nodes: nodes, tracker: tracker, calls: make([]chan struct{}, len(nodes))}
+	for i := range s.calls {
+		s.calls[i] = make(chan struct{}, maxCalls)
+	}
+	return s
+}
+
 // Listener listens on one channel of every node that can be subscribed to, and tells when a quorum
 // of nodes has announced the same release. It is safe for concurrent use.
 //
 // A subscription that fails is tried again once per retry interval. What is missed in the
 // meantime, is missed: a listener shortens waiting and is nothing to rely on.
 type Listener struct {
+	source  *Source
 	channel string
 	quorum  int
-	timeout time.Duration // for one try to subscribe
-	retry   time.Duration
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	ready   chan struct{}
-	wake    chan Release
+	tell    func(Release)
 
-	mu         sync.Mutex // guards what follows
-	subscribed int
-	failed     int // nodes whose first try failed, or that cannot be subscribed to
-	isReady    bool
-	order      []int    // the nodes, in an order that all listeners of the channel share
-	late       []bool   // nodes that let a quorum wait in vain; until they announce something
-	heard      []recent // what each node announced last: one that falls behind crowds out nothing but its own
-	told       recent   // what a quorum has announced
+	mu    sync.Mutex // guards what follows
+	nodes []state    // what has become of each node's subscription
+	order []int      // the nodes, in an order that all listeners of the channel share
+	late  []bool     // nodes that let a quorum wait in vain; until they announce something
+	heard []recent   // what each node announced last: one that falls behind crowds out nothing but its own
+	told  recent     // what a quorum has announced
 }
+
+// state is what has become of a subscription.
+type state uint8
+
+const (
+	trying    state = iota // for the first time
+	confirmed              // by the node
+	failed                 // it cannot be made, or has been lost; it may be tried again
+)
 
 // Release is what a quorum has announced.
 type Release struct {
@@ -64,65 +95,70 @@ func (r *recent) add(value string) {
 	r.next = (r.next + 1) % len(r.values)
 }
 
-// Listen begins to listen. The goroutines it starts, one for a node, are counted by the
-// tracker and end soon after Close, or when the client lets go of them.
-func Listen(nodes []*quorum.Node, tracker *quorum.Tracker, channel string, timeout, retry time.Duration) *Listener {
+// Listen begins to listen. It calls tell for each release, and with an empty one when a quorum of nodes has confirmed the
+// subscription, or when messages may have been missed. Tell must not block, nor call the listener. The goroutines that
+// Listen starts, one for a node, end soon after Close, or when the client lets go of them.
+func (s *Source) Listen(channel string, tell func(Release)) *Listener {
 	l := &Listener{
-		channel: channel, quorum: len(nodes)/2 + 1, timeout: timeout, retry: retry,
-		ready: make(chan struct{}),
-		wake:  make(chan Release, 1),
-		late:  make([]bool, len(nodes)),
-		heard: make([]recent, len(nodes)),
+		source: s, channel: channel, quorum: len(s.nodes)/2 + 1, tell: tell,
+		nodes: make([]state, len(s.nodes)),
+		late:  make([]bool, len(s.nodes)),
+		heard: make([]recent, len(s.nodes)),
 	}
 	hash := fnv.New32a()
 	io.WriteString(hash, channel)
-	for i := range nodes {
-		l.order = append(l.order, (i+int(hash.Sum32()%uint32(len(nodes))))%len(nodes))
+	for i := range s.nodes {
+		l.order = append(l.order, (i+int(hash.Sum32()%uint32(len(s.nodes))))%len(s.nodes))
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	for _, n := range nodes {
-		s, ok := n.Pool.(pool.Subscriber)
+	for i, n := range s.nodes {
+		p, ok := n.Pool.(pool.Subscriber)
 		if !ok {
-			l.settled(false)
+			l.nodes[i] = failed
 			continue
 		}
-		tracker.Enter()
+		s.tracker.Enter()
 		go func() {
-			defer tracker.Leave()
-			l.listen(n.Index, s)
+			defer s.tracker.Leave()
+			l.listen(i, p)
 		}()
 	}
 	return l
 }
 
-// Ready returns a channel that is closed when a quorum of nodes has confirmed the
-// subscription, or when so many have failed that this cannot be at the first try.
-func (l *Listener) Ready() <-chan struct{} { return l.ready }
+// Subscribed reports whether a quorum of nodes is being listened to.
+func (l *Listener) Subscribed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.are(confirmed) >= l.quorum
+}
 
-// Wake returns the channel on which releases arrive, one at a time: those that happen while one
-// waits there are joined with it.
-func (l *Listener) Wake() <-chan Release { return l.wake }
+// Deaf reports whether so many nodes cannot be listened to that no quorum is left.
+func (l *Listener) Deaf() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.are(failed) > len(l.nodes)-l.quorum
+}
+
+// are returns how many nodes are in a state. The caller holds mu.
+func (l *Listener) are(in state) (n int) {
+	for _, s := range l.nodes {
+		if s == in {
+			n++
+		}
+	}
+	return n
+}
 
 // Close ends the subscriptions. It does not wait for the network. It is called once.
 func (l *Listener) Close() { l.cancel() }
 
-// listen keeps one node's subscription.
-func (l *Listener) listen(node int, s pool.Subscriber) {
-	for first := true; ; first = false {
-		ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
-		sub, err := s.Subscribe(ctx, l.channel)
-		cancel()
-		if first {
-			l.settled(err == nil)
-		}
-		if err == nil {
-			if !first {
-				l.hear(node, "") // what was announced before now is lost
-			}
-			l.follow(node, sub)
-			return
-		}
-		t := time.NewTimer(l.retry)
+// listen keeps one node's subscription until Close.
+func (l *Listener) listen(node int, p pool.Subscriber) {
+	for {
+		l.follow(node, p)
+		l.settle(node, failed)
+		t := time.NewTimer(retry)
 		select {
 		case <-t.C:
 		case <-l.ctx.Done():
@@ -132,12 +168,23 @@ func (l *Listener) listen(node int, s pool.Subscriber) {
 	}
 }
 
-// follow hears what a subscription says until Close.
-func (l *Listener) follow(node int, sub pool.Subscription) {
-	defer sub.Close()
+// follow subscribes, and hears what the subscription says until Close or until the subscription fails. A pool that panics is one
+// node's failure.
+func (l *Listener) follow(node int, p pool.Subscriber) {
+	defer func() { _ = recover() }()
+	sub := l.subscribe(node, p)
+	if sub == nil {
+		return
+	}
+	defer func() { _ = sub.Close() }()
+	messages := sub.Messages()
+	l.settle(node, confirmed)
 	for {
 		select {
-		case value := <-sub.Messages():
+		case value, ok := <-messages:
+			if !ok {
+				return
+			}
 			l.hear(node, value)
 		case <-l.ctx.Done():
 			return
@@ -145,18 +192,30 @@ func (l *Listener) follow(node int, sub pool.Subscription) {
 	}
 }
 
-// settled counts the outcome of a node's first try.
-func (l *Listener) settled(ok bool) {
+// subscribe makes one try, and returns nil if it fails.
+func (l *Listener) subscribe(node int, p pool.Subscriber) pool.Subscription {
+	select {
+	case l.source.calls[node] <- struct{}{}:
+		defer func() { <-l.source.calls[node] }()
+	case <-l.ctx.Done():
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	sub, err := p.Subscribe(ctx, l.channel)
+	if err != nil {
+		return nil
+	}
+	return sub
+}
+
+// settle notes what has become of a node's subscription. What was announced before a quorum was listened to is lost.
+func (l *Listener) settle(node int, now state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if ok {
-		l.subscribed++
-	} else {
-		l.failed++
-	}
-	if !l.isReady && (l.subscribed >= l.quorum || l.failed > len(l.order)-l.quorum) {
-		l.isReady = true
-		close(l.ready)
+	l.nodes[node] = now
+	if now == confirmed && l.are(confirmed) == l.quorum {
+		l.tell(Release{First: -1})
 	}
 }
 
@@ -166,7 +225,7 @@ func (l *Listener) hear(node int, value string) {
 	defer l.mu.Unlock()
 	l.late[node] = false
 	if value == "" {
-		l.signal(Release{First: -1})
+		l.tell(Release{First: -1})
 		return
 	}
 	if l.told.has(value) || l.heard[node].has(value) {
@@ -216,16 +275,8 @@ func (l *Listener) announce(value string) {
 	l.told.add(value)
 	for _, n := range l.order {
 		if l.heard[n].has(value) {
-			l.signal(Release{Value: value, First: n})
+			l.tell(Release{Value: value, First: n})
 			return
 		}
-	}
-}
-
-// signal leaves a release to be picked up, if none is there. The caller holds mu.
-func (l *Listener) signal(r Release) {
-	select {
-	case l.wake <- r:
-	default:
 	}
 }

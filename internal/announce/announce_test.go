@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
-
-const (
-	timeout = 100 * time.Millisecond
-	retry   = time.Second
-)
 
 var errDown = errors.New("down")
 
@@ -76,9 +72,15 @@ func (n *node) Close() error {
 // mute is a pool that cannot be subscribed to.
 type mute struct{ pool.Pool }
 
+// ear is a listener and what it has told and nobody has picked up: one release.
+type ear struct {
+	*Listener
+	told chan Release
+}
+
 // listening runs f in a bubble with n nodes, of which the last ones are mute, and a listener. When the listener
 // has been closed nothing may be left of it.
-func listening(t *testing.T, n, mutes int, prepare func([]*node), f func(t *testing.T, nodes []*node, l *Listener)) {
+func listening(t *testing.T, n, mutes int, prepare func([]*node), f func(t *testing.T, nodes []*node, l *ear)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []*node
@@ -95,8 +97,19 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node), f func(t *test
 			prepare(nodes)
 		}
 		tracker := quorum.NewTracker()
-		l := Listen(quorum.Nodes(pools, tracker), tracker, "channel", timeout, retry)
+		l := &ear{told: make(chan Release, 1)}
+		l.Listener = NewSource(quorum.Nodes(pools, tracker), tracker).Listen("channel", func(r Release) {
+			select {
+			case l.told <- r:
+			default:
+			}
+		})
 		synctest.Wait()
+		r, told := heard(l)
+		assert.Equal(t, l.Subscribed(), told, "a quorum is listened to from now on")
+		if told {
+			assert.Equal(t, Release{First: -1}, r)
+		}
 		f(t, nodes, l)
 		l.Close()
 		start := time.Now()
@@ -119,28 +132,19 @@ func say(nodes []*node, value string, which ...int) {
 }
 
 // heard returns what has been signalled, if anything.
-func heard(l *Listener) (Release, bool) {
+func heard(l *ear) (Release, bool) {
 	select {
-	case r := <-l.Wake():
+	case r := <-l.told:
 		return r, true
 	default:
 		return Release{}, false
 	}
 }
 
-func ready(l *Listener) bool {
-	select {
-	case <-l.Ready():
-		return true
-	default:
-		return false
-	}
-}
-
 func TestAQuorumOfAnnouncementsWakes(t *testing.T) {
 	for n, need := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
-		listening(t, n, 0, nil, func(t *testing.T, nodes []*node, l *Listener) {
-			assert.True(t, ready(l))
+		listening(t, n, 0, nil, func(t *testing.T, nodes []*node, l *ear) {
+			assert.True(t, l.Subscribed())
 			for i := range need {
 				time.Sleep(10 * time.Millisecond)
 				_, ok := heard(l)
@@ -163,7 +167,7 @@ func TestAQuorumOfAnnouncementsWakes(t *testing.T) {
 }
 
 func TestDuplicatesAndDifferentReleasesMakeNoQuorum(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *Listener) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *ear) {
 		say(nodes, "v", 0, 0, 0)
 		say(nodes, "w", 1)
 		say(nodes, "u", 2)
@@ -186,7 +190,7 @@ func TestDuplicatesAndDifferentReleasesMakeNoQuorum(t *testing.T) {
 // What one node announces by itself, all that it was behind with for instance, crowds out nothing that others
 // announce, and the oldest of it is forgotten.
 func TestOneNodesMessagesCrowdOutNoRelease(t *testing.T) {
-	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *Listener) {
+	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *ear) {
 		say(nodes, "v", 0, 1)
 		say(nodes, "w", 4)
 		for i := range 100 {
@@ -207,7 +211,7 @@ func TestOneNodesMessagesCrowdOutNoRelease(t *testing.T) {
 
 // What is released while nobody has picked up the last release is joined with it, and the sender never waits.
 func TestReleasesAreJoined(t *testing.T) {
-	listening(t, 1, 0, nil, func(t *testing.T, nodes []*node, l *Listener) {
+	listening(t, 1, 0, nil, func(t *testing.T, nodes []*node, l *ear) {
 		say(nodes, "a", 0)
 		say(nodes, "b", 0)
 		r, ok := heard(l)
@@ -221,7 +225,7 @@ func TestReleasesAreJoined(t *testing.T) {
 // All listeners are told to ask the same node first, whichever nodes told them; unless that one is
 // late, for which they wait a moment, and then, until it is heard again, no more.
 func TestListenersAgreeOnTheFirstNode(t *testing.T) {
-	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *Listener) {
+	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *ear) {
 		first := l.order[0]
 		others := slices.DeleteFunc([]int{0, 1, 2, 3, 4}, func(i int) bool { return i == first })
 		say(nodes, "a", others[0], others[1], first)
@@ -261,7 +265,7 @@ func TestListenersAgreeOnTheFirstNode(t *testing.T) {
 
 // An empty message says that some may have been missed: that is worth a wake-up by itself.
 func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *Listener) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *ear) {
 		say(nodes, "", 1)
 		r, ok := heard(l)
 		assert.True(t, ok)
@@ -269,44 +273,60 @@ func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
 	})
 }
 
-func TestReadyWhenAQuorumHasConfirmedOrCannot(t *testing.T) {
+// It is told when a quorum is listened to, and not when more nodes are, or fewer.
+func TestItIsToldWhenAQuorumIsListenedTo(t *testing.T) {
 	down := func(n *node) { n.down(errDown) }
 	silent := func(n *node) { n.delay = time.Hour }
-	slow := func(n *node) { n.delay = timeout / 2 }
+	slow := func(n *node) { n.delay = patience / 2 }
 	for name, tt := range map[string]struct {
 		n, mutes int
 		prepare  func([]*node)
+		never    bool
 		after    time.Duration
 	}{
 		"all":                {n: 3},
 		"minority down":      {n: 3, prepare: func(n []*node) { down(n[0]) }},
 		"minority silent":    {n: 3, prepare: func(n []*node) { silent(n[0]) }},
-		"majority slow":      {n: 3, prepare: func(n []*node) { slow(n[0]); slow(n[1]) }, after: timeout / 2},
-		"majority down":      {n: 3, prepare: func(n []*node) { down(n[0]); down(n[2]) }},
-		"majority silent":    {n: 3, prepare: func(n []*node) { silent(n[0]); silent(n[2]) }, after: timeout},
+		"majority slow":      {n: 3, prepare: func(n []*node) { slow(n[0]); slow(n[1]) }, after: patience / 2},
+		"majority down":      {n: 3, prepare: func(n []*node) { down(n[0]); down(n[2]) }, never: true},
+		"majority silent":    {n: 3, prepare: func(n []*node) { silent(n[0]); silent(n[2]) }, never: true},
 		"minority mute":      {n: 3, mutes: 1},
-		"majority mute":      {n: 5, mutes: 3},
-		"half of four down":  {n: 4, prepare: func(n []*node) { down(n[0]); down(n[1]) }},
-		"all cannot, at all": {n: 3, mutes: 3},
+		"majority mute":      {n: 5, mutes: 3, never: true},
+		"half of four down":  {n: 4, prepare: func(n []*node) { down(n[0]); down(n[1]) }, never: true},
+		"all cannot, at all": {n: 3, mutes: 3, never: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			listening(t, tt.n, tt.mutes, tt.prepare, func(t *testing.T, nodes []*node, l *Listener) {
+			listening(t, tt.n, tt.mutes, tt.prepare, func(t *testing.T, nodes []*node, l *ear) {
+				if tt.never {
+					time.Sleep(time.Minute)
+					_, ok := heard(l)
+					assert.False(t, ok)
+					assert.False(t, l.Subscribed())
+					return
+				}
 				if tt.after > 0 {
 					time.Sleep(tt.after - 1)
-					assert.False(t, ready(l))
+					_, ok := heard(l)
+					assert.False(t, ok)
+					assert.False(t, l.Subscribed())
 					time.Sleep(time.Nanosecond)
 					synctest.Wait()
+					r, ok := heard(l)
+					assert.True(t, ok)
+					assert.Equal(t, Release{First: -1}, r)
 				}
-				assert.True(t, ready(l))
+				assert.True(t, l.Subscribed())
+				time.Sleep(time.Minute)
+				_, ok := heard(l)
+				assert.False(t, ok, "once")
 			})
 		})
 	}
 }
 
-// A node that could not be subscribed to is tried once per interval. When it can, what was announced
-// before is lost: that is a wake-up.
+// A node that could not be subscribed to is tried once per interval, and counts as soon as it can.
 func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
-	listening(t, 3, 0, func(n []*node) { n[0].down(errDown) }, func(t *testing.T, nodes []*node, l *Listener) {
+	listening(t, 3, 0, func(n []*node) { n[0].down(errDown); n[2].down(errDown) }, func(t *testing.T, nodes []*node, l *ear) {
 		time.Sleep(10*retry + retry/2)
 		synctest.Wait()
 		_, ok := heard(l)
@@ -316,9 +336,9 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 		time.Sleep(retry)
 		synctest.Wait()
 		r, ok := heard(l)
-		assert.True(t, ok)
+		assert.True(t, ok, "what was announced before is lost")
 		assert.Equal(t, Release{First: -1}, r)
-		say(nodes, "v", 0, 2)
+		say(nodes, "v", 0, 1)
 		time.Sleep(grace)
 		synctest.Wait()
 		r, _ = heard(l)
@@ -328,8 +348,129 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 
 // Close ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest.
 func TestCloseAtAnyTime(t *testing.T) {
-	for _, at := range []time.Duration{0, 1, timeout / 2, timeout, retry / 2, 3 * retry} {
+	for _, at := range []time.Duration{0, 1, patience / 2, patience, retry / 2, 3 * retry} {
 		listening(t, 3, 0, func(n []*node) { n[0].delay = time.Hour; n[1].down(errDown) },
-			func(t *testing.T, _ []*node, _ *Listener) { time.Sleep(at) })
+			func(t *testing.T, _ []*node, _ *ear) { time.Sleep(at) })
+	}
+}
+
+// oddity is a pool of somebody else's that goes wrong in one way.
+type oddity struct {
+	pool.Pool
+	how   string
+	mu    sync.Mutex // guards tries
+	tries int
+}
+
+func (o *oddity) Subscribe(context.Context, string) (pool.Subscription, error) {
+	o.mu.Lock()
+	o.tries++
+	o.mu.Unlock()
+	switch o.how {
+	case "Subscribe panics":
+		panic(o.how)
+	case "no subscription":
+		return nil, nil
+	}
+	return o, nil
+}
+
+func (o *oddity) Messages() <-chan string {
+	switch o.how {
+	case "Messages panics":
+		panic(o.how)
+	case "closed":
+		c := make(chan string)
+		close(c)
+		return c
+	}
+	return nil
+}
+
+func (o *oddity) Close() error {
+	if o.how == "Close panics" {
+		panic(o.how)
+	}
+	return nil
+}
+
+// lesson L62: what panics is one node's failure, which the others outvote and which is tried again.
+func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
+	for how, again := range map[string]bool{
+		"Subscribe panics": true, "no subscription": true, "Messages panics": true, "closed": true, "Close panics": false,
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				good, odd := []*node{{messages: make(chan string)}, {messages: make(chan string)}}, &oddity{how: how}
+				tracker := quorum.NewTracker()
+				told := make(chan Release, 100)
+				l := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker).
+					Listen("channel", func(r Release) { told <- r })
+				synctest.Wait()
+				assert.True(t, l.Subscribed())
+				time.Sleep(10*retry + retry/2)
+				say(good, "v", 0, 1)
+				time.Sleep(grace)
+				synctest.Wait()
+				l.Close()
+				require.Zero(t, tracker.Wait(t.Context()))
+				close(told)
+				var values []string
+				for r := range told {
+					values = append(values, r.Value)
+				}
+				assert.Equal(t, "v", values[len(values)-1])
+				if again {
+					assert.Equal(t, 11, odd.tries)
+				} else {
+					assert.Equal(t, 1, odd.tries)
+				}
+			})
+		})
+	}
+}
+
+// deafPool is a pool whose Subscribe does not return when its context has ended.
+type deafPool struct {
+	pool.Pool
+	calls   atomic.Int64
+	release chan struct{}
+}
+
+func (d *deafPool) Subscribe(context.Context, string) (pool.Subscription, error) {
+	d.calls.Add(1)
+	<-d.release
+	return nil, errDown
+}
+
+// lesson L70: a pool that keeps its calls keeps a bounded number of goroutines, however many listeners have come and gone.
+func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
+	for _, listeners := range []int{1, maxCalls, 10 * maxCalls} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &deafPool{release: make(chan struct{})}
+			tracker := quorum.NewTracker()
+			s := NewSource(quorum.Nodes([]pool.Pool{d}, tracker), tracker)
+			for range listeners {
+				l := s.Listen("channel", func(Release) {})
+				synctest.Wait()
+				l.Close()
+			}
+			synctest.Wait()
+			assert.EqualValues(t, min(listeners, maxCalls), d.calls.Load())
+			ended, end := context.WithCancel(t.Context())
+			end()
+			assert.Equal(t, min(listeners, maxCalls), tracker.Wait(ended))
+			close(d.release)
+			require.Zero(t, tracker.Wait(t.Context()))
+
+			// They have returned: it is asked again.
+			before := d.calls.Load()
+			s.Listen("channel", func(Release) {}).Close()
+			l := s.Listen("channel", func(Release) {})
+			synctest.Wait()
+			assert.Greater(t, d.calls.Load(), before)
+			l.Close()
+			require.Zero(t, tracker.Wait(t.Context()))
+		})
 	}
 }

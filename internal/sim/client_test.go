@@ -401,8 +401,10 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 		w.reached("cancelled")
 	case errors.Is(err, redlock.ErrTaken):
 		w.reached("taken")
-		if n := w.count(w.last, func(n nodeRecord) bool { return n.taken != 0 || n.own != 0 && w.has(duplicate) }); n < w.blocking() {
-			bad(fmt.Sprintf("it was somebody else's on %d of %d nodes", n, w.Nodes))
+		refused := func(n nodeRecord) bool { return n.taken != 0 || n.own != 0 && w.has(duplicate) }
+		answered := func(n nodeRecord) bool { return n.granted != 0 || n.gone != 0 || refused(n) }
+		if n, all := w.count(w.last, refused), w.count(w.last, answered); n < w.blocking() && (n == 0 || all < w.quorum()) {
+			bad(fmt.Sprintf("it was somebody else's on %d of %d nodes, of which %d answered", n, w.Nodes, all))
 		}
 		if w.split(m.Name()) {
 			w.reached("split vote")

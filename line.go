@@ -1,0 +1,177 @@
+package redlock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/announce"
+	"github.com/redlock-go/redlock/internal/fifo"
+)
+
+// A line is what the waiters of one process for one key share. It exists while somebody waits. The first waiter, the
+// head, asks the nodes. The others ask only where the head does not ask as often as their own options say.
+//
+// Nobody in the line is overtaken by anybody whose options are the same. The heads of all processes each ask at least
+// once per retry delay. A free lock is therefore taken within a delay, a node timeout where a node is silent, and
+// another for a split vote. W waiters, of whom each keeps the lock for H, have all had it after
+//
+//	W × (H + longest delay + 2 × node timeout) + one expiry for each holder that died, and for what was left behind before
+//
+// whatever becomes of the announcements. Waiters that come back again and again take turns, see turns.
+type line struct {
+	queue fifo.Queue
+	bell  chan struct{} // rung for a release; has room for one
+
+	// lines.mu guards these.
+	users    int    // in the queue or on the way
+	own      string // the value that this process released last
+	listener *announce.Listener
+
+	// The head of the queue guards these.
+	taken bool    // an attempt has found the lock taken, or has taken it, and no release has been heard of since
+	keys  *defeat // the latest attempt by a head that told something about keys, or nil
+
+	mu      sync.Mutex // guards what follows
+	release *announce.Release
+	last    *defeat   // what the latest attempt came to
+	asked   time.Time // when the latest attempt began
+	next    time.Time // when the head asks again if nothing happens
+}
+
+// deaf reports whether the line cannot hear announcements. The caller holds lines.mu.
+func (ln *line) deaf() bool { return ln.listener == nil || ln.listener.Deaf() }
+
+// tell rings the bell for a release. Where one waits to be heard already, the two are one.
+func (ln *line) tell(r announce.Release) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.release == nil || ln.release.Value == "" {
+		ln.release = &r
+	}
+	select {
+	case ln.bell <- struct{}{}:
+	default:
+	}
+}
+
+// heard returns the release that the bell was rung for, or nil.
+func (ln *line) heard() *announce.Release {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	r := ln.release
+	ln.release = nil
+	return r
+}
+
+// begin notes that somebody in the line asks the nodes.
+func (ln *line) begin(now time.Time) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.asked = now
+}
+
+// end notes what that came to, if it was not cut short.
+func (ln *line) end(d *defeat) {
+	if d.back == nil {
+		return
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.last = d
+}
+
+// plan notes when the head is going to ask again.
+func (ln *line) plan(next time.Time) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.next = next
+}
+
+// idle reports whether nobody has asked since a time, and the head is not about to ask before another.
+func (ln *line) idle(since, now, before time.Time) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	soon := ln.next.After(now.Add(-minQueued)) && !ln.next.After(before)
+	return ln.asked.Before(since) && !soon
+}
+
+// latest returns what the latest attempt came to, or nil.
+func (ln *line) latest() *defeat {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.last
+}
+
+// lines are the lines of one process.
+type lines struct {
+	source *announce.Source
+
+	mu     sync.Mutex // guards what follows
+	lines  map[string]*line
+	asking map[string]bool // somebody of this process asks without having waited
+	turns  map[string]*turns
+	swept  time.Time // when old turns were forgotten last
+}
+
+func newLines(source *announce.Source) lines {
+	return lines{source: source, lines: map[string]*line{}, asking: map[string]bool{}, turns: map[string]*turns{}}
+}
+
+// arrive takes the last place in the line for a mutex's key, if there is a line or somebody of this process is asking
+// for the key without having waited. Otherwise the caller asks, and calls asked when it has.
+func (ls *lines) arrive(m *Mutex) (*line, *fifo.Place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.lines[m.key] == nil && !ls.asking[m.key] {
+		ls.asking[m.key] = true
+		return nil, nil
+	}
+	return ls.join(m)
+}
+
+// asked ends what arrive began. A caller that was refused takes the last place in the line.
+func (ls *lines) asked(m *Mutex, won, refused bool) (*line, *fifo.Place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.asking, m.key)
+	if t := ls.turns[m.key]; t != nil && (won || refused) {
+		t.tried(arrived, won, time.Now())
+	}
+	if refused {
+		return ls.join(m)
+	}
+	if ln := ls.lines[m.key]; ln != nil && !won {
+		ln.tell(announce.Release{First: everywhere}) // it joined because somebody asked, and was not told anything
+	}
+	return nil, nil
+}
+
+// join takes the last place in the line for a mutex's key. The line listens as soon as one waiter wants it to. The
+// caller holds mu.
+func (ls *lines) join(m *Mutex) (*line, *fifo.Place) {
+	ln := ls.lines[m.key]
+	if ln == nil {
+		ln = &line{taken: true, bell: make(chan struct{}, 1)}
+		ls.lines[m.key] = ln
+	}
+	ln.users++
+	if ln.listener == nil && m.cfg.announce {
+		ln.listener = ls.source.Listen(announceChannel(m.key), ln.tell)
+	}
+	return ln, ln.queue.Join()
+}
+
+// leave gives a place up. The last to leave ends the line.
+func (ls *lines) leave(key string, ln *line, place *fifo.Place) {
+	place.Leave()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln.users--
+	if ln.users > 0 {
+		return
+	}
+	delete(ls.lines, key)
+	if ln.listener != nil {
+		ln.listener.Close()
+	}
+}

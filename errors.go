@@ -52,7 +52,8 @@ var (
 	ErrClosed = errors.New("redlock: closed")
 
 	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout, or was not
-	// even asked because it leaves too many commands unanswered.
+	// even asked because it leaves too many commands unanswered. An [*Error] matches it if one of its
+	// nodes does: the operation as a whole may have failed for another reason.
 	ErrNodeTimeout = quorum.ErrTimeout
 )
 
@@ -63,9 +64,9 @@ var decisions = []error{
 	context.Canceled, context.DeadlineExceeded,
 }
 
-// Error is the error of an operation on a lock. Match it with [errors.Is] against the package's
-// Err variables and the context's errors: those are matched only if they are true of the
-// operation as a whole. Anything else is looked for in the nodes' errors too. With
+// Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err
+// variables and the context's errors only if they are true of the operation as a whole.
+// [ErrNodeTimeout] and any other error match if they are true of one of the nodes. With
 // [errors.As] it yields a [*NodeError] (the first), or a *multierror.Error of hashicorp/go-multierror
 // with a NodeError for every node that did not do as it was asked, in node order.
 type Error struct {

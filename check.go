@@ -40,6 +40,7 @@ import (
 //   - refused, name, tls, timeout, closed: a node cannot be reached, or does not answer
 //   - noauth, wrongpass: a node wants a password, or another one
 //   - noperm: an ACL denies what a lock needs
+//   - crossslot: a node of a cluster refuses the counter that names share; see [WithFencePerName]
 //   - moved, clusterdown, loading, readonly, oom, misconf, noreplicas, busy, maxclients: a node refuses locks with that error
 //   - unreachable: a node cannot take part in locks for another reason
 //   - announcements: a node does not wake waiters

@@ -390,7 +390,7 @@ func TestCheckTellsTroublesApart(t *testing.T) {
 		"ERR ACL failure in script: User app has no permissions to run the 'del' command":         "noperm",
 		"MOVED 3999 127.0.0.1:6381":                                                               "moved",
 		"ASK 3999 127.0.0.1:6381":                                                                 "moved",
-		"CROSSSLOT Keys in request don't hash to the same slot":                                   "moved",
+		"CROSSSLOT Keys in request don't hash to the same slot":                                   "crossslot",
 		"CLUSTERDOWN Hash slot not served":                                                        "clusterdown",
 		"LOADING Redis is loading the dataset in memory":                                          "loading",
 		"LOADING Valkey is loading the dataset in memory":                                         "loading",

@@ -45,6 +45,9 @@ type Pool interface {
 	// script yet, by EVAL (see [IsNoScript]). An integer reply is returned as
 	// int64, a string as string, an array as []any, a null as a nil any; an
 	// error reply is an error. Arguments are strings and integers.
+	//
+	// Calls on other nodes use the same keys and args at the same time. An implementation that changes
+	// them, to add a prefix for instance, changes a copy.
 	Eval(ctx context.Context, script *Script, keys []string, args ...any) (any, error)
 }
 
@@ -58,6 +61,8 @@ type Subscriber interface {
 	//
 	// All subscriptions of one Pool share one connection, opened for the first and
 	// closed with the last of them. A lost connection is opened again by the Pool.
+	//
+	// A Pool whose client cannot subscribe after all returns an error that matches [errors.ErrUnsupported].
 	Subscribe(ctx context.Context, channel string) (Subscription, error)
 }
 
@@ -101,14 +106,18 @@ type Explainer interface {
 // Starter is implemented by pools that can have many commands under way without a goroutine
 // for each. Redlock then starts none of its own.
 type Starter interface {
-	// Start begins what Pool.SetNX or Pool.Eval does and returns without waiting. The reply to a SET is a bool.
+	// Start begins what Pool.SetNX or Pool.Eval does, and returns without waiting. The reply to a SET is
+	// a bool. Other nodes are sent the same Command at the same time, and Start does not change it.
 	Start(ctx context.Context, c *Command, to Receiver)
 }
 
 // Receiver is told the outcome of one command.
 type Receiver interface {
-	// Receive is called exactly once for each command, from any goroutine, also before the
-	// method that began it has returned; for a command that was never sent as well. It does not block.
+	// Receive is called exactly once for each command, also for one that was never sent. It may be called
+	// from any goroutine, and before the method that began the command has returned.
+	//
+	// It does not block, but it may call Start, of this Pool or another: a Pool holds no lock during
+	// Receive that its Start takes.
 	Receive(reply any, err error)
 }
 

@@ -37,14 +37,22 @@ func (d *dials) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		if err != nil {
-			if err != context.Canceled { // that would say nothing
-				d.last.Store(&failure{addr, time.Now(), err})
-			}
+			d.note(addr, err)
 		} else if f := d.last.Load(); f != nil && f.addr == addr {
 			d.last.CompareAndSwap(f, nil)
 		}
 		return conn, err
 	}
+}
+
+func (d *dials) note(addr string, err error) {
+	if err == context.Canceled {
+		return // it would say nothing
+	}
+	if !d.single && errors.Is(err, context.Canceled) {
+		return // nobody waits for it, and a reply would not show that the server can be reached
+	}
+	d.last.Store(&failure{addr, time.Now(), err})
 }
 
 // ProcessHook leaves commands as they are.

@@ -3,7 +3,9 @@ package pooltest
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -105,7 +107,7 @@ var concurrencyTests = []test{
 					if r, _ := reply.([]any); err != nil || len(r) != 2 || r[0] != text || r[1] != k {
 						s.Errorf("echo of %s = %v, %v", text, reply, err)
 					}
-					if _, err := s.pool.Eval(s.ctx, bad, []string{k}, text); err == nil || !contains(err, "ERR "+text) {
+					if _, err := s.pool.Eval(s.ctx, bad, []string{k}, text); err == nil || !contains(err, text) {
 						s.Errorf("error of %s = %v", text, err)
 					}
 					if reply, err := s.pool.Eval(s.ctx, release, []string{k}, text); err != nil || reply != int64(1) {
@@ -164,6 +166,23 @@ var doTests = []test{
 		}
 	}},
 
+	// Check reads CONFIG GET, which is a map where the client speaks RESP3.
+	{"returns a map in one of the promised types", func(s *suite) { // lesson L89
+		d := s.doer()
+		k := s.key("k")
+		want := map[string]string{"a": "1", "b": "", "c": "x y"}
+		if _, err := d.Do(s.ctx, "HSET", k, "a", "1", "b", "", "c", "x y"); err != nil {
+			s.Fatal(err)
+		}
+		if _, err := d.Do(s.ctx, "PEXPIRE", k, 30000); err != nil {
+			s.Error(err)
+		}
+		reply, err := d.Do(s.ctx, "HGETALL", k)
+		if got, ok := texts(reply); err != nil || !ok || !maps.Equal(got, want) {
+			s.Errorf("HGETALL = %#v, %v, want %v as a map[string]any, a map[any]any or a []any of keys and values", reply, err, want)
+		}
+	}},
+
 	{"refuses to send no command", func(s *suite) {
 		if reply, err := s.doer().Do(s.ctx); err == nil {
 			s.Errorf("Do() = %v without an error", reply)
@@ -181,12 +200,56 @@ var doTests = []test{
 	}},
 }
 
-// doer returns the Pool as a Doer, or skips the subtest.
+// texts reads a map of strings, of one of the types that pool.Doer allows.
+func texts(reply any) (map[string]string, bool) {
+	m, ok := make(map[string]string), true
+	add := func(key, value any) {
+		k, isText := key.(string)
+		v, isTextToo := value.(string)
+		ok = ok && isText && isTextToo
+		m[k] = v
+	}
+	switch r := reply.(type) {
+	case map[string]any:
+		for k, v := range r {
+			add(k, v)
+		}
+	case map[any]any:
+		for k, v := range r {
+			add(k, v)
+		}
+	case []any:
+		for pair := range slices.Chunk(r, 2) {
+			add(pair[0], pair[len(pair)-1])
+		}
+		ok = ok && len(r) == 2*len(m)
+	default:
+		ok = false
+	}
+	return m, ok
+}
+
+// doer returns the Pool as a Doer that can send commands, or skips the subtest.
 func (s *suite) doer() pool.Doer {
 	s.Helper()
 	d, ok := s.pool.(pool.Doer)
 	if !ok {
 		s.Skip("the Pool is no pool.Doer")
 	}
+	_, err := d.Do(s.ctx, "PING")
+	s.supported(err)
 	return d
+}
+
+var explainTests = []test{
+	{"knows of nothing that keeps the client from a node that answers", func(s *suite) { // lesson L74
+		e, ok := s.pool.(pool.Explainer)
+		if !ok {
+			s.Skip("the Pool is no pool.Explainer")
+		}
+		s.lock(s.key("k"), "v", expiry)
+		if err := e.Explain(); err != nil {
+			s.Errorf("Explain: %v, want nil", err)
+		}
+	}},
 }

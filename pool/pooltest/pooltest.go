@@ -1,19 +1,23 @@
-// Package pooltest proves that a [pool.Pool] does what redlock needs. An adapter's
-// author calls it in one line:
+// Package pooltest proves that a [pool.Pool] does what redlock needs. An adapter's author calls it in one
+// line:
 //
 //	func TestPool(t *testing.T) {
 //		pooltest.Run(t, func(t *testing.T) pool.Pool { return newPool(t, "127.0.0.1:6379") })
 //	}
 //
-// It works on any Redis or Valkey, real or embedded, and on one that other
-// tests use at the same time, as long as those can bear a SCRIPT FLUSH and the loss
-// of Pub/Sub connections. Its keys and channels have names of their own, begin with
-// "pooltest:" and expire. Run it with -race.
+// It works on any Redis or Valkey, real or embedded, and on one that other tests use at the same time, if
+// those can bear a SCRIPT FLUSH and the loss of Pub/Sub connections. Its keys and channels have names of
+// their own, begin with "pooltest:" and expire. Run it with -race.
+//
+// What a Pool cannot do is skipped: the optional interfaces that it does not implement, and the calls of
+// Subscribe and Do that return an error which matches [errors.ErrUnsupported]. On a cluster, what one of
+// its servers alone could tell is skipped too. Each skip says why.
 package pooltest
 
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -21,10 +25,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Run runs the suite as subtests of t. It calls open at the beginning of each of them,
-// with the subtest; open may return the same Pool every time, or register with t.Cleanup what
-// closes it. What an optional interface promises ([pool.Subscriber], [pool.Starter],
-// [pool.Doer]) is skipped if the Pool does not implement it.
+// Run runs the suite as subtests of t. It calls open at the beginning of each of them, with the subtest;
+// open may return the same Pool every time, or register with t.Cleanup what closes it.
 func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 	calls := []group{
 		{"SetNX", setNXTests},
@@ -32,7 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 		{"Context", contextTests},
 		{"Concurrency", concurrencyTests},
 	}
-	for _, g := range slices.Concat(calls, []group{{"Do", doTests}, {"Subscribe", subscribeTests}}) {
+	for _, g := range slices.Concat(calls, []group{{"Do", doTests}, {"Subscribe", subscribeTests}, {"Explain", explainTests}}) {
 		g.run(t, open)
 	}
 	t.Run("Start", func(t *testing.T) {
@@ -45,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 				return &started{Pool: p, starter: p.(pool.Starter), t: t}
 			})
 		}
+		group{"Start", startTests}.run(t, open)
 	})
 }
 
@@ -102,6 +105,14 @@ func (s *suite) lock(key, value string, d time.Duration) bool {
 		s.Fatalf("SetNX(%.40q, %.40q, %v): %v", key, value, d, err)
 	}
 	return ok
+}
+
+// supported skips the subtest if an error says that the Pool cannot do what was asked of it.
+func (s *suite) supported(err error) {
+	s.Helper()
+	if errors.Is(err, errors.ErrUnsupported) {
+		s.Skipf("the Pool cannot do it: %v", err)
+	}
 }
 
 // eval is Eval where no error is expected.

@@ -2,6 +2,11 @@ package pooltest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,13 +34,28 @@ func (s *started) Eval(ctx context.Context, script *pool.Script, keys []string, 
 	return s.run(ctx, pool.Eval(script, keys, args...))
 }
 
+// Do is the Pool's, if it has one.
+func (s *started) Do(ctx context.Context, args ...any) (any, error) {
+	d, ok := s.Pool.(pool.Doer)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return d.Do(ctx, args...)
+}
+
 // run starts a command and waits for its outcome.
 func (s *started) run(ctx context.Context, c *pool.Command) (any, error) {
 	r := &receiver{t: s.t, done: make(chan struct{})}
 	s.starter.Start(ctx, c, r)
-	<-r.done
-	return r.reply, r.err
+	select {
+	case <-r.done:
+		return r.reply, r.err
+	case <-time.After(limit):
+		return nil, errNotTold
+	}
 }
+
+var errNotTold = fmt.Errorf("pooltest: the outcome of a command was not told to its receiver within %v", limit)
 
 // receiver is told an outcome, once.
 type receiver struct {
@@ -54,3 +74,100 @@ func (r *receiver) Receive(reply any, err error) {
 	r.reply, r.err = reply, err
 	close(r.done)
 }
+
+var startTests = []test{
+	// A lane sends the next command of its lock when it is told the outcome of the last.
+	{"may be called by Receive", func(s *suite) { // lesson L94
+		const chains, length = 8, 25
+		ends := make(chan error, chains)
+		for i := range chains {
+			starter, k := s.pool.(pool.Starter), s.key(strconv.Itoa(i))
+			n := 0
+			var next func()
+			next = func() {
+				starter.Start(s.ctx, pool.Eval(count, []string{k}), receive(func(reply any, err error) {
+					n++
+					if err == nil && reply != int64(n) {
+						err = fmt.Errorf("count = %T %v, want %d", reply, reply, n)
+					}
+					if err != nil || n == length {
+						ends <- err
+						return
+					}
+					next()
+				}))
+			}
+			next()
+		}
+		end := time.After(arrival)
+		for range chains {
+			select {
+			case err := <-ends:
+				if err != nil {
+					s.Error(err)
+				}
+			case <-end:
+				s.Fatal("a command that Receive started has no outcome: Start may wait for a lock that is held during Receive")
+			}
+		}
+	}},
+
+	// A lock starts one Command on all its nodes at the same time.
+	{"does not change the command", func(s *suite) { // lesson L94
+		starter := s.pool.(pool.Starter)
+		script := s.script("join", "return KEYS[1] .. ' ' .. ARGV[1]")
+		eval, set := pool.Eval(script, []string{s.key("k")}, "x"), pool.SetNX(s.key("k"), "v", expiry)
+		sent := slices.Concat(eval.Args(), set.Args())
+		var granted atomic.Int64
+		var told sync.WaitGroup
+		for range 32 {
+			told.Add(2)
+			starter.Start(s.ctx, eval, receive(func(reply any, err error) {
+				defer told.Done()
+				if want := s.key("k") + " x"; reply != want || err != nil {
+					s.Errorf("a command that was started more than once = %v, %v, want %q", reply, err, want)
+				}
+			}))
+			starter.Start(s.ctx, set, receive(func(reply any, err error) {
+				defer told.Done()
+				if err != nil {
+					s.Error(err)
+				}
+				if reply == true {
+					granted.Add(1)
+				}
+			}))
+		}
+		told.Wait()
+		s.want("the grants of a SET NX that was started 32 times", granted.Load(), int64(1))
+		if now := slices.Concat(eval.Args(), set.Args()); !slices.Equal(now, sent) {
+			s.Errorf("Start changed the arguments %v to %v", sent, now)
+		}
+	}},
+
+	{"tells the outcome once when the context has ended", func(s *suite) {
+		starter := s.pool.(pool.Starter)
+		for i := range 50 {
+			ctx, cancel := context.WithTimeout(s.ctx, time.Duration(i)*20*time.Microsecond)
+			var times atomic.Int64
+			done := make(chan struct{}, 2)
+			starter.Start(ctx, pool.Eval(echo, nil, "x"), receive(func(any, error) {
+				times.Add(1)
+				done <- struct{}{}
+			}))
+			select {
+			case <-done:
+			case <-time.After(limit):
+				s.Fatal(errNotTold)
+			}
+			cancel()
+			s.want("echo afterwards", s.eval(echo, nil, "y"), "y")
+			s.want("the number of outcomes", times.Load(), int64(1))
+		}
+	}},
+}
+
+// receive is a pool.Receiver.
+type receive func(reply any, err error)
+
+func (r receive) Receive(reply any, err error) { r(reply, err) }

@@ -15,7 +15,7 @@ var subscribeTests = []test{
 	{"delivers what is published after it returned", func(s *suite) { // lesson L50
 		for i := range 20 {
 			sub := s.subscribe(s.key(strconv.Itoa(i)))
-			s.publish(s.key(strconv.Itoa(i)), "hello", 1)
+			s.publish(s.key(strconv.Itoa(i)), "hello")
 			s.receive(sub, "hello")
 		}
 	}},
@@ -23,17 +23,17 @@ var subscribeTests = []test{
 	{"delivers messages in order", func(s *suite) {
 		sub := s.subscribe(s.key("c"))
 		for i := range 10 {
-			s.publish(s.key("c"), strconv.Itoa(i), 1)
+			s.publish(s.key("c"), strconv.Itoa(i))
 			s.receive(sub, strconv.Itoa(i))
 		}
 	}},
 
 	{"delivers to each subscription of a channel, and only of that one", func(s *suite) {
 		a1, a2, b := s.subscribe(s.key("a")), s.subscribe(s.key("a")), s.subscribe(s.key("b"))
-		s.publish(s.key("a"), "for a", 0)
+		s.publish(s.key("a"), "for a")
 		s.receive(a1, "for a")
 		s.receive(a2, "for a")
-		s.publish(s.key("b"), "for b", 0)
+		s.publish(s.key("b"), "for b")
 		s.receive(b, "for b")
 		s.silent(a1)
 		s.silent(a2)
@@ -46,7 +46,7 @@ var subscribeTests = []test{
 				continue // means "something may have been missed"
 			}
 			sub := s.subscribe(s.key(text))
-			s.publish(s.key(text), text, 0)
+			s.publish(s.key(text), text)
 			s.receive(sub, text)
 			s.close(sub)
 		}
@@ -54,20 +54,21 @@ var subscribeTests = []test{
 
 	{"does not take a channel for a pattern", func(s *suite) {
 		sub := s.subscribe(s.key("*"))
-		s.publish(s.key("other"), "wrong", 0)
-		s.publish(s.key("*"), "right", 0)
+		s.publish(s.key("other"), "wrong")
+		s.publish(s.key("*"), "right")
 		s.receive(sub, "right")
 	}},
 
 	{"outlives the context it was made with", func(s *suite) {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 		sub, err := s.subscriber().Subscribe(ctx, s.key("c"))
+		s.supported(err)
 		if err != nil {
 			s.Fatal(err)
 		}
 		s.Cleanup(func() { _ = sub.Close() })
 		cancel()
-		s.publish(s.key("c"), "hello", 0)
+		s.publish(s.key("c"), "hello")
 		s.receive(sub, "hello")
 	}},
 
@@ -75,6 +76,7 @@ var subscribeTests = []test{
 		ctx, cancel := context.WithCancel(s.ctx)
 		cancel()
 		sub, err := s.subscriber().Subscribe(ctx, s.key("c"))
+		s.supported(err)
 		if err == nil {
 			_ = sub.Close()
 		}
@@ -87,34 +89,36 @@ var subscribeTests = []test{
 		a, b := s.subscribe(s.key("c")), s.subscribe(s.key("c"))
 		s.close(a)
 		s.close(a)
-		s.publish(s.key("c"), "hello", 0)
+		s.publish(s.key("c"), "hello")
 		s.receive(b, "hello")
 		s.silent(a)
 		s.close(b)
 		again := s.subscribe(s.key("c"))
-		s.publish(s.key("c"), "again", 0)
+		s.publish(s.key("c"), "again")
 		s.receive(again, "again")
 	}},
 
 	{"unsubscribes with the last Close", func(s *suite) {
 		sub := s.subscribe(s.key("c"))
-		s.publish(s.key("c"), "hello", 1)
+		if s.publish(s.key("c"), "hello") == 0 {
+			s.receive(sub, "hello")
+			s.Skip("cannot see who is subscribed: a message of this Pool goes to a server that has no subscriber, as in a cluster")
+		}
 		s.close(sub)
-		s.eventually("the node to have no subscriber", func() bool {
-			return s.eval(publish, nil, s.key("c"), "anybody?") == int64(0)
-		})
+		s.eventually("the node to have no subscriber", func() bool { return s.publish(s.key("c"), "anybody?") == 0 })
 	}},
 
 	{"is not held up by a subscriber who does not read", func(s *suite) {
 		s.subscribe(s.key("c")) // does not read
 		quick := s.subscribe(s.key("c"))
 		for i := range 300 {
-			s.publish(s.key("c"), strconv.Itoa(i), 1)
+			s.publish(s.key("c"), strconv.Itoa(i))
 			s.receive(quick, strconv.Itoa(i))
 		}
 	}},
 
 	{"may be used by many at once", func(s *suite) {
+		s.close(s.subscribe(s.key("c")))
 		sub := s.subscriber()
 		var wg sync.WaitGroup
 		for i := range 16 {
@@ -157,12 +161,10 @@ var subscribeTests = []test{
 		d := s.doer()
 		subs := []pool.Subscription{s.subscribe(s.key("a")), s.subscribe(s.key("b"))}
 		for range 3 {
-			if _, err := d.Do(s.ctx, "CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
-				s.Skipf("the node cannot kill connections: %v", err)
-			}
+			s.killSubscribers(d)
 			for i, c := range []string{"a", "b"} {
 				s.receive(subs[i], "")
-				s.publish(s.key(c), "back", 0)
+				s.publish(s.key(c), "back")
 				s.receive(subs[i], "back")
 			}
 		}
@@ -183,6 +185,7 @@ func (s *suite) subscriber() pool.Subscriber {
 func (s *suite) subscribe(channel string) pool.Subscription {
 	s.Helper()
 	sub, err := s.subscriber().Subscribe(s.ctx, channel)
+	s.supported(err)
 	if err != nil {
 		s.Fatalf("Subscribe(%.40q): %v", channel, err)
 	}
@@ -190,13 +193,31 @@ func (s *suite) subscribe(channel string) pool.Subscription {
 	return sub
 }
 
-// publish sends a message. The node must have at least so many subscribers for it;
-// they are connections, so a shared one counts once.
-func (s *suite) publish(channel, message string, subscribers int64) {
+// publish sends a message, and returns how many connections were subscribed where it was sent. In a cluster
+// that may be another server than the subscriber's, which gets it nevertheless.
+func (s *suite) publish(channel, message string) int64 {
 	s.Helper()
-	if n, _ := s.eval(publish, nil, channel, message).(int64); n < subscribers {
-		s.Errorf("%d connections are subscribed to %.40q, want %d", n, channel, subscribers)
+	n, ok := s.eval(publish, nil, channel, message).(int64)
+	if !ok {
+		s.Fatalf("PUBLISH returned %T", n)
 	}
+	return n
+}
+
+// killSubscribers makes the node close its Pub/Sub connections, or skips the subtest. The commands of a
+// Cluster client go to one server or another, so it tries more than once.
+func (s *suite) killSubscribers(d pool.Doer) {
+	s.Helper()
+	for range 100 {
+		reply, err := d.Do(s.ctx, "CLIENT", "KILL", "TYPE", "pubsub")
+		if err != nil {
+			s.Skipf("the node cannot kill connections: %v", err)
+		}
+		if reply != int64(0) {
+			return
+		}
+	}
+	s.Skip("CLIENT KILL TYPE pubsub found no connection: the commands of this Pool go to another server than its subscriptions")
 }
 
 func (s *suite) receive(sub pool.Subscription, want string) {

@@ -81,3 +81,12 @@ func Part(d time.Duration, factor float64) time.Duration {
 	}
 	return time.Duration(part)
 }
+
+// Brief rounds a duration to three digits, for people.
+func Brief(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 || d/unit <= -1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

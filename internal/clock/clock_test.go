@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,4 +58,14 @@ func TestManySetTimersAheadTogetherInABubble(t *testing.T) {
 		assert.Equal(t, time.Nanosecond, time.Since(start))
 		assert.Equal(t, time.Second, Ahead(time.Second))
 	})
+}
+
+func TestBriefKeepsThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1: "1ns", 41184: "41.2µs", 999_949: "1ms", 999_999: "1ms", 400 * time.Millisecond: "400ms",
+		2_629_333_333: "2.63s", 7918 * time.Millisecond: "7.92s", -2_629_333_333: "-2.63s", time.Hour + 123*time.Second: "1h2m0s",
+		math.MaxInt64: "2561111h6m40s", math.MinInt64: "-2561111h6m40s",
+	} {
+		assert.Equal(t, want, Brief(d).String(), "%d", d)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -32,9 +33,9 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	if e.Err == nil {
-		return fmt.Sprintf("no answer within %v", e.Budget)
+		return fmt.Sprintf("no answer within %v", clock.Brief(e.Budget))
 	}
-	return fmt.Sprintf("no answer within %v: %v", e.Budget, e.Err)
+	return fmt.Sprintf("no answer within %v: %v", clock.Brief(e.Budget), e.Err)
 }
 
 // Is reports whether target is [ErrTimeout].

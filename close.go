@@ -131,7 +131,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 
 // closeHold unlocks what a hold has held. Where that fails, the hold stays registered for who closes again.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
-	err := h.m.unlock(ctx)
+	err := h.m.unlock(ctx, h.l)
 	if errors.Is(err, ErrNoQuorum) {
 		return err
 	}

@@ -211,3 +211,84 @@ func TestCloseAndUnlockAtOnce(t *testing.T) {
 		assert.Zero(t, keys(nodes))
 	})
 }
+
+// lesson L65: the mutex has been locked anew since, while its hold had not noticed that most nodes had lost the lock.
+// Close releases what the hold has left, and not the plain lock, which stays as it is.
+func TestCloseReleasesTheLeaseOfTheHold(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			held := mustHold(t, m)
+			first := m.Value()
+			for _, node := range nodes[n/2:] {
+				node.Flush()
+			}
+			require.NoError(t, m.TryLock())
+			assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "as soon as a quorum has shown that it had lost it")
+			second := m.Value()
+			synctest.Wait()
+			require.NoError(t, rl.Close())
+			assert.Equal(t, map[string]int{second: n - n/2}, holders(nodes, "x"))
+			assert.NotEqual(t, first, second)
+			assert.True(t, m.Until().After(time.Now()))
+			mustUnlock(t, m)
+			assert.Zero(t, keys(nodes))
+		})
+	}
+}
+
+// lesson L65: the lock is granted anew at the moment of Close, which has the hold of the one before in its hands.
+func TestCloseDuringALockOfAHeldMutex(t *testing.T) {
+	for at := range 8 {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			mustHold(t, m)
+			first := m.Value()
+			nodes[1].Flush()
+			nodes[2].Flush()
+			all(nodes, sim.Slow(4*time.Millisecond))
+			var task sync.WaitGroup
+			var err error
+			task.Go(func() { err = m.TryLock() })
+			time.Sleep(time.Duration(at) * time.Millisecond)
+			_ = rl.Close() // says that the lock it should release was lost
+			task.Wait()
+			landed()
+			assert.Zero(t, holders(nodes, "x")[first], "closed after %d ms", at)
+			if err == nil {
+				assert.Equal(t, 2, holders(nodes, "x")[m.Value()], "closed after %d ms", at)
+				mustUnlock(t, m)
+			}
+			landed()
+			assert.Zero(t, keys(nodes), "closed after %d ms", at)
+		})
+	}
+}
+
+// lesson L65: of two who unlock at once, and one who locks meanwhile, neither releases what is not theirs.
+func TestAnUnlockThatWaitedReleasesNoOtherLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		for _, n := range nodes {
+			n.Next("release", sim.Slow(10*time.Millisecond))
+		}
+		var tasks sync.WaitGroup
+		for range 20 {
+			tasks.Go(func() {
+				if _, err := m.Unlock(); err != nil {
+					assert.ErrorIs(t, err, redlock.ErrNotHeld)
+				}
+			})
+		}
+		synctest.Wait()
+		tasks.Go(func() {
+			time.Sleep(time.Millisecond)
+			assert.NoError(t, m.LockContext(t.Context()))
+		})
+		tasks.Wait()
+		assert.Equal(t, map[string]int{m.Value(): 3}, holders(nodes, "x"))
+		mustUnlock(t, m)
+	}, redlock.WithExpiry(time.Minute))
+}

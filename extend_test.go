@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -123,12 +124,15 @@ func TestExtendNeedsAQuorumThatStillHasTheLock(t *testing.T) {
 						n.Set("x", "somebody else's", time.Minute)
 					}
 				}
+				log := nodes.Record()
 				ok, err := m.Extend()
 				synctest.Wait()
 				if lost > 2 {
 					require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 					assert.Zero(t, m.Until())
-					assert.Equal(t, 5-lost, holders(nodes, "x")[m.Value()], "nothing is set again")
+					for _, e := range log.Events() {
+						assert.NotEqual(t, sim.Granted, e.Effect, "nothing is set again: %v", e)
+					}
 					return
 				}
 				require.NoError(t, err)
@@ -141,6 +145,54 @@ func TestExtendNeedsAQuorumThatStillHasTheLock(t *testing.T) {
 			})
 		}
 	}
+}
+
+// lesson L69: an extension that proves the loss has renewed the keys of the nodes that still had them. With an even
+// number of nodes that is half of them, and nobody could lock for another expiry.
+func TestWhatProvesTheLossAlsoReleases(t *testing.T) {
+	for n := 2; n <= 7; n++ {
+		for name, ask := range map[string]func(*redlock.Mutex) (bool, error){"Extend": (*redlock.Mutex).Extend, "Valid": (*redlock.Mutex).Valid} {
+			for _, hold := range []bool{false, true} {
+				t.Run(fmt.Sprint(n, " nodes, ", name, ", hold ", hold), func(t *testing.T) {
+					bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+						m := rl.NewMutex("x")
+						held := t.Context()
+						if hold {
+							held = mustHold(t, m)
+						} else {
+							require.NoError(t, m.Lock())
+							synctest.Wait()
+						}
+						nodes.Record()
+						for _, node := range nodes[n/2:] { // with one more, there would be a quorum
+							node.Flush()
+						}
+						ok, err := ask(m)
+						require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+						if hold {
+							assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "told before anybody else")
+						}
+						synctest.Wait()
+						assert.Zero(t, keys(nodes))
+						assert.NoError(t, rl.NewMutex("x").TryLock())
+						assert.Equal(t, n/2, deletions(nodes, m.Value()), "once on each node that had it")
+						ok, err = m.Unlock()
+						assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+					})
+				})
+			}
+		}
+	}
+}
+
+// deletions counts the nodes that have deleted a value, from the beginning of the log on.
+func deletions(nodes sim.Nodes, value string) (n int) {
+	for _, e := range nodes.Log().Events() {
+		if e.Effect == sim.Deleted && e.Value == value {
+			n++
+		}
+	}
+	return n
 }
 
 func TestHealedNodesKeepTheKeyForAsLongAsTheOthers(t *testing.T) {
@@ -271,14 +323,15 @@ func TestValidTellsWhetherAQuorumHasTheLock(t *testing.T) {
 			}
 			ok, err := m.Valid()
 			synctest.Wait()
-			assert.Equal(t, 3-lost, holders(nodes, "x")[m.Value()], "it changes nothing")
 			if lost <= 1 {
 				require.NoError(t, err)
+				assert.Equal(t, 3-lost, holders(nodes, "x")[m.Value()], "it changes nothing")
 				assert.Equal(t, until, m.Until())
 				return
 			}
 			assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 			assert.Zero(t, m.Until(), "lost")
+			assert.Zero(t, holders(nodes, "x")[m.Value()], "what is left is released")
 		})
 	}
 }
@@ -346,6 +399,45 @@ func TestALockCanBeHandedOverByItsValue(t *testing.T) {
 		ok, err = giver.Unlock()
 		assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 	})
+}
+
+// lesson L96: the first extension of a lock that was handed over knows no until to be judged by. It fails if all nodes
+// confirm it when nothing is left of what they were asked for, and it says so.
+func TestAHandOverThatIsConfirmedTooLateFails(t *testing.T) {
+	const expiry = time.Second
+	validity := expiry - drift(expiry, redlock.DefaultDriftFactor)
+	for _, n := range []int{1, 3, 4} {
+		for _, tt := range []struct {
+			takes time.Duration
+			held  bool
+		}{{validity - 1, true}, {validity, false}, {expiry - 2*time.Millisecond, false}} {
+			t.Run(fmt.Sprint(n, " nodes, after ", tt.takes), func(t *testing.T) {
+				bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					giver := rl.NewMutex("x")
+					require.NoError(t, giver.Lock())
+					synctest.Wait()
+					taker := rl.NewMutex("x", redlock.WithValue(giver.Value()))
+					for _, node := range nodes {
+						node.Next("extend", sim.Fate{Reply: tt.takes})
+					}
+					ok, err := taker.Extend()
+					if tt.held {
+						require.NoError(t, err)
+						assert.True(t, ok)
+						assert.EqualValues(t, 1, time.Until(taker.Until()))
+						return
+					}
+					require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+					assert.ErrorContains(t, err, "nothing is left of the expiry of 1s")
+					assert.Zero(t, taker.Until())
+					ok, err = taker.Valid()
+					assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired, "and it stays so")
+					synctest.Wait()
+					assert.Equal(t, n, keys(nodes), "the giver may have the lock")
+				}, redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
+			})
+		}
+	}
 }
 
 func TestAHandOverThatComesTooLateFails(t *testing.T) {

@@ -2,11 +2,12 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
 )
 
 // A hold keeps a lease extended. This is all it can be:
@@ -41,11 +42,11 @@ type hold struct {
 
 	// The mutex's mu guards these.
 	over    bool
-	timer   *time.Timer // ends in tick
-	next    time.Time   // when to renew
-	due     bool        // among the renewals that wait
-	renewal *renewal    // under way, or nil
-	failure error       // of the last renewal, if it failed
+	timer   *time.Timer   // ends in tick
+	next    time.Time     // when to renew
+	due     bool          // among the renewals that wait
+	renewal *renewal      // under way, or nil
+	failed  *quorum.Round // the last renewal, if it failed
 }
 
 // Hold is LockContext followed by keeping the lock: it extends the lock each time a third of its
@@ -80,16 +81,22 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 		held = heldContext{held, h}
 	}
 	if !m.core.register(h) {
-		m.unlock(ctx)
+		_ = m.unlock(ctx, l)
 		cancel(ErrReleased)
 		return nil, closedError(m.name)
 	}
 	now := m.core.now()
+	tell := func() {}
 	m.mu.Lock()
 	l.hold = h
-	over := h.over           // by Close, which releases it
-	releasing := l.releasing // by an Unlock that could not see the hold yet
-	if !releasing && !over {
+	over := h.over // by Close, which releases it
+	switch {
+	case over:
+	case l.releasing: // by an Unlock that could not see the hold yet
+		tell = func() { h.end(ErrReleased) }
+	case l.lost != nil: // as somebody else has found out meanwhile
+		tell = m.lose(l, l.lost)
+	default:
 		h.next = now.Add(clock.Remaining(now, l.until) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 	}
@@ -97,11 +104,12 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	if over {
 		return nil, closedError(m.name)
 	}
-	if releasing {
-		h.end(ErrReleased)
-	}
+	tell()
 	return held, nil
 }
+
+// live reports whether h keeps a lease extended; nil does not. The caller holds the mutex's mu.
+func (h *hold) live() bool { return h != nil && !h.over }
 
 // heldContext shows what is known of its hold: the deadline of WithMaxHold, at which the hold
 // cancels it, and the fencing token.
@@ -165,14 +173,12 @@ func (h *hold) tick() {
 		return
 	}
 	now := h.m.core.now()
-	var end func()
+	tell, lost := func() {}, false
 	switch {
-	case h.l.lost != nil:
-		end = h.lose("the nodes do not have it any more", h.l.lost)
 	case clock.Remaining(now, h.l.until) <= 0:
-		end = h.lose("not extended in time", h.failure)
+		tell, lost = h.m.lose(h.l, h.tooLate()), true
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		end = h.letGo()
+		tell = h.letGo()
 	case h.resting() && clock.Remaining(now, h.next) <= 0:
 		h.m.core.renewals.add(h)
 		fallthrough
@@ -180,42 +186,39 @@ func (h *hold) tick() {
 		h.timer.Reset(h.wait(now))
 	}
 	h.m.mu.Unlock()
-	if end != nil {
-		end()
+	tell()
+	if lost {
+		h.m.release(h.values, h.l, quorum.Spec{})
 	}
 }
 
-// loss is the cause of a held context that has not ended by a release.
-func (h *hold) loss(reason string) *Error {
-	return &Error{Name: h.m.name, failed: "lost", kinds: []error{ErrLost}, reason: reason}
+// tooLate says why the lease was not extended in time. The caller holds mu.
+func (h *hold) tooLate() *Error {
+	if h.failed == nil {
+		return &Error{Name: h.m.name, failed: "not extended", reason: "not extended in time"}
+	}
+	// Nodes that have answered since the round was decided did their part.
+	e, _ := h.m.unconfirmed("not extended", h.failed)
+	e.reason = "not extended in time: " + strings.TrimPrefix(e.reason, "lost: ")
+	return e
 }
 
-// lose ends the hold of a lock that is lost. The caller holds mu, and calls what it returns without.
-func (h *hold) lose(reason string, why error) func() {
-	e := h.loss(reason)
-	var last *Error
-	if errors.As(why, &last) {
-		e.causes = []error{why}
-		e.reason += ": " + last.reason
-		e.nodes = last.nodes
-	}
-	h.over = true
-	h.l.lost = e
-	h.l.until = time.Time{}
-	h.timer.Stop()
-	return func() {
-		h.cancel(e)
-		h.m.core.unregister(h)
-		h.m.release(h.values, h.l, releaseAll)
+// loss is the cause of the held context of a lease that was lost.
+func (h *hold) loss(why *Error) *Error {
+	return &Error{
+		Name: h.m.name, failed: "lost", kinds: []error{ErrLost}, causes: []error{why}, nodes: why.nodes,
+		reason: strings.TrimPrefix(why.reason, "lost: "),
 	}
 }
 
 // letGo ends the hold of a lock that has been held for as long as it may. What is left of the lease is for the end of
-// the work. The caller holds mu, and calls what it returns without.
-func (h *hold) letGo() func() {
-	e := h.loss(fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold))
-	h.over = true
-	h.timer.Stop()
+// the work. The caller holds mu, and calls tell after unlocking it.
+func (h *hold) letGo() (tell func()) {
+	e := &Error{
+		Name: h.m.name, failed: "lost", kinds: []error{ErrLost},
+		reason: fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold),
+	}
+	h.finish()
 	if h.renewal != nil {
 		h.renewal.cancel()
 	}
@@ -237,10 +240,7 @@ func (h *hold) end(cause error) {
 func (h *hold) stop(cause error) bool {
 	h.m.mu.Lock()
 	over, r := h.over, h.renewal
-	h.over = true
-	if h.timer != nil {
-		h.timer.Stop()
-	}
+	h.finish()
 	h.m.mu.Unlock()
 	if !over {
 		h.cancel(cause)
@@ -250,4 +250,12 @@ func (h *hold) stop(cause error) bool {
 		<-r.done
 	}
 	return !over
+}
+
+// finish makes the hold over. The caller holds mu.
+func (h *hold) finish() {
+	h.over = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
 }

@@ -545,6 +545,28 @@ func TestAHoldEndsSoonAfterASuspend(t *testing.T) {
 	}
 }
 
+// The machine is suspended while the holder's own extension is under way. Its answer is the first to find that out, and
+// ends the hold as the timer would.
+func TestAnExtensionThatOutlastsASuspendEndsTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var by atomic.Int64
+		nodes := sim.NewNodes(3)
+		rl := redlock.New(late{nodes[0].Link("a"), &by}, nodes[1].Link("a"), nodes[2].Link("a"))
+		m := rl.NewMutex("x")
+		held := mustHold(t, m)
+		all(nodes, sim.Slow(100*time.Millisecond))
+		time.AfterFunc(50*time.Millisecond, func() { by.Store(int64(redlock.DefaultExpiry)) })
+		ok, err := m.Extend()
+		require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
+		assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "before Extend returns")
+		landed()
+		assert.Zero(t, keys(nodes), "what is left is released")
+		_, err = m.Unlock()
+		assert.ErrorIs(t, err, redlock.ErrLost)
+		require.NoError(t, rl.Close())
+	})
+}
+
 // lesson L32: whatever renewals are answered, the hold ends at until, in the held context's cause.
 func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
 	for name, fate := range map[string]sim.Fate{
@@ -670,6 +692,103 @@ func TestMaxHoldEndsAHold(t *testing.T) {
 		assert.Equal(t, time.Now().Add(time.Second), deadline, "the parent's is earlier")
 		mustUnlock(t, m)
 	}, redlock.WithMaxHold(limit))
+}
+
+// lesson L100: the limit comes while a renewal is under way. That is given up: it moves until no more, and heals nothing.
+func TestMaxHoldEndsDuringARenewal(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			start := time.Now()
+			held := mustHold(t, m)
+			time.Sleep(redlock.DefaultExpiry - time.Second)
+			nodes[0].Flush()
+			all(nodes, sim.Slow(2*time.Second))
+			until, sent := m.Until(), nodes.Count("extend")
+			lossOf(t, held)
+			assert.Equal(t, redlock.DefaultExpiry, time.Since(start))
+			assert.ErrorContains(t, context.Cause(held), "held for the maximum of 8s")
+			time.Sleep(2500 * time.Millisecond)
+			assert.Equal(t, sent+n, nodes.Count("extend"), "it was under way")
+			assert.Equal(t, until, m.Until())
+			assert.Empty(t, nodes[0].Value("x"))
+			all(nodes, sim.Fate{})
+			_, _ = m.Unlock()
+		}, redlock.WithMaxHold(redlock.DefaultExpiry), redlock.WithNodeTimeout(3*time.Second))
+	}
+}
+
+// atLook calls f once, when the library looks at the clock for the nth time.
+func atLook(node *sim.Node, nth int, f func()) observed {
+	looks := 0
+	return observed{node.Link("a"), func() {
+		if looks++; looks == nth {
+			f()
+		}
+	}}
+}
+
+// lesson L100: the lock is released, or proven to be lost, by somebody else with the same mutex, at each moment between
+// its grant and the return of Hold. The held context is done then, with that cause, and nothing is renewed.
+func TestAHoldThatIsOverBeforeItHasBegun(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end   func(nodes sim.Nodes, m *redlock.Mutex) bool
+		cause error
+	}{
+		"Unlock": {func(_ sim.Nodes, m *redlock.Mutex) bool {
+			ok, _ := m.Unlock()
+			return ok
+		}, redlock.ErrReleased},
+		"Valid": {func(nodes sim.Nodes, m *redlock.Mutex) bool {
+			if m.Value() == "" {
+				return false
+			}
+			for _, n := range nodes {
+				n.Flush()
+			}
+			_, err := m.Valid()
+			return errors.Is(err, redlock.ErrExpired)
+		}, redlock.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := 0 // Hold returned, and after the grant
+			for at, looked := 1, true; looked; at++ {
+				synctest.Test(t, func(t *testing.T) {
+					nodes := sim.NewNodes(3)
+					pools := nodes.Pools("a")
+					returned, ended := false, false
+					var m *redlock.Mutex
+					looked = false
+					pools[0] = atLook(nodes[0], at, func() {
+						if !returned {
+							looked = true
+							ended = tt.end(nodes, m)
+						}
+					})
+					rl := redlock.New(pools...)
+					m = rl.NewMutex("x")
+					held, err := m.Hold(t.Context())
+					returned = true
+					require.NoError(t, err)
+					if ended {
+						before++
+						require.Error(t, held.Err(), "at look %d", at)
+						assert.ErrorIs(t, context.Cause(held), tt.cause)
+						synctest.Wait()
+						log := nodes.Record()
+						time.Sleep(redlock.DefaultExpiry)
+						assert.Empty(t, log.Events())
+					}
+					_, _ = m.Unlock()
+					require.NoError(t, rl.Close())
+					landed()
+					assert.Zero(t, keys(nodes))
+				})
+				require.Less(t, at, 100)
+			}
+			assert.NotZero(t, before)
+		})
+	}
 }
 
 // An idle hold is a timer and no goroutine, and little memory.

@@ -19,10 +19,11 @@ type lease struct {
 	few   [5]quorum.Mark
 
 	// Mutex.mu guards these.
-	until     time.Time     // zero: not known, or not to be trusted
+	until     time.Time     // zero: not known
 	granted   time.Time     // start of the attempt that won
-	releasing bool          // Unlock has begun: nothing writes the key any more
-	lost      error         // the nodes proved, or a hold decided, that it is gone
+	lost      *Error        // the nodes proved, or a hold decided, that it is gone
+	releasing bool          // an Unlock has begun: nothing writes the key any more
+	released  bool          // an Unlock has succeeded, or found that there is nothing to release
 	unlocking bool          // an Unlock is under way
 	unlocked  chan struct{} // closed at its end; nil unless another Unlock waits for that
 	hold      *hold         // keeps it extended, or nil
@@ -39,19 +40,46 @@ func newLease(value string, n int) *lease {
 	return l
 }
 
-// current returns the lease that Extend and Valid speak of, or nil.
+// current returns the lease that Unlock, Extend and Valid speak of, or nil.
 func (m *Mutex) current() *lease {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cur
 }
 
-// lose notes that the lock is gone, and lets a hold end at once. The caller holds the mutex's mu.
-func (l *lease) lose(why error) {
+// adopt makes l, which a quorum has just granted, the current lease. A hold that still keeps an older one has lost it:
+// no quorum had that any more.
+func (m *Mutex) adopt(ctx context.Context, l *lease) {
+	m.mu.Lock()
+	old := m.cur
+	m.cur = l
+	if old == nil || !old.hold.live() {
+		m.mu.Unlock()
+		return
+	}
+	tell := m.lose(old, &Error{Name: m.name, failed: "lost", kinds: []error{ErrExpired}, reason: "granted to its own mutex anew"})
+	m.mu.Unlock()
+	tell()
+	m.release(ctx, old, quorum.Spec{})
+}
+
+// trusted reports whether the lease counts until until. The caller holds the mutex's mu.
+func (l *lease) trusted() bool { return !l.releasing && l.lost == nil }
+
+// lose ends a lease that is gone, and the hold that keeps it. The caller holds mu, and calls tell after unlocking it,
+// which tells the holder.
+func (m *Mutex) lose(l *lease, why *Error) (tell func()) {
+	h := l.hold
+	if !h.live() {
+		l.lost = why
+		return func() {}
+	}
+	why = h.loss(why)
 	l.lost = why
-	l.until = time.Time{}
-	if h := l.hold; h != nil && !h.over {
-		go h.tick() // when the caller has left mu
+	h.finish()
+	return func() {
+		h.cancel(why)
+		m.core.unregister(h)
 	}
 }
 
@@ -60,52 +88,75 @@ func (m *Mutex) misuse(failed string, kinds ...error) *Error {
 	return &Error{Name: m.name, failed: failed, kinds: kinds, reason: m.err.Error(), causes: []error{m.err}}
 }
 
-// ask puts a question about the lease to the nodes, which have the budget to answer. It returns the round if a quorum
-// said that it still has the lock. The nodes' proof that it is gone ends the lease.
-func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command, budget time.Duration) (*quorum.Round, error) {
-	refuse := func(kind error, reason string, causes ...error) error {
-		return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
-	}
-	if m.err != nil {
-		return nil, m.misuse(failed)
-	}
-	if l == nil {
-		return nil, refuse(ErrNotHeld, "not held")
-	}
-	m.mu.Lock()
-	if l.releasing {
-		m.mu.Unlock()
-		return nil, refuse(ErrNotHeld, "not held")
-	}
-	lost, until := l.lost, l.until
-	m.mu.Unlock()
-	if lost != nil {
-		return nil, refuse(ErrExpired, lostBefore(lost), lost)
-	}
-	if left := clock.Remaining(m.core.now(), until); !until.IsZero() && left <= 0 {
-		return nil, refuse(ErrExpired, fmt.Sprintf("expired %v ago", -left))
-	}
-	if ctx.Err() != nil {
-		return nil, ended(ctx, m.name, failed, nil)
-	}
+// notHeld is the error of an operation on a mutex that has no lease.
+func (m *Mutex) notHeld(failed string) *Error {
+	return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "not held"}
+}
 
+// ask puts a question about the lease to the nodes, which have the budget to answer. The error is nil if a quorum said
+// that it still has the lock. The nodes' proof that it is gone ends the lease, and releases what is left of it: the
+// question may have renewed the keys of half of the nodes, and nobody could have the lock for as long as those live.
+// The round is nil if nobody was asked.
+func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command, budget time.Duration) (*quorum.Round, error) {
+	if err := m.askable(ctx, failed, l); err != nil {
+		return nil, err
+	}
 	r := quorum.Start(ctx, m.lanes, quorum.Spec{
 		Command: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: budget, Marks: l.marks,
 	})
 	has, err := r.Wait(ctx)
 	if err != nil {
 		r.Abandon()
-		return nil, ended(ctx, m.name, failed, nil)
+		return r, ended(ctx, m.name, failed, nil)
 	}
 	if has {
 		return r, nil
 	}
+	e, proof := m.unconfirmed(failed, r)
 	m.mu.Lock()
-	err = m.changed(failed, l) // by an Unlock, for instance, which leaves out what has not been sent
-	m.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if err := m.changed(failed, l); err != nil { // by an Unlock, for instance, which leaves out what has not been sent
+		m.mu.Unlock()
+		return r, err
 	}
+	if !proof {
+		m.mu.Unlock()
+		return r, e
+	}
+	tell := m.lose(l, e)
+	m.mu.Unlock()
+	tell()
+	m.release(ctx, l, quorum.Spec{})
+	return r, e
+}
+
+// askable says why the nodes need not be asked about a lease, which may be nil.
+func (m *Mutex) askable(ctx context.Context, failed string, l *lease) error {
+	if m.err != nil {
+		return m.misuse(failed)
+	}
+	if l == nil {
+		return m.notHeld(failed)
+	}
+	m.mu.Lock()
+	releasing, lost, until := l.releasing, l.lost, l.until
+	m.mu.Unlock()
+	left := clock.Remaining(m.core.now(), until)
+	switch {
+	case releasing:
+		return m.notHeld(failed)
+	case lost != nil:
+		return m.lostBefore(failed, lost)
+	case !until.IsZero() && left <= 0:
+		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: fmt.Sprintf("expired %v ago", clock.Brief(-left))}
+	case ctx.Err() != nil:
+		return ended(ctx, m.name, failed, nil)
+	}
+	return nil
+}
+
+// unconfirmed says what the nodes have answered to a question that no quorum affirmed, and whether that proves that
+// the lock is gone.
+func (m *Mutex) unconfirmed(failed string, r *quorum.Round) (e *Error, proof bool) {
 	outcomes := r.Outcomes()
 	yes, gone := 0, 0
 	for _, o := range outcomes {
@@ -117,20 +168,22 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 		}
 	}
 	n := len(m.lanes)
-	e := &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
-	if gone <= n-m.core.quorum {
-		e.kinds = []error{ErrNoQuorum}
-		e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed", yes, n, m.core.quorum)
-		return nil, e
+	e = &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
+	if gone > n-m.core.quorum {
+		e.kinds, e.reason = []error{ErrExpired}, fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
+		return e, true
 	}
-	e.kinds = []error{ErrExpired}
-	e.reason = fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
-	m.mu.Lock()
-	if !l.releasing {
-		l.lose(e)
+	e.kinds = []error{ErrNoQuorum}
+	e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed", yes, n, m.core.quorum)
+	return e, false
+}
+
+// lostBefore is the error of an operation on a lease that was lost before.
+func (m *Mutex) lostBefore(failed string, lost *Error) *Error {
+	return &Error{
+		Name: m.name, failed: failed, kinds: []error{ErrExpired}, causes: []error{lost},
+		reason: "lost before: " + strings.TrimPrefix(lost.reason, "lost: "),
 	}
-	m.mu.Unlock()
-	return nil, e
 }
 
 // valid asks the nodes, and the clock once they have answered.
@@ -161,38 +214,47 @@ func (m *Mutex) changed(failed string, l *lease) error {
 	return nil
 }
 
-// extend moves until, if a quorum says within the budget that it still has the lock.
-func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) error {
+// extend moves until, if a quorum says within the budget that it still has the lock. The round is nil if nobody was
+// asked.
+func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) (*quorum.Round, error) {
 	const failed = "not extended"
 	start := m.core.now()
 	r, err := m.ask(ctx, failed, l, m.askExtend, budget)
 	if err != nil {
-		return err
+		return r, err
 	}
 	until := start.Add(m.cfg.expiry - m.cfg.drift())
+	var late string
 	m.mu.Lock()
-	err = m.changed(failed, l)
 	now := m.core.now()
-	switch {
-	case err != nil:
+	switch changed := m.changed(failed, l); {
+	case changed != nil:
+		m.mu.Unlock()
+		return r, changed
 	case !l.until.IsZero() && clock.Remaining(now, l.until) <= 0:
 		// Votes of nodes that were asked before and after that moment do not show that nobody had the
 		// lock in between: one's key may have expired, been somebody else's, and be written anew by
 		// a late SET of ours. See docs/safety.md and the model.
-		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "expired during the call"}
-		l.lose(err)
+		late = "expired during the call"
 	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
-		err = &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired},
-			reason: fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)}
-		l.lose(err)
-	case until.After(l.until): // else another extension has moved it further
-		l.until = until
-	}
-	m.mu.Unlock()
-	if err == nil {
+		late = fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
+	default:
+		if until.After(l.until) { // else another extension has moved it further
+			l.until = until
+		}
+		m.mu.Unlock()
 		m.heal(ctx, l, r)
+		return r, nil
 	}
-	return err
+	e := &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: late}
+	kept := l.hold.live()
+	tell := m.lose(l, e)
+	m.mu.Unlock()
+	tell()
+	if kept {
+		m.release(ctx, l, quorum.Spec{})
+	} // else a quorum has the lock, and perhaps another process that the value was handed to
+	return r, e
 }
 
 // heal gives the key again to the nodes that said in round r that they do not have it. It does so only because a quorum
@@ -213,9 +275,9 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
 				return 0, quorum.ErrUnsent
 			}
 			m.mu.Lock()
-			over := l.releasing || l.lost != nil
+			trusted := l.trusted()
 			m.mu.Unlock()
-			if over {
+			if !trusted {
 				// If it is over only from here on, the release waits on the lane for this write.
 				return 0, quorum.ErrUnsent
 			}
@@ -223,9 +285,6 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
 		},
 	})
 }
-
-// releaseAll is for a release whose outcome nobody asks for.
-var releaseAll = quorum.Spec{}
 
 // release sends the deletion of l's key to every node that may have it, and returns the
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
@@ -240,34 +299,31 @@ func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Ro
 	return quorum.Start(ctx, m.lanes, s)
 }
 
-// unlock releases the current lease.
-func (m *Mutex) unlock(ctx context.Context) error {
+// unlock releases a lease, which may be nil.
+func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	const failed = "not released"
 	if m.err != nil {
 		return m.misuse(failed)
 	}
-	var l *lease
-	for {
-		m.mu.Lock()
-		l = m.cur
-		if l == nil {
-			m.mu.Unlock()
-			return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "not held"}
-		}
-		if !l.unlocking {
-			break
-		}
+	if l == nil {
+		return m.notHeld(failed)
+	}
+	m.mu.Lock()
+	for l.unlocking {
 		if l.unlocked == nil {
 			l.unlocked = make(chan struct{})
 		}
 		other := l.unlocked
 		m.mu.Unlock()
 		<-other // bounded by its node timeout
+		m.mu.Lock()
 	}
-	again := l.releasing || l.lost != nil // it may have been released on some nodes
-	l.releasing = true
-	l.until = time.Time{}
-	l.unlocking = true
+	if l.released {
+		m.mu.Unlock()
+		return m.notHeld(failed)
+	}
+	again := !l.trusted() // it may have been released on some nodes
+	l.releasing, l.unlocking = true, true
 	h := l.hold
 	m.mu.Unlock()
 
@@ -293,14 +349,23 @@ func (m *Mutex) unlock(ctx context.Context) error {
 		close(l.unlocked)
 		l.unlocked = nil
 	}
-	if l.lost != nil {
-		m.drop(l)
-		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: lostBefore(l.lost), causes: []error{l.lost}}
+	var err error
+	switch {
+	case l.lost != nil:
+		err = m.lostBefore(failed, l.lost)
+	case !won:
+		if e := m.unreleased(failed, l, r); e != nil {
+			err = e
+		}
 	}
-	if won {
-		m.drop(l)
-		return nil
+	if l.released = !errors.Is(err, ErrNoQuorum); l.released && m.cur == l {
+		m.cur = nil
 	}
+	return err
+}
+
+// unreleased says why a round has not released the lease, or nil if all rounds together have. The caller holds mu.
+func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 	outcomes := r.Outcomes()
 	deleted, gone := 0, 0
 	for i, o := range outcomes {
@@ -312,29 +377,19 @@ func (m *Mutex) unlock(ctx context.Context) error {
 			gone++
 		}
 	}
-	if deleted >= m.core.quorum {
-		m.drop(l)
-		return nil
-	}
+	n := len(m.lanes)
 	e := &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
-	if gone > len(m.lanes)-m.core.quorum {
-		m.drop(l)
-		e.kinds = []error{ErrExpired}
-		e.reason = fmt.Sprintf("expired: gone on %d of %d nodes", gone, len(m.lanes))
+	switch {
+	case deleted >= m.core.quorum:
+		return nil
+	case gone <= n-m.core.quorum:
+		e.kinds = []error{ErrNoQuorum}
+		e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed", deleted, n, m.core.quorum)
 		return e
 	}
-	e.kinds = []error{ErrNoQuorum}
-	e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed", deleted, len(m.lanes), m.core.quorum)
+	e.kinds = []error{ErrExpired}
+	e.reason = fmt.Sprintf("expired: gone on %d of %d nodes", gone, n)
 	return e
-}
-
-// lostBefore says why a lock was lost.
-func lostBefore(lost error) string {
-	var e *Error
-	if !errors.As(lost, &e) {
-		return "lost before"
-	}
-	return "lost before: " + strings.TrimPrefix(e.reason, "lost: ")
 }
 
 // deleted returns on how many nodes the lease's key has been deleted.
@@ -346,13 +401,6 @@ func (m *Mutex) deleted(l *lease) int {
 		}
 	}
 	return n
-}
-
-// drop forgets the lease if it is still the current one. The caller holds mu.
-func (m *Mutex) drop(l *lease) {
-	if m.cur == l {
-		m.cur = nil
-	}
 }
 
 // heldBy says what a reply means that denies that the key is ours.

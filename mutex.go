@@ -58,7 +58,7 @@ func (m *Mutex) Value() string {
 func (m *Mutex) Until() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cur == nil {
+	if m.cur == nil || !m.cur.trusted() {
 		return time.Time{}
 	}
 	return m.cur.until
@@ -134,7 +134,7 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.unlock(ctx)
+	err := m.unlock(ctx, m.current())
 	return err == nil, err
 }
 
@@ -147,13 +147,13 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the lock, so nobody else had
 // it since it was granted, and Until has moved (if another extension has not moved it further meanwhile). Nodes that had lost the key are given it again. The error matches
 //   - [ErrExpired] if the lock ran out before, and then nothing was sent, or during the call, or if the nodes
-//     proved that it is gone,
+//     proved that it is gone; then what is left of it is being released,
 //   - [ErrNoQuorum] if too few nodes answered, and the context's error if it ended the
 //     call; the lock is then held until Until as before, and Extend may be called again,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.extend(ctx, m.current(), m.cfg.nodeTimeout)
+	_, err := m.extend(ctx, m.current(), m.cfg.nodeTimeout)
 	return err == nil, err
 }
 

@@ -83,19 +83,21 @@ func (h *hold) renew() {
 	h.renewal = r
 	h.m.mu.Unlock()
 
-	err := h.m.extend(ctx, h.l, budget)
+	round, err := h.m.extend(ctx, h.l, budget)
 
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	h.renewal = nil
-	h.failure = err
 	if h.over {
 		return
 	}
 	now := h.m.core.now()
-	if err == nil {
+	switch {
+	case err == nil:
+		h.failed = nil
 		h.next = now.Add(clock.Remaining(now, h.l.until) / 3)
-	} else {
+	default:
+		h.failed = round
 		// Often enough for several more, and ever more often towards the end.
 		h.next = start.Add(max(left/8, time.Millisecond))
 	}

@@ -128,9 +128,7 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 		l, d := m.attempt(w.ctx, first, final)
 		switch {
 		case d == nil:
-			m.mu.Lock()
-			m.cur = l
-			m.mu.Unlock()
+			m.adopt(w.ctx, l)
 			return l, nil
 		case w.ctx.Err() != nil:
 			if !d.cut || d.troubled() {

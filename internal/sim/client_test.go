@@ -636,6 +636,10 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 			if err != nil && w.solid(l) && ctx.Err() == nil && (held == nil && before+4*time.Millisecond < l.until() || held != nil && held.Err() == nil) {
 				w.violate("I12 bounded", "%s: valid: %v", w, err)
 			}
+			if held == nil && errors.Is(err, redlock.ErrExpired) {
+				l.end(w.now()) // what is left of it is being released
+				return
+			}
 			w.react("valid")
 		}
 	}

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"runtime"
@@ -345,24 +346,28 @@ func (o *taker) hold(m *redlock.Mutex, i int64) bool {
 	if o.chance(often, "long", o.id, i) {
 		long = o.expiry
 	}
-	for k := int64(0); k < 3; k++ {
+	lost := false
+	for k := int64(0); k < 3 && !lost; k++ {
 		time.Sleep(o.between(0, long, "work", o.id, i, k))
 		if !o.chance(0.4, "extend", o.id, i, k) {
 			break
 		}
-		if _, err := m.Extend(); err == nil {
+		_, err := m.Extend()
+		if err == nil {
 			o.prolong(m)
 		}
+		lost = errors.Is(err, redlock.ErrExpired) // and what is left of it is being released
 	}
-	if o.chance(0.05, "abandon", o.id, i) {
-		o.reached("left to expire")
-		return false
-	}
+	abandon := o.chance(0.05, "abandon", o.id, i)
 	o.mu.Lock()
-	if l := o.locks[m.Name()]; l.holder == m {
+	if l := o.locks[m.Name()]; l.holder == m && (lost || !abandon) {
 		l.until = min(l.until, time.Since(o.start))
 	}
 	o.mu.Unlock()
+	if abandon {
+		o.reached("left to expire")
+		return false
+	}
 	_, err := m.Unlock()
 	return err == nil
 }

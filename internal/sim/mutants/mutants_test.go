@@ -87,16 +87,15 @@ var mutants = []mutant{
 		"internal/quorum/round.go", "return context.WithoutCancel(ctx)", "return ctx",
 	}}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
-		"lease.go", "!until.IsZero() && left <= 0 {\n		return nil, refuse(ErrExpired, fmt.Sprintf(", "!until.IsZero() && left <= -time.Hour {\n		return nil, refuse(ErrExpired, fmt.Sprintf(",
+		"lease.go", "case !until.IsZero() && left <= 0:", "case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
 		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over) {", ") {"},
 		{"internal/quorum/lane.go", "		idle = l.withdraw(c.mark)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"hold.go", "	over, r := h.over, h.renewal\n	h.over = true\n	if h.timer != nil {\n		h.timer.Stop()\n	}\n", "	over, r := h.over, (*renewal)(nil)\n"},
-		{"lease.go", "	l.releasing = true\n	l.until = time.Time{}\n", "	l.releasing = true\n"},
-		{"lease.go", "	m.mu.Lock()\n	if l.releasing {\n", "	m.mu.Lock()\n	if false {\n"},
+		{"hold.go", "	over, r := h.over, h.renewal\n	h.finish()\n", "	over, r := h.over, (*renewal)(nil)\n"},
+		{"lease.go", "	case releasing:\n", "	case releasing && false:\n"},
 		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over) {", ") {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
@@ -104,7 +103,7 @@ var mutants = []mutant{
 		{"hold.go", "	d := clock.Remaining(now, h.l.until)\n	if !h.limit", "	d := clock.Remaining(now, h.l.until) + h.m.cfg.expiry/20\n	if !h.limit"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
-		"lease.go", "		go h.tick() // when the caller has left mu\n", "",
+		"lease.go", "		h.cancel(why)\n", "		time.AfterFunc(m.cfg.expiry/20, func() { h.cancel(why) })\n",
 	}}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
 		{"acquire.go", "	value, err := m.newValue()\n", "	value, err := m.oldValue()\n"},

@@ -245,8 +245,28 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return end(m.Unlock())
 		},
-		text: `redlock: "x" not released: expired: gone on 2 of 3 nodes (node 1: the key is somebody else's; node 2: the key is gone)`,
+		text: `redlock: "x" not released: gone on 2 of 3 nodes 7.92s before its end: they have lost it, or a release whose answer was lost has deleted it (node 1: the key is somebody else's; node 2: the key is gone)`,
 		is:   "Expired", at: []int{1, 2},
+	},
+	{
+		name: "Unlock: expired some time ago",
+		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			m := locked(t, rl)
+			time.Sleep(redlock.DefaultExpiry)
+			always(nodes, fine, fine, fine)
+			return end(m.Unlock())
+		},
+		text: `redlock: "x" not released: expired 84ms ago: gone on 2 of 3 nodes (node 0: the key is gone; node 1: the key is gone; node 2: no answer yet when the others had decided)`,
+		is:   "Expired", at: []int{0, 1, 2},
+	},
+	{
+		name: "Unlock: gone, and nobody knows since when",
+		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			always(nodes, fine, fine, fine)
+			return end(rl.NewMutex("x", redlock.WithValue("v")).Unlock())
+		},
+		text: `redlock: "x" not released: gone on 2 of 3 nodes (node 0: the key is gone; node 1: the key is gone; node 2: no answer yet when the others had decided)`,
+		is:   "Expired", at: []int{0, 1, 2},
 	},
 	{
 		name: "Unlock: no quorum",

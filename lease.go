@@ -387,8 +387,18 @@ func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 		e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed", deleted, n, m.core.quorum)
 		return e
 	}
+	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock was never lost, and of a
+	// node that lost its data that may be wrong.
 	e.kinds = []error{ErrExpired}
-	e.reason = fmt.Sprintf("expired: gone on %d of %d nodes", gone, n)
+	switch left := clock.Remaining(m.core.now(), l.until); {
+	case l.until.IsZero():
+		e.reason = fmt.Sprintf("gone on %d of %d nodes", gone, n)
+	case left <= 0:
+		e.reason = fmt.Sprintf("expired %v ago: gone on %d of %d nodes", clock.Brief(-left), gone, n)
+	default:
+		e.reason = fmt.Sprintf("gone on %d of %d nodes %v before its end: they have lost it, or a release whose answer was lost has deleted it",
+			gone, n, clock.Brief(left))
+	}
 	return e
 }
 

@@ -126,7 +126,9 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the
 // lock and has deleted it: it was never lost, and it is free now. The error matches
 //   - [ErrExpired] if the lock is gone on so many nodes that it may have been somebody else's in
-//     the meantime,
+//     the meantime. Before [Mutex.Until], either nodes have lost their data, or the lock has been deleted by
+//     a release whose answer was lost: that of an earlier Unlock, or of a client that then sent it again, see
+//     [github.com/redlock-go/redlock/pool.Pool]. The nodes cannot tell which,
 //   - [ErrNoQuorum] if too few nodes answered; the lock is not to be used any more, and Unlock may
 //     be called again to finish,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.

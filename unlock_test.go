@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -161,6 +162,72 @@ func TestUnlockSaysWhetherTheLockMayHaveBeenLost(t *testing.T) {
 			assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 		})
 	}
+}
+
+// lesson L67: a client that sends a release again, because its answer was lost, is told that there was nothing to delete.
+// So is one whose nodes have lost their data. As long as a quorum has deleted the lock, Unlock is fine. Beyond that it
+// cannot know that the lock was never lost, does not say so, and says what may have happened.
+func TestAReleaseThatIsSentAgainLooksLikeALoss(t *testing.T) {
+	resent := sim.Fate{ReplyLost: true, Again: time.Millisecond}
+	for _, n := range []int{1, 2, 3, 4, 5} {
+		for some := range n + 1 {
+			for name, fault := range map[string]func(*sim.Node){
+				"sent again": func(node *sim.Node) { node.Next("release", resent) },
+				"flushed":    func(node *sim.Node) { node.Flush() },
+			} {
+				t.Run(fmt.Sprintf("%s on %d of %d", name, some, n), func(t *testing.T) {
+					bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+						unlock := func(err error) {
+							synctest.Wait()
+							assert.Zero(t, keys(nodes))
+							if some <= n-(n/2+1) {
+								assert.NoError(t, err)
+								return
+							}
+							assert.ErrorIs(t, err, redlock.ErrExpired)
+							assert.NotErrorIs(t, err, redlock.ErrLost)
+							assert.ErrorContains(t, err, "before its end: they have lost it, or a release whose answer was lost has deleted it")
+						}
+						m := rl.NewMutex("x")
+						require.NoError(t, m.Lock())
+						synctest.Wait()
+						for _, node := range nodes[:some] {
+							fault(node)
+						}
+						ok, err := m.Unlock()
+						assert.Equal(t, err == nil, ok)
+						landed()
+						unlock(err)
+
+						unlock(rl.Do(t.Context(), "y", func(context.Context) error {
+							synctest.Wait()
+							for _, node := range nodes[:some] {
+								fault(node)
+							}
+							return nil
+						}))
+					}, redlock.WithExpiry(time.Minute))
+				})
+			}
+		}
+	}
+}
+
+// lesson L67: the answers to a release are lost, and so it fails. The next Unlock finds nothing to delete.
+func TestAnUnlockAfterLostAnswersSaysWhatMayHaveHappened(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		for _, n := range nodes[1:] {
+			n.Next("release", sim.LoseReply())
+		}
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrExpired)
+		assert.ErrorContains(t, err, "or a release whose answer was lost has deleted it")
+	})
 }
 
 // A node that never got the SET cannot have lost it for anybody else's sake, but has no vote for us either.

@@ -29,8 +29,11 @@ import (
 //     can do that. Where it cannot, the method may return later: redlock keeps
 //     its own time and never waits for a Pool longer than its node timeout.
 //   - The client should send a command at most once. A client that sends it again
-//     after a lost reply does no harm to safety, but redlock then needs another
-//     attempt to find out that the lock it was refused was its own.
+//     after a lost reply does no harm to safety, and has a price. A lock that was
+//     refused by its own key takes another attempt. A release that finds nothing
+//     to delete, because it did so before, looks like a lock that was lost: on so
+//     many nodes that no quorum is left, Unlock fails with ErrExpired although
+//     nothing was wrong.
 //   - Errors are returned as the client made them, or wrapped, so that
 //     [errors.Is] and [errors.As] find them.
 type Pool interface {

@@ -77,7 +77,7 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	if m.cfg.maxHold > 0 {
 		h.limit = l.granted.Add(m.cfg.maxHold)
 	}
-	if m.cfg.maxHold > 0 || m.cfg.fencing {
+	if m.cfg.maxHold > 0 || m.cfg.fencing || FencingToken(ctx) != 0 {
 		held = heldContext{held, h}
 	}
 	if !m.core.register(h) {
@@ -112,7 +112,7 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 func (h *hold) live() bool { return h != nil && !h.over }
 
 // heldContext shows what is known of its hold: the deadline of WithMaxHold, at which the hold
-// cancels it, and the fencing token.
+// cancels it, and the fencing token. Without fencing that is 0, and hides the token of an outer lock.
 type heldContext struct {
 	context.Context
 	h *hold
@@ -130,7 +130,7 @@ func (c heldContext) Deadline() (time.Time, bool) {
 type tokenKey struct{}
 
 func (c heldContext) Value(key any) any {
-	if key == (tokenKey{}) && c.h.m.cfg.fencing {
+	if key == (tokenKey{}) {
 		return c.h.l.token
 	}
 	return c.Context.Value(key)
@@ -138,8 +138,9 @@ func (c heldContext) Value(key any) any {
 
 // FencingToken returns the fencing token of the lock whose held context ctx is, or was derived
 // from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before the
-// first read, see [Mutex.FencingToken]. It is 0 if there is none. It is the same after the lock was
-// lost, which is when the resource needs it most.
+// first read, see [Mutex.FencingToken]. Of locks within each other the innermost counts. The token is 0
+// if there is no lock, or if the innermost is held without [WithFencing]. It is the same after the lock
+// was lost, which is when the resource needs it most.
 func FencingToken(ctx context.Context) uint64 {
 	needContext(ctx)
 	token, _ := ctx.Value(tokenKey{}).(uint64)

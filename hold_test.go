@@ -1056,9 +1056,18 @@ func TestHeldContextKnowsItsFencingToken(t *testing.T) {
 		outer, err := m.Hold(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, rl.Do(outer, "y", func(ctx context.Context) error {
-			assert.Equal(t, m.FencingToken(), redlock.FencingToken(ctx), "of the lock that has one")
+			assert.Zero(t, redlock.FencingToken(ctx), "lesson L70: what y protects knows nothing of the tokens of x")
+			_, bounded := ctx.Deadline()
+			assert.False(t, bounded)
 			return nil
 		}))
+		require.NoError(t, rl.Do(outer, "y", func(ctx context.Context) error {
+			assert.Zero(t, redlock.FencingToken(ctx))
+			return rl.Do(ctx, "z", func(ctx context.Context) error {
+				assert.Greater(t, redlock.FencingToken(ctx), m.FencingToken())
+				return nil
+			}, redlock.WithFencing())
+		}, redlock.WithMaxHold(time.Minute)))
 		require.NoError(t, rl.Do(outer, "z", func(ctx context.Context) error {
 			assert.Greater(t, redlock.FencingToken(ctx), m.FencingToken(), "of the innermost lock")
 			return nil

@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	goredislib "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 // lesson L41: with default client options and one server frozen (SIGSTOP), locks go on as if nothing had
@@ -238,5 +240,59 @@ func TestClusterEnabledServers(t *testing.T) {
 		}
 		mustClose(t, rl)
 		mustClose(t, second)
+	}
+}
+
+// lesson L73: a majority of servers is frozen, or killed, while locks are held on them. Each loss names these servers and
+// what was wrong with them, and no other.
+func TestTheCauseOfALossOnRealServers(t *testing.T) {
+	redistest.Require(t)
+	for client, newPool := range adapters {
+		if client == "goredis" {
+			newPool = func(t testing.TB, addr string) pool.Pool { // which says at once that a server is not there
+				c := goredislib.NewClient(&goredislib.Options{Addr: addr, DialerRetries: 1})
+				t.Cleanup(func() { _ = c.Close() })
+				return goredis.NewPool(c)
+			}
+		}
+		for name, fault := range map[string]struct {
+			begin, end func(*redistest.Server)
+			says       string
+		}{
+			"frozen":  {(*redistest.Server).Freeze, (*redistest.Server).Thaw, silence},
+			"refused": {(*redistest.Server).Kill, func(*redistest.Server) {}, "connection refused"},
+		} {
+			t.Run(client+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				const holds, expiry = 20, 4 * time.Second
+				servers := redistest.Start(t, 3)
+				pools := make([]pool.Pool, len(servers))
+				for i, s := range servers {
+					pools[i] = newPool(t, s.Addr())
+				}
+				rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), patient)
+				var held []context.Context
+				for i := range holds {
+					ctx, err := rl.NewMutex(fmt.Sprint("k", i)).Hold(t.Context())
+					require.NoError(t, err)
+					held = append(held, ctx)
+				}
+				for _, s := range servers[1:] {
+					fault.begin(s)
+				}
+				for _, ctx := range held {
+					cause := lossOf(t, ctx)
+					for node, says := range named(t, cause) {
+						assert.Contains(t, []int{1, 2}, node, cause)
+						assert.True(t, mentions(says, fault.says), cause)
+					}
+					assert.Len(t, named(t, cause), 2, cause)
+				}
+				for _, s := range servers[1:] {
+					fault.end(s)
+				}
+				mustClose(t, rl)
+			})
+		}
 	}
 }

@@ -42,11 +42,14 @@ type hold struct {
 
 	// The mutex's mu guards these.
 	over    bool
-	timer   *time.Timer   // ends in tick
-	next    time.Time     // when to renew
-	due     bool          // among the renewals that wait
-	renewal *renewal      // under way, or nil
-	failed  *quorum.Round // the last renewal, if it failed
+	timer   *time.Timer // ends in tick
+	next    time.Time   // when to renew
+	due     bool        // among the renewals that wait
+	renewal *renewal    // under way, or nil
+
+	// Of the renewals that have failed since one succeeded: the last of those that had most time.
+	failed *quorum.Round
+	had    time.Duration
 }
 
 // Hold is LockContext followed by keeping the lock: it extends the lock each time a third of its

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -599,6 +600,107 @@ func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
 				}, redlock.WithNodeTimeout(timeout))
 			})
 		}
+	}
+}
+
+// named returns what an error says of each node that it names, and checks that durations in it are round.
+func named(t *testing.T, err error) map[int]string {
+	t.Helper()
+	says := map[int]string{}
+	var all *multierror.Error
+	if errors.As(err, &all) {
+		for _, e := range all.Errors {
+			node := e.(*redlock.NodeError)
+			says[node.Node] = node.Err.Error()
+		}
+	}
+	assert.NotRegexp(t, `\.\d{4}|\d[µn]s`, err.Error())
+	return says
+}
+
+// lesson L73: what ends a hold is what was wrong with the nodes when they had time to answer, not that towards until no
+// node could. Nodes that did their part are not named.
+func TestTheCauseOfALossNamesTheNodesThatFailed(t *testing.T) {
+	refused := func(n *sim.Node) { n.Crash() }
+	frozen := func(n *sim.Node) { n.Freeze() }
+	failing := func(n *sim.Node) { n.Always(sim.Fail(errOops)) }
+	forgetful := func(n *sim.Node) { n.Flush(); n.Always(sim.Fate{Skip: true, Answer: &sim.Answer{Value: int64(0)}}) }
+	for _, tt := range []struct {
+		name   string
+		faults []func(*sim.Node)
+		says   []string // of these nodes
+	}{
+		{"refused", []func(*sim.Node){refused, refused}, []string{"connection refused", "connection refused"}},
+		{"frozen", []func(*sim.Node){frozen, frozen}, []string{"no answer within ", "no answer within "}},
+		{"failing", []func(*sim.Node){failing, failing}, []string{"oops", "oops"}},
+		{"one thing and another", []func(*sim.Node){failing, refused, frozen}, []string{"oops", "connection refused", "no answer within "}},
+		{"gone on some", []func(*sim.Node){failing, frozen, forgetful}, []string{"oops", "no answer within ", "the key is gone"}},
+	} {
+		for _, timeout := range []time.Duration{redlock.DefaultExpiry / 200, redlock.DefaultExpiry / 20, redlock.DefaultExpiry} {
+			for _, far := range []time.Duration{time.Millisecond, min(timeout/5, 30*time.Millisecond)} { // the healthy nodes
+				n := 2*len(tt.faults) - 1
+				t.Run(fmt.Sprintf("%s, %d nodes %v away, node timeout %v", tt.name, n, far, timeout), func(t *testing.T) {
+					bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+						all(nodes, sim.Slow(far))
+						m := rl.NewMutex("x")
+						held := mustHold(t, m)
+						time.Sleep(3 * redlock.DefaultExpiry)
+						for i, fault := range tt.faults {
+							fault(nodes[n-1-i])
+						}
+						time.Sleep(min(timeout, 100*time.Millisecond)) // what was under way has been answered
+						until := m.Until()
+						cause := lossOf(t, held)
+						assert.Equal(t, until, time.Now())
+						says := named(t, cause)
+						assert.Len(t, says, len(tt.says), cause)
+						for i, want := range tt.says {
+							assert.Contains(t, says[n-1-i], want, cause)
+						}
+						assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
+						assert.ErrorContains(t, cause, fmt.Sprintf("not extended in time: no quorum: confirmed by %d of %d nodes", n-len(tt.says), n))
+						for _, node := range nodes {
+							node.Always(sim.Fate{})
+							node.Thaw()
+						}
+						_, err := m.Unlock()
+						assert.ErrorIs(t, err, redlock.ErrLost)
+						named(t, err)
+					}, redlock.WithNodeTimeout(timeout))
+				})
+			}
+		}
+	}
+}
+
+// lesson L73: no node can be expected to answer within less than a millisecond, so none is asked then.
+func TestNoRenewalBeginsInTheLastMillisecond(t *testing.T) {
+	for _, expiry := range []time.Duration{10 * time.Millisecond, time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			pools := sim.NewNodes(1).Pools("a")
+			var last time.Time
+			plan(pools, func(op sim.Op) sim.Fate {
+				if op.Command == "extend" {
+					last = time.Now()
+				}
+				return sim.Fate{}
+			})
+			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
+			m := rl.NewMutex("x")
+			held := mustHold(t, m)
+			until := m.Until()
+			plan(pools, func(op sim.Op) sim.Fate {
+				if op.Command == "extend" {
+					last = time.Now()
+				}
+				return sim.Fail(errOops)
+			})
+			lossOf(t, held)
+			assert.Equal(t, until, time.Now())
+			assert.GreaterOrEqual(t, until.Sub(last), time.Millisecond)
+			assert.Less(t, until.Sub(last), 3*time.Millisecond, "until then it tries again")
+			require.NoError(t, rl.CloseContext(t.Context()))
+		})
 	}
 }
 

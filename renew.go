@@ -62,6 +62,9 @@ type renewal struct {
 	done   chan struct{}
 }
 
+// leastLeft is the least time before until with which a renewal begins: no node can be expected to answer within less.
+const leastLeft = time.Millisecond
+
 // renew extends the lease, unless the hold is over by now. It ends within its budget.
 //
 // The nodes have half of what is left to answer. So when an outage ends, with so much left until until, the next renewal starts
@@ -75,6 +78,12 @@ func (h *hold) renew() {
 	}
 	start := h.m.core.now()
 	left := clock.Remaining(start, h.l.until)
+	if left < leastLeft {
+		h.next = start.Add(leastLeft) // later than until
+		h.timer.Reset(h.wait(start))
+		h.m.mu.Unlock()
+		return
+	}
 	budget := min(h.m.cfg.nodeTimeout, left/2)
 	ctx, cancel := context.WithCancel(h.values)
 	defer cancel()
@@ -94,10 +103,13 @@ func (h *hold) renew() {
 	now := h.m.core.now()
 	switch {
 	case err == nil:
-		h.failed = nil
+		h.failed, h.had = nil, 0
 		h.next = now.Add(clock.Remaining(now, h.l.until) / 3)
 	default:
-		h.failed = round
+		// What the nodes do not answer within ever less time, towards the end, is not what is wrong with them.
+		if round != nil && budget >= h.had {
+			h.failed, h.had = round, budget
+		}
 		// Often enough for several more, and ever more often towards the end.
 		h.next = start.Add(max(left/8, time.Millisecond))
 	}

@@ -504,6 +504,11 @@ func TestACounterAtItsEndDoesNotSpread(t *testing.T) {
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
 		assert.Less(t, m.FencingToken(), uint64(time.Now().Add(25*time.Hour).UnixMicro()))
+		for _, n := range nodes {
+			n.Delete(fenceOf("y")) // as the docs say
+		}
+		require.NoError(t, y.TryLock())
+		assert.Less(t, y.FencingToken(), uint64(time.Now().Add(25*time.Hour).UnixMicro()))
 	}, redlock.WithFencing())
 }
 

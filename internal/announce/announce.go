@@ -112,9 +112,13 @@ func (s *Source) Listen(channel string, tell func(Release)) *Listener {
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	for i, n := range s.nodes {
+		if _, ok := n.Pool.(pool.Subscriber); !ok {
+			l.nodes[i] = failed // before anybody counts the states
+		}
+	}
+	for i, n := range s.nodes {
 		p, ok := n.Pool.(pool.Subscriber)
 		if !ok {
-			l.nodes[i] = failed
 			continue
 		}
 		s.tracker.Enter()

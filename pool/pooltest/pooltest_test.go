@@ -38,6 +38,8 @@ func TestAThirdPartyAdapter(t *testing.T) {
 	}
 }
 
+func TestTheExample(t *testing.T) { testPool(t) }
+
 // lesson L92: a Subscriber took 152 lines, and passed less.
 func TestAnAdapterIsShort(t *testing.T) {
 	for file, limit := range map[string]int{"adapter_test.go": 60, "subscriber_test.go": 70} {

@@ -1,8 +1,16 @@
 package goredis
 
-// Watched is how many clients are remembered.
-func Watched() int {
-	n := 0
-	watched.Range(func(any, any) bool { n++; return true })
-	return n
+import (
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Watched returns a function that reports whether the client is remembered, and does not keep it.
+func Watched(client *redis.Client) func() bool {
+	key := weak.Make(client)
+	return func() bool {
+		_, is := watched.Load(key)
+		return is
+	}
 }

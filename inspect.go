@@ -82,10 +82,11 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 	if r.err != nil {
 		return nil, r.err
 	}
-	if err := r.cfg.checkName("Inspect", name); err != nil {
+	key := r.cfg.prefix + name
+	if err := r.cfg.checkName("Inspect", name, key); err != nil {
 		return nil, err
 	}
-	in := &Inspection{Name: name, Key: r.cfg.prefix + name, Quorum: r.core.quorum}
+	in := &Inspection{Name: name, Key: key, Quorum: r.core.quorum}
 	answers := survey(ctx, r.core, r.cfg.nodeTimeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
 		return inspect(ctx, n.Pool, in.Key)
 	})

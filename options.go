@@ -283,9 +283,9 @@ func (c *config) finish() error {
 	return join(errs...)
 }
 
-// checkName says what is wrong with a lock's name.
-func (c *config) checkName(of, name string) error {
-	switch key := c.prefix + name; {
+// checkName says what is wrong with a lock's name and the key that it makes.
+func (c *config) checkName(of, name, key string) error {
+	switch {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
 	case isSharedCounter(key), c.fencePerName && isOwnCounter(key):

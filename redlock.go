@@ -179,7 +179,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
-	if nameErr := cfg.checkName("NewMutex", name); nameErr != nil {
+	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
 		m.err = join(nameErr, err)
 	}
 	m.keys[0], m.channel = m.key, ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,6 +26,8 @@ type command struct {
 	request  *pool.Command // or nil
 	to       pool.Receiver // nil for a caller that sends it itself
 	withheld bool          // the arguments were last asked for after ctx had ended
+	asked    atomic.Bool   // for the arguments, in time, of it or a clone: it may have been sent
+	original *command      // of which it is a clone, or nil
 	room     [6]any        // for the request's arguments, unless they are more: hooks may change them, and they are all nodes'
 }
 
@@ -65,16 +68,33 @@ func (c *command) NoRetry() bool { return true }
 // Args returns what is written to the node. The names and keys by which go-redis routes
 // the command to a shard do not come from here, and stay what they were.
 func (c *command) Args() []any {
-	c.withheld = c.ctx.Err() != nil
-	if c.withheld {
+	before := c.asked.Swap(true) // ahead of the look at ctx: see unsent
+	if c.withheld = c.ctx.Err() != nil; c.withheld {
+		c.asked.Store(before)
 		return ping
 	}
+	if c.original != nil {
+		c.original.asked.Store(true)
+	}
 	return c.Cmd.Args()
+}
+
+// unsent marks the error of a command that was certainly not sent: nobody has asked for its arguments while
+// its context lasted. It is called when the command has come to its end, or the context to its own.
+func (c *command) unsent(err error) error {
+	if c.asked.Load() {
+		return err
+	}
+	return pool.NotSent(err)
 }
 
 // Clone keeps the type, and with it the promises above.
 func (c *command) Clone() redis.Cmder {
 	clone := newCommand(c.ctx, slices.Clone(c.Cmd.Args()))
+	clone.original = c
+	if c.original != nil {
+		clone.original = c.original
+	}
 	clone.SetVal(c.Val())
 	clone.SetErr(c.Err())
 	return clone
@@ -108,11 +128,11 @@ func (c *command) reply(err error) (any, error) {
 	val := c.Val()
 	switch {
 	case c.withheld:
-		return nil, c.ctx.Err()
+		return nil, c.unsent(c.ctx.Err())
 	case errors.Is(err, redis.Nil):
 		return nil, nil
 	case err != nil:
-		return nil, err
+		return nil, c.unsent(err)
 	case val == nil:
 		// A hook that answers in the client's place may do this.
 		return nil, errNoReply

@@ -381,3 +381,57 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 		})
 	}
 }
+
+// An error tells whether the command may have been sent.
+func TestACommandThatWasNotSentSaysSo(t *testing.T) {
+	inBubble(t, redis.Options{PoolSize: 100, ReadTimeout: time.Minute}, func(b *bench) {
+		gate := b.hold("busy")
+		busy := b.set(b.ctx, "busy")
+		time.Sleep(2 * time.Millisecond)
+		sent := b.set(b.within(200*time.Millisecond), "busy")
+		for range 20 { // so that there is no other flight
+			b.set(b.within(time.Second), "busy")
+			time.Sleep(2 * time.Millisecond)
+		}
+		queued, started := b.set(b.within(time.Millisecond), "queued"), make(outcomes, 1)
+		b.pool.Start(b.within(time.Millisecond), pool.SetNX("queued", "v", time.Hour), started)
+		dead, cancel := context.WithCancel(b.ctx)
+		cancel()
+		ended := b.set(dead, "ended")
+		<-queued.done
+		<-sent.done
+		<-ended.done
+		for what, err := range map[string]error{"queued": queued.err, "started": <-started, "ended": ended.err} {
+			if !errors.Is(err, pool.ErrNotSent) {
+				t.Errorf("%s: %v does not match ErrNotSent", what, err)
+			}
+		}
+		if sent.err == nil || errors.Is(sent.err, pool.ErrNotSent) {
+			t.Errorf("given up: %v", sent.err)
+		}
+		close(gate)
+		<-busy.done
+		b.mu.Lock()
+		b.cut["SET cut"], b.cut["EVALSHA "+release.ID] = true, true
+		b.mu.Unlock()
+		for range 2 {
+			cut := b.set(b.ctx, "cut")
+			if <-cut.done; cut.err == nil || errors.Is(cut.err, pool.ErrNotSent) {
+				t.Errorf("a lost reply: %v", cut.err)
+			}
+		}
+		if _, err := b.pool.Eval(b.ctx, release, []string{"k"}, "v"); err == nil || errors.Is(err, pool.ErrNotSent) {
+			t.Errorf("a lost reply: %v", err)
+		}
+	})
+	refused := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("refused")
+	}})
+	defer refused.Close()
+	if _, err := goredis.NewPool(refused).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err, pool.ErrNotSent) || err.Error() != "refused" {
+		t.Errorf("refused: %v", err)
+	}
+	if _, err := goredis.NewPool(nil).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err, pool.ErrNotSent) {
+		t.Errorf("no client: %v", err)
+	}
+}

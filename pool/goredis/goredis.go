@@ -181,9 +181,9 @@ func (p *Pool) explain(err error) error {
 
 func (p *Pool) check(ctx context.Context) error {
 	if p.client == nil {
-		return errNilClient
+		return pool.NotSent(errNilClient)
 	}
-	return ctx.Err()
+	return pool.NotSent(ctx.Err())
 }
 
 // Addr implements [pool.Addressed]: the address that the client dials. Those of a Cluster or Ring client stand in order, with

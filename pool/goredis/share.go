@@ -91,7 +91,7 @@ func (p *Pool) share(ctx context.Context, cmd *command) (any, error) {
 		return r.reply, r.err
 	case <-ctx.Done():
 		l.leave(cmd) // or it is the flight's own business now
-		return nil, p.explain(ctx.Err())
+		return nil, p.explain(cmd.unsent(ctx.Err()))
 	}
 }
 
@@ -249,7 +249,7 @@ func (l *line) departLate() {
 	}
 	l.mu.Unlock()
 	for _, c := range ended {
-		c.to.Receive(nil, l.explain(c.ctx.Err()))
+		c.to.Receive(nil, l.explain(c.unsent(c.ctx.Err())))
 	}
 }
 

@@ -398,3 +398,36 @@ func BenchmarkPair(b *testing.B) {
 		}
 	}
 }
+
+// An error tells whether the command may have been sent.
+func TestACommandThatWasNotSentSaysSo(t *testing.T) {
+	m := miniredis.RunT(t)
+	m.Server().SetPreHook(func(peer *server.Peer, name string, _ ...string) bool {
+		if name == "SET" || name == "EVALSHA" {
+			peer.Close()
+		}
+		return name == "SET" || name == "EVALSHA"
+	})
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("refused") }}
+	for _, c := range []struct {
+		what    string
+		pool    *redigo.Pool
+		ctx     context.Context
+		notSent bool
+	}{
+		{"refused", redigo.NewPool(refused), t.Context(), true},
+		{"no client", redigo.NewPool(nil), t.Context(), true},
+		{"ended", redigo.NewPool(newPool(t, m.Addr())), dead, true},
+		{"a lost reply", redigo.NewPool(newPool(t, m.Addr())), t.Context(), false},
+	} {
+		_, set := c.pool.SetNX(c.ctx, "k", "v", time.Minute)
+		_, eval := c.pool.Eval(c.ctx, release, []string{"k"}, "v")
+		for _, err := range []error{set, eval} {
+			if err == nil || errors.Is(err, pool.ErrNotSent) != c.notSent {
+				t.Errorf("%s: %v, want that it matches ErrNotSent: %v", c.what, err, c.notSent)
+			}
+		}
+	}
+}

@@ -102,11 +102,11 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 
 func (p *Pool) do(ctx context.Context, name string, args ...any) (reply any, err error) {
 	if p.pool == nil {
-		return nil, errNilPool
+		return nil, pool.NotSent(errNilPool)
 	}
 	conn, err := p.pool.GetContext(ctx)
 	if err != nil {
-		return nil, err
+		return nil, pool.NotSent(err)
 	}
 	// A failed command has already closed the connection; what returning it
 	// to its pool says is of no interest then.
@@ -115,7 +115,7 @@ func (p *Pool) do(ctx context.Context, name string, args ...any) (reply any, err
 	// kept us past the context's end; DoContext would start to write all the same, and
 	// close the connection.
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, pool.NotSent(ctx.Err())
 	}
 	reply, err = redis.DoContext(conn, ctx, name, args...)
 	if err != nil {

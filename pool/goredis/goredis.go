@@ -10,7 +10,8 @@
 // Concurrent callers share round trips. A lone command is sent at once. Commands that arrive while
 // another is under way go together as the next pipeline; or, as long as the process has fewer under
 // way than processors, as a second one beside the first when there are as many of them; or, where that
-// takes longer than a millisecond, on one of up to 16 connections. Hooks see pipelines then.
+// takes longer than a millisecond, on one of up to 16 connections. Where none of those brings a reply,
+// there is one more every 100 ms, up to 48. Hooks see pipelines then.
 //
 // # Options
 //
@@ -35,7 +36,7 @@
 // By default go-redis does not look at a context once it has sent a command, but waits for ReadTimeout
 // (3 s). The callers of a pipeline return when their contexts end nevertheless. A lone caller of
 // [Pool.SetNX] or [Pool.Eval], and any caller of [Pool.Do], is held up; redlock, which uses
-// [Pool.Start], is not. At most 16 pipelines of one Pool wait for the client. With
+// [Pool.Start], is not. At most 48 pipelines of one Pool wait for the client. With
 // ContextTimeoutEnabled nobody waits longer than a context says, but each timeout costs a connection.
 //
 // # Which clients

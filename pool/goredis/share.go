@@ -18,6 +18,10 @@ const (
 	// maxFlights bounds the pipelines, and so the connections and the waiting
 	// goroutines, that a node which does not answer can tie up.
 	maxFlights = 16
+	// Beyond that there is one more flight every rescue, up to maxStuck: those that wait for replies on
+	// lost connections, until the client's own timeout, do not keep a node unasked that has come back.
+	rescue   = 100 * time.Millisecond
+	maxStuck = 48
 	// patience is how long a command waits for a pipeline under way before it
 	// goes on another connection.
 	patience = time.Millisecond
@@ -59,6 +63,7 @@ type line struct {
 	empty    []*command // to be the next queue: its room is used again
 	end      time.Time  // the last of the queue's contexts ends no later,
 	endless  bool       // unless there may be one that never does
+	full     time.Time  // when the last flight took off of more than there should be
 
 	fly        func()
 	explain    func(error) error
@@ -263,7 +268,10 @@ func (l *line) reinforce() {
 
 // next lets another flight go if there is somebody to take along, and may be one more. The caller holds l.mu.
 func (l *line) next() {
-	if len(l.queue) > 0 && l.boarding == 0 && l.flights < maxFlights {
+	if len(l.queue) == 0 || l.boarding > 0 {
+		return
+	}
+	if l.flights < maxFlights || l.flights < maxStuck && time.Since(l.full) >= rescue {
 		l.depart()
 	}
 }
@@ -285,6 +293,9 @@ func (l *line) depart() {
 // takeOff counts a flight in. The caller holds l.mu.
 func (l *line) takeOff() {
 	l.flights++
+	if l.flights >= maxFlights {
+		l.full = time.Now()
+	}
 	aloft.Add(1)
 }
 

@@ -452,8 +452,8 @@ func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
 		if waiting > 1 {
 			t.Errorf("%d of %d callers still wait for a frozen node, want none but the lone one", waiting, len(all))
 		}
-		if n := b.arrived("SET frozen"); n != 16 {
-			t.Errorf("%d connections wait for a frozen node, want 16", n)
+		if n := b.arrived("SET frozen"); n != 16+2 { // within 300 ms
+			t.Errorf("%d connections wait for a frozen node, want 16, and one more for each 100ms", n)
 		}
 		close(gate)
 		for _, o := range all {
@@ -463,6 +463,50 @@ func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
 			}
 		}
 		b.set(b.ctx, "after").granted(t)
+	})
+}
+
+// Not even clients that never give up are kept waiting by more and more connections.
+func TestConnectionsThatNeverReplyAreBounded(t *testing.T) {
+	inBubble(t, redis.Options{PoolSize: 100, ReadTimeout: -1}, func(b *bench) {
+		gate := b.hold("frozen")
+		var all []*outcome
+		for range 1000 {
+			all = append(all, b.set(b.within(50*time.Millisecond), "frozen"))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := b.arrived("SET frozen"); n != 48 {
+			t.Errorf("%d connections wait for a frozen node after 10s, want 48", n)
+		}
+		close(gate)
+		for _, o := range all {
+			<-o.done
+		}
+	})
+}
+
+// lesson L58: pipelines that wait for replies on lost connections do not keep a node unasked that has come
+// back.
+func TestANodeIsAskedBesideLostConnections(t *testing.T) {
+	inBubble(t, redis.Options{PoolSize: 100, PipelinePoolSize: 100}, func(b *bench) {
+		b.hold("lost")
+		var lost []*outcome
+		for range 50 {
+			lost = append(lost, b.set(b.within(50*time.Millisecond), "lost"))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond)
+		for i := range 3 {
+			o := b.set(b.within(time.Second), strconv.Itoa(i))
+			o.granted(t)
+			if o.after > 100*time.Millisecond {
+				t.Errorf("a command took %v beside lost connections, want no more than 100ms", o.after)
+			}
+		}
+		close(b.gates["SET lost"])
+		for _, o := range lost {
+			<-o.done
+		}
 	})
 }
 

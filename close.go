@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// Close ends every hold of r and of all Redlocks derived from the same New, by
-// unlocking, and waits until all commands to the nodes have returned from the clients; but no
-// longer than three node timeouts and one more for every 256 holds. What counts is the longest node
-// timeout, of r or of a hold. See [Redlock.CloseContext].
+// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. It waits until
+// all commands to the nodes have returned from the clients, and releases that a node has not answered
+// have been tried once more; but no longer than three node timeouts and one more for every 256 holds. What
+// counts is the longest node timeout, of r or of a hold. See [Redlock.CloseContext].
 func (r *Redlock) Close() error {
 	r.mustBeMade()
 	ctx, cancel := context.WithTimeout(context.Background(), r.core.closeBound(r.cfg.nodeTimeout))
@@ -31,7 +33,7 @@ func (r *Redlock) CloseContext(ctx context.Context) error {
 	r.mustBeMade()
 	needContext(ctx)
 	err := r.core.closeHolds(ctx)
-	if n := r.core.tracker.Wait(ctx); n > 0 {
+	if n, _ := quorum.Finish(ctx, r.core.nodes); n > 0 {
 		err = join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
 	}
 	return err

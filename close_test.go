@@ -113,8 +113,8 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 3*n, keys(nodes))
-		all(nodes, sim.Fate{})
 		time.Sleep(3 * time.Second) // the clients have returned
+		all(nodes, sim.Fate{})
 		require.NotZero(t, keys(nodes), "not expired yet")
 		require.NoError(t, rl.CloseContext(t.Context()))
 		assert.Zero(t, keys(nodes))

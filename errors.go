@@ -52,7 +52,7 @@ var (
 	ErrClosed = errors.New("redlock: closed")
 
 	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout, or was not
-	// even asked because it leaves too many commands unanswered. An [*Error] matches it if one of its
+	// asked within it because it leaves too many commands unanswered. An [*Error] matches it if one of its
 	// nodes does: the operation as a whole may have failed for another reason.
 	ErrNodeTimeout = quorum.ErrTimeout
 )

@@ -117,8 +117,8 @@ var failures = []failure{
 			always(nodes, sim.Fail(context.DeadlineExceeded), sim.Fail(context.Canceled), fine)
 			return rl.NewMutex("x").TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: context deadline exceeded; node 1: context canceled; node 2: no answer yet when the others had decided)`,
-		is:   "Failed NoQuorum", at: []int{0, 1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: no answer within 1ms: context deadline exceeded; node 1: context canceled; node 2: no answer yet when the others had decided)`,
+		is:   "Failed NoQuorum NodeTimeout", at: []int{0, 1, 2},
 	},
 	{
 		name: "Lock: too late",

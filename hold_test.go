@@ -740,7 +740,7 @@ func TestPanicsDuringRenewalsEndInTheCause(t *testing.T) {
 				cause := lossOf(t, held)
 				assert.Equal(t, until, time.Now())
 				assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
-				assert.ErrorContains(t, cause, "node 0: the pool panicked: oops")
+				assert.ErrorContains(t, cause, "node 0: the client panicked: oops")
 				_, err := m.Unlock()
 				assert.ErrorIs(t, err, redlock.ErrLost)
 			}
@@ -1193,7 +1193,7 @@ func TestPanickingPoolIsOutvoted(t *testing.T) {
 
 	err = redlock.New(panicking{}).NewMutex("x").TryLock()
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	assert.ErrorContains(t, err, "the pool panicked: oops")
+	assert.ErrorContains(t, err, "the client panicked: oops")
 }
 
 type panicking struct{}

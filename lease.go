@@ -289,7 +289,7 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
 // release sends the deletion of l's key to every node that may have it, and returns the
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
 func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
-	s.Kind, s.Budget, s.Marks = quorum.Undo, m.cfg.nodeTimeout, l.marks
+	s.Kind, s.Budget, s.Expiry, s.Marks = quorum.Undo, m.cfg.nodeTimeout, m.cfg.expiry, l.marks
 	if s.Command.Command == nil {
 		s.Command = m.deletion(l.value)
 	}

@@ -1,12 +1,14 @@
 package quorum
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // Kind says what a command means for its lane.
@@ -25,14 +27,14 @@ const (
 )
 
 // Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
-// lets an Undo be left out, or be sent once more. The lane's mutex guards it.
+// lets an Undo be left out, or be sent again. The lane's mutex guards it.
 type Mark struct {
-	sent   int32  // Writes that were handed to the client
-	out    int32  // Writes that were given up and have not returned from the client
-	over   bool   // an Undo was submitted: what else has not been sent is not sent any more
-	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
-	undone bool   // an Undo found something and took it back
-	undo   *Round // the Undo to send once more whenever one of those that are out returns
+	sent   int32 // Writes that were handed to the client, unless that has not sent them
+	out    int32 // Writes that were given up and have not returned from the client
+	over   bool  // an Undo was submitted: what else has not been sent is not sent any more
+	unsure bool  // a Write failed or was given up: it may have been executed, or may yet be
+	undone bool  // an Undo found something and took it back
+	debt   *debt // the Undo, once it has failed or may have come too early
 }
 
 // Sent makes marks for n lanes of an acquisition whose Writes were sent by somebody else.
@@ -105,8 +107,13 @@ type call struct {
 	err     error
 	settled bool
 
-	again  bool // an Undo sent once more
-	inHand bool // the client has it; the lane's mutex guards this
+	// The lane's mutex guards these.
+	inHand bool // the client has it
+	kept   bool // the node's gate has it
+	probe  bool // it was sent through the shut gate; not changed once it is sent
+
+	returned once          // Receive was called
+	place    *list.Element // in the gate, or nil; the gate's mutex guards it
 }
 
 // overtime is the time that an Undo has after its round.
@@ -114,6 +121,7 @@ type overtime struct {
 	deadline time.Time
 	ctx      context.Context    // made by and for who runs the call
 	cancel   context.CancelFunc // of ctx
+	timer    *time.Timer        // ends in overdue
 }
 
 // deadline is when the node must have answered. It is known when the call has begun.
@@ -133,6 +141,12 @@ func (l *Lane) submit(c *call) {
 	if c.round.kind == Undo {
 		c.mark.over = true
 		idle = l.withdraw(c.mark)
+		if l.recall(c.mark) {
+			held := l.running
+			l.mu.Unlock()
+			l.launch(held) // which only closes it
+			l.mu.Lock()
+		}
 		if c.mark.sent == 0 {
 			idle = append(idle, c)
 		}
@@ -141,11 +155,10 @@ func (l *Lane) submit(c *call) {
 	case c.round.kind == Undo && c.mark.sent == 0:
 	case l.running == nil:
 		now := c.round.start
-		if c.again || c.round.expired.Load() { // while Start stood still
+		if c.round.expired.Load() { // while Start stood still
 			now = time.Now()
 		}
-		l.begin(c, now)
-		first = c
+		first = l.begin(c, now)
 	case l.waiting == nil:
 		l.waiting = &backlog{}
 		l.waiting.calls = append(l.waiting.few[:0], c)
@@ -154,8 +167,12 @@ func (l *Lane) submit(c *call) {
 		l.waiting.calls = append(l.waiting.calls, c)
 	}
 	l.mu.Unlock()
-	for _, c := range idle {
-		c.round.settle(c, 0, ErrUnsent)
+	for _, i := range idle {
+		err := ErrUnsent
+		if i == c {
+			err = errNothing
+		}
+		i.round.settle(i, 0, err)
 		l.node.tracker.Leave()
 	}
 	l.launch(first)
@@ -182,6 +199,25 @@ func (l *Lane) withdraw(m *Mark) (idle []*call) {
 	return idle
 }
 
+// recall takes the running call back from the gate if it has the mark of an Undo. It reports whether it
+// did. The caller holds mu, and launches the call.
+func (l *Lane) recall(m *Mark) bool {
+	c := l.running
+	if c == nil || !c.kept || c.mark != m {
+		return false
+	}
+	l.expel(c, ErrUnsent)
+	return true
+}
+
+// expel takes a call back from the gate, which is not sent because of err. The caller holds mu, and
+// launches the call.
+func (l *Lane) expel(c *call, err error) {
+	l.node.gate.drop(c)
+	c.kept = false
+	c.unsent = err
+}
+
 // arm sees to it that the running call is given up when it has used up its time, if its round does not. The caller holds mu.
 func (l *Lane) arm() {
 	// A round sets expired before it looks at the lane. So either this finds it set, or the round
@@ -204,50 +240,126 @@ func (l *Lane) giveUp() {
 		c.mark.unsure = true
 		c.mark.out++
 	}
-	l.advance()
-	first := l.running
+	first := l.advance()
 	l.mu.Unlock()
 	l.launch(first)
 }
 
-// advance begins the first call of the backlog, if there is one. The caller holds mu.
-func (l *Lane) advance() {
+// advance begins the first call of the backlog, if there is one, and returns it if it may be launched. The caller holds mu.
+func (l *Lane) advance() *call {
 	b := l.waiting
 	if b == nil {
 		l.running = nil
-		return
+		return nil
 	}
 	b.stop()
 	c := b.calls[0]
 	b.calls[0] = nil
 	b.calls = b.calls[1:]
-	l.begin(c, time.Now())
+	first := l.begin(c, time.Now())
 	if len(b.calls) == 0 {
 		l.waiting = nil
-		return
+		return first
 	}
 	l.arm()
+	return first
 }
 
-// begin makes a call the running one and decides whether it is sent, in one step with noting that
-// it is: between the two it could be given up, and an Undo could find that there is nothing to take back.
-// The caller holds mu, and launches the call.
-func (l *Lane) begin(c *call, now time.Time) {
+// begin makes a call the running one, and returns it unless the gate keeps it. It decides whether the call is
+// sent, in one step with noting that it is: between the two it could be given up, and an Undo could find that
+// there is nothing to take back. The caller holds mu, and launches the returned call.
+func (l *Lane) begin(c *call, now time.Time) *call {
 	r := c.round
 	l.running = c
 	c.began = clock.Ticks(now)
-	if r.kind == Undo && r.deadline.Sub(now) < r.budget*3/4 {
-		// It has to be sent, and to have its time, also if it has waited for long.
+	switch {
+	case r.kind != Undo && r.budget <= 0:
+		c.unsent = errNoTime
+		return c
+	case r.kind != Undo:
+		if r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over {
+			c.unsent = ErrUnsent
+			return c
+		}
+	case c.mark.sent == 0: // after all
+		c.unsent = errNothing
+		return c
+	case r.deadline.Sub(now) < r.budget-r.budget/4:
+		// It has to have its time, also if it has waited for long.
 		c.late = &overtime{deadline: now.Add(r.budget)}
 	}
-	if r.kind != Undo && (r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over) {
+	if l.node.gate.pass(c) {
+		l.hand(c)
+		return c
+	}
+	c.kept = true
+	// A round sets expired before it looks for what the gate keeps. So either this finds it set, or the
+	// round finds the call.
+	if c.late != nil || r.expired.Load() {
+		l.expel(c, l.node.gate.unresponsive(c.began))
+		return c
+	}
+	return nil
+}
+
+// hand notes that a call is being handed to the client. The caller holds mu.
+func (l *Lane) hand(c *call) {
+	c.inHand = true
+	if c.round.kind == Write {
+		c.mark.sent++
+	}
+}
+
+// resume sends a call that the gate has kept, unless it is too late. It reports whether it did.
+func (l *Lane) resume(c *call, asProbe bool) bool {
+	l.mu.Lock()
+	if !c.kept {
+		l.mu.Unlock()
+		return false
+	}
+	c.kept = false
+	r, g, now := c.round, &l.node.gate, time.Now()
+	c.began = clock.Ticks(now)
+	switch {
+	case !now.Before(r.deadline):
+		c.unsent = g.unresponsive(c.began)
+	case r.kind != Undo && (r.over.Load() || c.mark != nil && c.mark.over):
 		c.unsent = ErrUnsent
+	case asProbe:
+		g.enterProbe(c)
+		l.hand(c)
+	default:
+		g.enter(c.began, r.budget)
+		l.hand(c)
+	}
+	l.mu.Unlock()
+	l.launch(c)
+	return c.unsent == nil
+}
+
+// expire ends a call that the gate still keeps when the time of its round is over.
+func (c *call) expire() {
+	l := c.lane
+	l.mu.Lock()
+	if !c.kept {
+		l.mu.Unlock()
 		return
 	}
-	if c.unsent = l.node.enter(c.began, r.budget); c.unsent == nil && r.kind == Write {
-		c.mark.sent++
-		c.inHand = true
+	l.expel(c, l.node.gate.unresponsive(clock.Ticks(time.Now())))
+	l.mu.Unlock()
+	l.launch(c)
+}
+
+// overdue notes that the client has kept an Undo for longer than it may take. The ledger does not wait for it.
+func (c *call) overdue() {
+	l := c.lane
+	l.mu.Lock()
+	var d *debt
+	if c.inHand && c.mark.debt == nil && !time.Now().Before(c.deadline()) {
+		d = c.debt()
 	}
+	l.mu.Unlock()
+	l.node.owed.owe(d, aBudgetLater)
 }
 
 // launch lets a call that has begun and those that wait behind it run, and does not wait for them: it hands them to a
@@ -257,11 +369,11 @@ func (l *Lane) launch(c *call) {
 		switch {
 		case c.unsent != nil:
 			c = l.close(c, 0, c.unsent)
-		case l.node.Starter == nil || c.round.op != nil:
+		case !c.round.starts(l.node):
 			go l.run(c)
 			return
 		default:
-			l.node.Starter.Start(c.context(), c.round.command.Command, c)
+			c.round.startOn(c.context(), l.node, c)
 			return // Receive goes on
 		}
 	}
@@ -269,13 +381,19 @@ func (l *Lane) launch(c *call) {
 
 // Receive is told the outcome of a call that was started.
 func (c *call) Receive(reply any, err error) {
-	command := c.round.command
-	n, err := command.Reply(command.Command, reply, err)
-	c.lane.launch(c.lane.close(c, n, err))
+	if c.returned.first() {
+		n, err := c.round.read(reply, err)
+		c.lane.launch(c.lane.close(c, n, err))
+	}
 }
 
 // run makes a call, and then those that wait behind it.
 func (l *Lane) run(c *call) {
+	defer func() {
+		if c != nil { // the client has ended this goroutine
+			l.launch(l.close(c, 0, errGoexit))
+		}
+	}()
 	for c != nil {
 		reply, err := int64(0), c.unsent
 		if err == nil {
@@ -291,6 +409,7 @@ func (c *call) context() context.Context {
 		return &c.round.ctx
 	}
 	c.late.ctx, c.late.cancel = context.WithDeadline(c.round.base, c.late.deadline)
+	c.late.timer = time.AfterFunc(clock.Ahead(time.Until(c.late.deadline)), c.overdue)
 	return c.late.ctx
 }
 
@@ -305,22 +424,21 @@ func (l *Lane) close(c *call, reply int64, err error) (next *call) {
 		// What waits behind it may want to know its outcome.
 		r.settle(c, reply, err)
 	}
-	var undo *Round
+	var d *debt
+	var w when
 	l.mu.Lock()
+	c.inHand = false
 	switch {
 	case r.kind == Undo:
-		l.undid(c, reply, err)
+		d, w = l.undid(c, reply, err)
 	case r.kind == Write && c.unsent == nil:
-		undo = l.wrote(c, reply, err)
+		d, w = l.wrote(c, reply, err)
 	}
 	if l.running == c {
-		l.advance()
-		next = l.running
+		next = l.advance()
 	}
 	l.mu.Unlock()
-	if undo != nil {
-		l.submit(undo.again(c))
-	}
+	l.node.owed.owe(d, w)
 	if r.kind != Ask {
 		// Whoever waits for this may submit the next command at once: the lane is free by then.
 		r.settle(c, reply, err)
@@ -331,72 +449,80 @@ func (l *Lane) close(c *call, reply int64, err error) (next *call) {
 
 // left notes that the client has returned from the call, and returns the error to report.
 func (c *call) left(err error) error {
-	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an Op did not ask.
-	c.lane.node.leave(err == nil ||
-		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-c.began) < c.round.budget/4)
-	var ctx context.Context = &c.round.ctx
+	r := c.round
+	c.lane.node.left(c.began, r.budget, c.probe, err)
+	var ctx context.Context = &r.ctx
 	if c.late != nil {
 		ctx = c.late.ctx
-		defer c.late.cancel()
+		c.late.timer.Stop()
+		c.late.cancel()
 	}
-	if err != nil && ctx.Err() == context.DeadlineExceeded {
-		err = c.lane.node.Timeout(c.round.budget, err)
-	}
-	return err
+	return c.lane.node.timedOut(ctx, c.began, r.budget, err)
 }
 
-// wrote notes the outcome of a Write, and returns the Undo that may have overtaken it and has to be
-// submitted again, or nil. The caller holds mu.
-func (l *Lane) wrote(c *call, reply int64, err error) *Round {
+// wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent again. The
+// caller holds mu.
+func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 	m := c.mark
-	c.inHand = false
-	failed := err != nil && !errors.Is(err, ErrUnsent)
-	if failed {
+	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
+	switch {
+	case unsent:
+		m.sent--
+	case err != nil:
 		m.unsure = true
 	}
 	if l.running == c {
-		return nil
+		return nil, never
 	}
-	undo := m.undo
 	m.out--
-	if m.out == 0 {
-		m.undo = nil
-	}
 	switch {
-	case undo == nil:
-	case failed:
-		l.repeat(undo, c)
-	case err == nil && reply > 0:
-		return undo
+	case m.sent == 0:
+		return m.debt, never
+	case unsent:
+		return nil, never
+	case err != nil:
+		return m.debt, aBudgetLater
+	case reply > 0:
+		return m.debt, atOnce
 	}
-	return nil
+	return nil, never
 }
 
-// undid arranges for an Undo to be sent once more if it failed, or if it found nothing to undo but a
-// Write may yet arrive: when the client returns from that Write with an answer or, where it
-// returns without one or has done so already, one budget later. A frozen node that executes a
-// buffered SET later still is beyond any client; that key lives until it expires. The caller holds mu.
-func (l *Lane) undid(c *call, reply int64, err error) {
+// undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers, if it
+// failed. If it was answered but a Write may yet arrive, it is sent once more, when the client returns from
+// that Write or, where that has failed already, one budget later. A frozen node that executes a buffered SET
+// later still is beyond any client; that key lives until it expires. The caller holds mu.
+func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
 	m := c.mark
-	if err == nil && reply > 0 {
-		m.undone = true
+	switch {
+	case m.sent == 0:
+		return m.debt, never
+	case err != nil:
+		return c.debt(), onceItAnswers
 	}
-	// One deletion takes back one Write.
-	if c.again || err == nil && (!m.unsure || reply > 0 && m.sent == 1) {
-		return
+	m.undone = m.undone || reply > 0
+	if m.settledBy(reply) {
+		return m.debt, never
 	}
-	if m.out > 0 {
-		m.undo = c.round
-		return
+	d := c.debt()
+	if d.answeredAt != 0 {
+		return nil, never // the ledger knows more
 	}
-	l.repeat(c.round, c)
+	return d, d.answered()
 }
 
-// repeat sends the Undo r for the Mark of c once more, one budget later.
-func (l *Lane) repeat(r *Round, c *call) {
-	l.node.tracker.Enter()
-	time.AfterFunc(r.budget, func() {
-		l.submit(r.again(c))
-		l.node.tracker.Leave()
-	})
+// settledBy reports whether an answer to an Undo leaves nothing to take back: no Write can arrive any more, or
+// it took back the only one. The lane's mutex guards the Mark.
+func (m *Mark) settledBy(reply int64) bool { return !m.unsure || reply > 0 && m.sent == 1 }
+
+// debt returns what is owed to the node for the mark of an Undo. The caller holds the lane's mu.
+func (c *call) debt() *debt {
+	r, m := c.round, c.mark
+	if m.debt == nil {
+		m.debt = &debt{
+			work: r.work, lane: c.lane, mark: m, base: r.base, budget: r.budget,
+			expires: time.Now().Add(max(r.expiry, leastOwed)),
+		}
+	}
+	return m.debt
 }

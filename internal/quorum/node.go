@@ -1,25 +1,19 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
-// Three things work together. A [Node] is a node and the limit on commands it may leave
-// unanswered. A [Lane] keeps the commands of one acquisition on one node in order.
-// A [Round] is one command for all lanes: it collects the votes, and tells as soon as no
-// vote that is still missing could change the outcome.
+// Three things work together. A [Node] is a node, with a gate that keeps commands back while it does not
+// answer, and a ledger of the Undos that it still owes an answer to. A [Lane] keeps the commands of one
+// acquisition on one node in order. A [Round] is one command for all lanes: it collects the votes, and tells
+// as soon as no vote that is still missing could change the outcome.
 package quorum
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
+	"errors"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
-
-// maxUnanswered is how many commands may wait on a node that has stopped answering.
-// It bounds the goroutines that a frozen node can hold; while the node answers, however slowly,
-// there is no limit.
-const maxUnanswered = 64
 
 // Node is one node of a group. It is safe for concurrent use.
 type Node struct {
@@ -31,10 +25,10 @@ type Node struct {
 	// Starter is the Pool, if it is one.
 	Starter pool.Starter
 
-	tracker    *Tracker
-	schedule   *schedule    // of all nodes
-	unanswered atomic.Int64 // commands in the client's hands
-	silent     atomic.Int64 // when the first was sent that the node has not answered since; 0 after an answer; see clock.Ticks
+	tracker  *Tracker
+	schedule *schedule // of all nodes
+	gate     gate
+	owed     ledger
 }
 
 // Nodes makes a group of the pools. The tracker counts their commands, from the time they are
@@ -48,34 +42,42 @@ func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
 	return nodes
 }
 
-// UnresponsiveError is the outcome of a command that was not sent because the node
-// has left too many unanswered for too long. It matches [ErrTimeout].
-type UnresponsiveError struct {
-	Unanswered int           // commands waiting on the node
-	Silence    time.Duration // since the first that it was sent after its last answer
-}
-
-func (e *UnresponsiveError) Error() string {
-	return fmt.Sprintf("not sent: the node has answered nothing for %v and leaves %d commands waiting",
-		e.Silence.Round(time.Millisecond), e.Unanswered)
-}
-
-// Is reports whether target is [ErrTimeout].
-func (e *UnresponsiveError) Is(target error) bool { return target == ErrTimeout }
-
-// enter counts a command in, or refuses it: a node that has been silent for a quarter of
-// the command's budget while many commands wait is taken to be frozen. One answer is enough
-// to open it again.
-func (n *Node) enter(now int64, budget time.Duration) error {
-	unanswered := n.unanswered.Add(1)
-	since := n.silent.Load()
-	if since == 0 || unanswered == 1 {
-		n.silent.Store(now)
-	} else if silence := time.Duration(now - since); unanswered > maxUnanswered && silence > budget/4 {
-		n.unanswered.Add(-1)
-		return &UnresponsiveError{Unanswered: int(unanswered - 1), Silence: silence}
+// left notes that the client has returned from a command that was sent.
+func (n *Node) left(began int64, budget time.Duration, probe bool, err error) {
+	if err == nil {
+		n.owed.answered() // before the gate lets other commands go
 	}
-	return nil
+	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an Op did not ask.
+	n.gate.leave(probe, err == nil ||
+		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-began) < budget/4)
+}
+
+// timedOut returns the error of a command that began then, and whose context is ctx: a [TimeoutError] if its
+// time was over. A client's own timers, set for the same moment, may fire before ours, or be shorter.
+func (n *Node) timedOut(ctx context.Context, began int64, budget time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	end, _ := ctx.Deadline()
+	now := time.Now()
+	switch {
+	case ctx.Err() == context.DeadlineExceeded, !now.Before(end):
+		return n.Timeout(budget, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return n.Timeout(min(time.Duration(clock.Ticks(now)-began), budget), err)
+	}
+	return err
+}
+
+// Timeout returns the outcome of a command that used up its budget. Err is what the client said, or
+// nil if it has not returned.
+func (n *Node) Timeout(budget time.Duration, err error) *TimeoutError {
+	if err == nil || err.Error() == context.DeadlineExceeded.Error() { // marked or not
+		if why := n.explain(); why != nil {
+			err = why
+		}
+	}
+	return &TimeoutError{Budget: budget, Err: err}
 }
 
 // explain returns what the client knows of why the node does not answer, or nil.
@@ -84,37 +86,36 @@ func (n *Node) explain() (why error) {
 	if !ok {
 		return nil
 	}
-	defer func() {
-		if value := recover(); value != nil {
-			why = pool.Recovered(value)
-		}
-	}()
+	defer guard(&why)
 	return e.Explain()
 }
 
-// Timeout returns the outcome of a command that used up its budget. Err is what the client said, or
-// nil if it has not returned.
-func (n *Node) Timeout(budget time.Duration, err error) *TimeoutError {
-	if err == nil || err == context.DeadlineExceeded {
-		if why := n.explain(); why != nil {
-			err = why
-		}
+// Finish waits until the client of each node has returned from every command and nothing is owed, or until
+// ctx is done. It does not wait for what is owed to a node that fails one more try. It returns how many
+// commands are still in the clients' hands, and how many Undos are owed, which it forgets: their keys expire
+// by themselves.
+func Finish(ctx context.Context, nodes []*Node) (commands, owed int) {
+	if len(nodes) == 0 {
+		return 0, 0
 	}
-	return &TimeoutError{Budget: budget, Err: err}
-}
-
-// leave counts a command out.
-func (n *Node) leave(answered bool) {
-	if answered {
-		n.silent.Store(0)
+	for _, n := range nodes {
+		n.owed.lastTry()
 	}
-	n.unanswered.Add(-1)
+	tracker := nodes[0].tracker
+	tracker.Wait(ctx)
+	for _, n := range nodes {
+		n.owed.settle(ctx)
+	}
+	for _, n := range nodes {
+		owed += n.owed.forget()
+	}
+	return tracker.Wait(ctx), owed
 }
 
 // Silence returns for how long a node has answered nothing although commands wait for it.
 func (n *Node) Silence(now time.Time) time.Duration {
-	since := n.silent.Load()
-	if since == 0 || n.unanswered.Load() == 0 {
+	since := n.gate.silent.Load()
+	if since == 0 || n.gate.unanswered.Load() == 0 {
 		return 0
 	}
 	return time.Duration(clock.Ticks(now) - since)

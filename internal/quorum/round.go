@@ -4,25 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/pool"
 )
 
 // ErrUnsent is the outcome of a command that was certainly not sent: its round was over
 // before its turn came, or it had nothing to take back.
 var ErrUnsent = errors.New("not sent: an earlier command to this node has not been answered")
 
+// These match [ErrUnsent].
+var (
+	// errNothing is the outcome of an Undo that has nothing to take back.
+	errNothing error = unsent("not asked: nothing was sent to this node that it could have kept")
+	// errNoTime is the outcome of a command of a round without any time.
+	errNoTime error = unsent("not sent: no time was left")
+)
+
+type unsent string
+
+func (e unsent) Error() string { return string(e) }
+
+// Is reports whether target is [ErrUnsent].
+func (e unsent) Is(target error) bool { return target == ErrUnsent }
+
 // ErrUnanswered stands for the outcome of a node that had not answered when the
 // round was decided without it.
 var ErrUnanswered = errors.New("no answer yet when the others had decided")
 
-// ErrTimeout is matched by the outcome of a node that used up its time or was not asked because
-// it leaves too many commands unanswered.
+// ErrTimeout is matched by the outcome of a node that used up its time, or was not asked in that time
+// because it leaves too many commands unanswered.
 var ErrTimeout = errors.New("redlock: node timeout")
 
 // TimeoutError is the outcome of a node that used up its time. It matches [ErrTimeout].
@@ -44,34 +57,17 @@ func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 // Unwrap returns what the client said.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// Command is what an Op does, for clients that carry it out without a goroutine that waits for it.
-type Command struct {
-	*pool.Command
-	// Reply makes of the client's reply to c what an Op would have returned.
-	Reply func(c *pool.Command, reply any, err error) (int64, error)
-}
-
-// Run is the Op.
-func (c Command) Run(ctx context.Context, node *Node) (int64, error) {
-	reply, err := c.Command.Run(ctx, node.Pool)
-	return c.Reply(c.Command, reply, err)
-}
-
-// Op is a command on one node. A positive reply is a yes. It is called on a goroutine of the
-// lane's and may return late; the context ends when the node's time is up.
-type Op func(ctx context.Context, node *Node) (reply int64, err error)
-
 // Round is one command for all lanes. It is safe for concurrent use.
 type Round struct {
-	op       Op
-	command  Command // if there is no op
+	work
 	kind     Kind
 	need     int
 	vote     func(node int, reply int64) bool
 	budget   time.Duration
+	expiry   time.Duration   // of the key that an Undo takes back
 	base     context.Context // values only
 	ctx      term            // base, ended at deadline or when every call has settled
-	schedule *schedule       // calls expire at the context's end; nil for an Undo sent again
+	schedule *schedule       // calls expire at the context's end
 	place    place           // in the schedule
 	timer    *time.Timer     // ends in expire, for what is not in the schedule; or nil; mu guards it
 	start    time.Time
@@ -127,6 +123,7 @@ type Spec struct {
 	Kind    Kind
 	Need    int           // yes votes that make the round a success
 	Budget  time.Duration // for each node's answer
+	Expiry  time.Duration // of the key that an Undo takes back: until then it is owed
 	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a first
 	// no: after eight times the time that one took, and not before minPatience. It is for those who hold
 	// votes that others are waiting for, and will ask again.
@@ -143,7 +140,7 @@ type Spec struct {
 func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 	r := newRound(len(lanes))
 	r.op, r.command, r.kind, r.need, r.vote = s.Op, s.Command, s.Kind, s.Need, s.Vote
-	r.budget, r.hasty = s.Budget, s.Hasty
+	r.budget, r.expiry, r.hasty = s.Budget, s.Expiry, s.Hasty
 	r.base = detach(ctx)
 	r.done = make(chan struct{})
 	r.tally.Pending = len(lanes)
@@ -163,8 +160,8 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 	r.schedule.add(r)
 	r.mu.Unlock()
 	for i := range lanes {
-		if s.Skip != nil && s.Skip(i) {
-			r.settle(&r.calls[i], 0, ErrUnsent)
+		if skip, err := s.skips(i); skip {
+			r.settle(&r.calls[i], 0, err)
 			continue
 		}
 		lanes[i].submit(&r.calls[i])
@@ -180,27 +177,14 @@ func detach(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// again is the Undo r once more, on the lane and with the Mark of c. Nobody asks for its outcome.
-func (r *Round) again(c *call) *call {
-	once := &Round{
-		op: r.op, command: r.command, kind: r.kind, budget: r.budget, base: r.base,
-		tally: Tally{Pending: 1}, decided: true,
+// skips says whether a node is left out, and with which outcome. A panic is one node's failure.
+func (s *Spec) skips(node int) (skip bool, err error) {
+	if s.Skip == nil {
+		return false, nil
 	}
-	return &call{round: once, lane: c.lane, mark: c.mark, again: true}
-}
-
-// do carries out the round's command on a node and waits for its outcome. A client that panics is one
-// node's failure, which the others outvote, and not the end of a process that cannot recover from it.
-func (r *Round) do(ctx context.Context, n *Node) (_ int64, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the pool panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
-	if r.op != nil {
-		return r.op(ctx, n)
-	}
-	return r.command.Run(ctx, n)
+	skip, err = true, ErrUnsent
+	defer guard(&err)
+	return s.Skip(node), ErrUnsent
 }
 
 // settle records the outcome of a call, once.
@@ -210,21 +194,25 @@ func (r *Round) settle(c *call, reply int64, err error) {
 	if c.settled {
 		return
 	}
+	yes := false
+	if err == nil {
+		yes, err = r.yes(c.lane.node.Index, reply)
+	}
 	c.settled, c.reply, c.err = true, reply, err
 	r.tally.Pending--
 	switch {
 	case err != nil:
 		r.tally.Failed++
-	case r.yes(c.lane.node.Index, reply):
+	case yes:
 		r.tally.Yes++
 	default:
 		r.tally.No++
 		if r.hasty && r.haste == nil && !r.decided {
-			r.haste = time.AfterFunc(max(8*time.Since(r.start), minPatience), r.giveUp)
+			r.haste = time.AfterFunc(max(8*min(time.Since(r.start), r.budget/8), minPatience), r.giveUp)
 		}
 	}
 	r.decide()
-	if r.tally.Pending == 0 && r.schedule != nil {
+	if r.tally.Pending == 0 {
 		r.schedule.remove(r)
 		if r.timer != nil {
 			r.timer.Stop()
@@ -233,11 +221,13 @@ func (r *Round) settle(c *call, reply int64, err error) {
 	}
 }
 
-func (r *Round) yes(node int, reply int64) bool {
-	if r.vote != nil {
-		return r.vote(node, reply)
+// yes says whether a reply is a yes. A panic is one node's failure.
+func (r *Round) yes(node int, reply int64) (yes bool, err error) {
+	if r.vote == nil {
+		return reply > 0, nil
 	}
-	return reply > 0
+	defer guard(&err)
+	return r.vote(node, reply), nil
 }
 
 // decide ends the round as soon as no missing vote can change it. The caller holds mu.
@@ -285,6 +275,7 @@ func (r *Round) expire() {
 	r.mu.Unlock()
 	outcomes := make([]error, len(r.calls)) // asked for without mu: a client may settle a call meanwhile
 	for i := range r.calls {
+		r.calls[i].expire()
 		outcomes[i] = r.calls[i].lane.node.Timeout(r.budget, nil)
 	}
 	r.mu.Lock()
@@ -300,6 +291,9 @@ func (r *Round) expire() {
 	r.decide()
 	r.mu.Unlock()
 	for i := range r.calls {
+		if r.kind == Undo {
+			r.calls[i].overdue()
+		}
 		r.calls[i].lane.giveUp()
 	}
 }

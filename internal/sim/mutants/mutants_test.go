@@ -52,6 +52,8 @@ const (
 	adapters   = "TestSchedulesThroughTheAdapters"
 	contention = "TestContentionBesideAHungNode"
 	looks      = "TestCancelAtEveryLookAtTheClock"
+	hiccup     = "TestAHiccupFailsNobody"
+	stall      = "TestAStallLeavesNoKey"
 	operations = "TestOperationsEqualScriptsOnMiniredis"
 	resent     = "TestAFreeLockIsNotTakenBecauseOfAResentSet" // of package redlock
 )
@@ -90,13 +92,13 @@ var mutants = []mutant{
 		"lease.go", "case !until.IsZero() && left <= 0:", "case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
-		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over) {", ") {"},
+		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
 		{"internal/quorum/lane.go", "		idle = l.withdraw(c.mark)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
 		{"hold.go", "	over, r := h.over, h.renewal\n	h.finish()\n", "	over, r := h.over, (*renewal)(nil)\n"},
 		{"lease.go", "	case releasing:\n", "	case releasing && false:\n"},
-		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over) {", ") {"},
+		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.go", "case clock.Remaining(now, h.l.until) <= 0:", "case clock.Remaining(now, h.l.until) <= -h.m.cfg.expiry/20:"},
@@ -120,7 +122,7 @@ var mutants = []mutant{
 		"	for _, o := range r.Outcomes() {\n		if o.Err == nil && o.Reply == 0 {\n			has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
 	{"M18", "an error is a vote", []edit{{
-		"internal/quorum/round.go", "r.tally.Failed++\n	case r.yes", "r.tally.Yes++\n	case r.yes",
+		"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes",
 	}}, campaign, 100, []string{"I2 validity", "I15 quorum"}},
 	{"M19", "no raise round", []edit{{
 		"acquire.go", "	if agree >= m.core.quorum {\n", "	if agree > 0 {\n",
@@ -157,11 +159,17 @@ var mutants = []mutant{
 		"scripts.go", "string.format('%.0f'", "string.format('%.14g'",
 	}, readMutated("M29")}, operations, 0, []string{"acquire ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{{
-		"internal/quorum/round.go", "r.tally.Failed++\n	case r.yes", "r.tally.Yes++\n	case r.yes",
+		"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes",
 	}}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it", []edit{{
 		"wait.go", "		l, d := m.attempt(w.ctx, first, final)\n", "		l, d := m.attempt(w.ctx, first, final)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
 	}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
+	{"M32", "a release that a node has not answered is forgotten", []edit{{
+		"internal/quorum/lane.go", "		return c.debt(), onceItAnswers\n", "		return nil, never\n",
+	}}, stall, 0, []string{"Should be empty"}},
+	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
+		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n", "	if true {\n",
+	}}, hiccup, 0, []string{"TryLocks of"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.

@@ -1,0 +1,404 @@
+package quorum
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+const (
+	// maxOwed is how many Undos may be owed to a node. Beyond that the oldest are forgotten, and their keys
+	// stay until they expire.
+	maxOwed = 8192
+	// maxTries is how many of them are under way at a time.
+	maxTries = 16
+	// maxLost is how many tries a client may keep beyond their time before a silent node is probed no more.
+	maxLost = 64
+	// leastOwed is how long an Undo is owed at least. A frozen node executes what it has buffered when it
+	// thaws, and only then do the keys begin to expire.
+	leastOwed = time.Minute
+)
+
+// debt is an Undo that a node has not answered, or has answered while a Write could still arrive: a key
+// may be on the node, or may yet be set there.
+type debt struct {
+	work
+	lane    *Lane
+	mark    *Mark
+	base    context.Context // values only
+	budget  time.Duration
+	expires time.Time // of the key
+
+	// When the node answered first, 0 if it has not; see clock.Ticks. An answer to what was sent a budget later
+	// is the last word. The lane's mutex guards this.
+	answeredAt int64
+
+	// The ledger's mutex guards these.
+	state state
+	place *list.Element // among those of the same state; nil if paid
+	timer *time.Timer   // ends the rest; nil unless resting
+	again bool          // while trying: due once more afterwards
+}
+
+// state is where a debt is in the ledger.
+type state uint8
+
+const (
+	paid    state = iota // not in the ledger
+	resting              // for a budget
+	due                  // to be sent as soon as the node answers
+	trying               // sent, and its time is not over
+)
+
+// when says when an Undo is sent the next time.
+type when uint8
+
+const (
+	never when = iota
+	atOnce
+	aBudgetLater
+	onceItAnswers
+)
+
+// ledger is what is owed to a node. It sends the Undos again, at most maxTries at a time while the node
+// answers, and one in a budget while it does not. Any answer of the node, to whatever command, makes the
+// ledger go on.
+//
+// An Undo leaves the ledger when the node has answered it, when the key has expired, or when too many are
+// owed. The zero value is empty. A ledger is safe for concurrent use.
+type ledger struct {
+	stalled atomic.Bool // the last try failed, and the node has answered nothing since; written under mu
+
+	mu      sync.Mutex            // guards what follows; taken after a lane's mu
+	debts   [trying + 1]list.List // of *debt, by state, in order
+	lost    int                   // tries whose time is over, in the client's hands
+	paying  bool                  // a goroutine is in pay
+	failed  time.Time             // the last try that did
+	probe   *time.Timer           // ends in ask; nil if none is set
+	last    int                   // calls of Finish, during which a silent node is asked no more
+	changed chan struct{}         // closed at the next change; nil unless somebody waits for it
+}
+
+// owe notes when d is sent the next time.
+func (o *ledger) owe(d *debt, w when) {
+	if d == nil {
+		return
+	}
+	o.mu.Lock()
+	if d.state == trying {
+		d.again = d.again || w == atOnce
+	} else {
+		o.book(d, w)
+	}
+	o.mu.Unlock()
+	o.pay()
+}
+
+// book puts d where it belongs. The caller holds mu.
+func (o *ledger) book(d *debt, w when) {
+	if w == never {
+		o.move(d, paid)
+		return
+	}
+	if d.state == paid && o.size() >= maxOwed {
+		oldest := o.debts[due].Front()
+		if oldest == nil {
+			return
+		}
+		o.move(oldest.Value.(*debt), paid)
+	}
+	switch {
+	case w == aBudgetLater:
+		o.move(d, resting)
+		d.timer = time.AfterFunc(clock.Ahead(d.budget), func() { o.owe(d, atOnce) })
+	case d.state != due:
+		o.move(d, due)
+	}
+	if w == onceItAnswers {
+		o.stall(d.budget)
+	}
+}
+
+// move changes the state of d. The caller holds mu.
+func (o *ledger) move(d *debt, s state) {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	if d.place != nil {
+		o.debts[d.state].Remove(d.place)
+		d.place = nil
+	}
+	d.state = s
+	if s != paid {
+		d.place = o.debts[s].PushBack(d)
+	}
+	if o.changed != nil {
+		close(o.changed)
+		o.changed = nil
+	}
+}
+
+// size is how much is owed. The caller holds mu.
+func (o *ledger) size() int {
+	return o.debts[resting].Len() + o.debts[due].Len() + o.debts[trying].Len()
+}
+
+// stall waits for an answer of the node, or for the time of the next probe. The caller holds mu.
+func (o *ledger) stall(budget time.Duration) {
+	o.stalled.Store(true)
+	o.failed = time.Now()
+	if o.probe == nil {
+		o.probe = time.AfterFunc(clock.Ahead(budget), o.ask)
+	}
+}
+
+// answered makes the ledger go on, as the node has answered a command. A node that answers others and fails
+// the Undos is asked for them no more often than every quarter of a budget.
+func (o *ledger) answered() {
+	if !o.stalled.Load() {
+		return
+	}
+	o.mu.Lock()
+	if first := o.debts[due].Front(); first == nil || time.Since(o.failed) >= first.Value.(*debt).budget/4 {
+		o.stalled.Store(false)
+	}
+	o.mu.Unlock()
+	o.pay()
+}
+
+// pay sends what is due.
+func (o *ledger) pay() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.paying {
+		return // that goroutine will see what has changed
+	}
+	o.paying = true
+	defer func() { o.paying = false }()
+	for !o.stalled.Load() && o.debts[due].Len() > 0 && o.debts[trying].Len() < maxTries {
+		o.try()
+	}
+}
+
+// ask sends one of the Undos to a node that does not answer, to see whether it does.
+func (o *ledger) ask() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.probe = nil
+	if o.last == 0 {
+		o.askOne()
+	}
+}
+
+// askOne is ask. The caller holds mu.
+func (o *ledger) askOne() {
+	now := time.Now()
+	for e := o.debts[due].Front(); e != nil; {
+		d := e.Value.(*debt)
+		e = e.Next()
+		if now.After(d.expires) {
+			o.move(d, paid)
+		}
+	}
+	switch first := o.debts[due].Front(); {
+	case !o.stalled.Load() || o.debts[trying].Len() > 0:
+	case first == nil:
+		o.stalled.Store(false) // what is due next finds out
+	case o.lost >= maxLost:
+		o.stall(first.Value.(*debt).budget)
+	default:
+		o.try()
+	}
+}
+
+// try sends the first Undo that is due. The caller holds mu, and try releases it meanwhile.
+func (o *ledger) try() {
+	d := o.debts[due].Front().Value.(*debt)
+	d.again = false
+	o.move(d, trying)
+	o.mu.Unlock()
+	defer o.mu.Lock()
+	d.send()
+}
+
+// tried notes what a try has come to, by the client's return or the end of its time.
+func (o *ledger) tried(d *debt, w when, returned bool) {
+	o.mu.Lock()
+	if !returned {
+		o.lost++
+	}
+	switch {
+	case d.state != trying: // forgotten
+	case w == onceItAnswers && !time.Now().Before(d.expires):
+		o.move(d, paid)
+		o.stall(d.budget)
+	case w != onceItAnswers && d.again:
+		o.book(d, atOnce)
+	default:
+		o.book(d, w)
+	}
+	if w != onceItAnswers {
+		o.stalled.Store(false)
+	}
+	o.mu.Unlock()
+	o.pay()
+}
+
+// returned notes that a client has returned from a try whose time was over.
+func (o *ledger) returned(d *debt, w when) {
+	o.mu.Lock()
+	o.lost--
+	o.mu.Unlock()
+	if w != onceItAnswers {
+		o.owe(d, w)
+	}
+}
+
+// lastTry sends one of the Undos at once to a node that does not answer. It is the last one until forget.
+func (o *ledger) lastTry() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.askOne()
+	o.last++
+}
+
+// settle blocks until nothing is owed any more, the node does not answer, or ctx is done.
+func (o *ledger) settle(ctx context.Context) {
+	for {
+		o.mu.Lock()
+		if o.size() == 0 || o.stalled.Load() && o.debts[trying].Len() == 0 {
+			o.mu.Unlock()
+			return
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		changed := o.changed
+		o.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// forget gives up all that is owed, and returns how much it was.
+func (o *ledger) forget() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.size()
+	for s := range o.debts {
+		for o.debts[s].Len() > 0 {
+			o.move(o.debts[s].Front().Value.(*debt), paid)
+		}
+	}
+	if o.probe != nil {
+		o.probe.Stop()
+		o.probe = nil
+	}
+	o.stalled.Store(false)
+	o.last--
+	return n
+}
+
+// try is a debt that has been sent.
+type try struct {
+	*debt
+	began    int64 // see clock.Ticks
+	ctx      context.Context
+	cancel   context.CancelFunc
+	timer    *time.Timer // ends in giveUp
+	returned once        // from the client
+	ended    once        // or its time is over
+}
+
+// send sends the Undo.
+func (d *debt) send() {
+	n := d.lane.node
+	t := &try{debt: d, began: clock.Ticks(time.Now())}
+	t.ctx, t.cancel = context.WithTimeout(d.base, d.budget)
+	t.timer = time.AfterFunc(clock.Ahead(d.budget), t.giveUp)
+	n.tracker.Enter()
+	n.gate.enter(t.began, d.budget)
+	if d.starts(n) {
+		d.startOn(t.ctx, n, t)
+	} else {
+		go t.run()
+	}
+}
+
+func (t *try) run() {
+	reply, err := int64(0), errGoexit
+	defer func() { t.finish(reply, err) }()
+	reply, err = t.do(t.ctx, t.lane.node)
+}
+
+// Receive is told the outcome of a try that was started.
+func (t *try) Receive(reply any, err error) {
+	if t.returned.first() {
+		t.finish(t.read(reply, err))
+	}
+}
+
+// finish notes that the client has returned.
+func (t *try) finish(reply int64, err error) {
+	l, o := t.lane, &t.lane.node.owed
+	t.timer.Stop()
+	t.cancel()
+	l.node.left(t.began, t.budget, false, err)
+	inTime := t.ended.first()
+	w := t.next(reply, err, inTime)
+	if inTime {
+		o.tried(t.debt, w, true)
+	} else {
+		o.returned(t.debt, w)
+	}
+	l.node.tracker.Leave()
+}
+
+// next says when the Undo is sent again after an answer or an error.
+func (t *try) next(reply int64, err error, inTime bool) when {
+	t.lane.mu.Lock()
+	defer t.lane.mu.Unlock()
+	switch {
+	case t.mark.sent == 0: // as has turned out meanwhile
+		return never
+	case err != nil:
+		return onceItAnswers
+	}
+	t.mark.undone = t.mark.undone || reply > 0
+	switch {
+	case t.mark.settledBy(reply):
+		return never
+	case t.answeredAt == 0:
+		return t.answered()
+	case t.began >= t.answeredAt+int64(t.budget):
+		return never
+	case inTime:
+		return aBudgetLater
+	}
+	return onceItAnswers // which the ledger has noted already
+}
+
+// answered says when an Undo is sent again that the node has answered for the first time, though a Write may
+// yet arrive. The caller holds the lane's mu.
+func (d *debt) answered() when {
+	d.answeredAt = clock.Ticks(time.Now())
+	if d.mark.out > 0 {
+		return never // until the client returns from that Write
+	}
+	return aBudgetLater
+}
+
+// giveUp lets the ledger go on without the client's answer.
+func (t *try) giveUp() {
+	if t.ended.first() {
+		t.lane.node.owed.tried(t.debt, onceItAnswers, false)
+	}
+}

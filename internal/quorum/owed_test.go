@@ -1,0 +1,450 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// keys is a node that stalls. It buffers what it is sent meanwhile and executes that when it goes on, in any
+// order, whether the client still waits or not.
+type keys struct {
+	pool.Pool // never called
+
+	mu       sync.Mutex
+	rand     *rand.Rand
+	values   map[int]bool
+	stalled  bool
+	buffer   []func()
+	deletes  int   // that it was sent
+	failing  error // of deletions
+	executes bool  // those that fail
+}
+
+func newKeys(seed uint64) *keys {
+	return &keys{values: map[int]bool{}, rand: rand.New(rand.NewPCG(seed, 1))}
+}
+
+func (k *keys) stall() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stalled = true
+}
+
+func (k *keys) goOn() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stalled = false
+	k.rand.Shuffle(len(k.buffer), func(i, j int) { k.buffer[i], k.buffer[j] = k.buffer[j], k.buffer[i] })
+	for _, execute := range k.buffer {
+		execute()
+	}
+	k.buffer = nil
+}
+
+// left is how many keys there are.
+func (k *keys) left() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.values)
+}
+
+// deletions is how many it was sent.
+func (k *keys) deletions() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.deletes
+}
+
+// do carries out what is called with mu held.
+func (k *keys) do(ctx context.Context, execute func() (int64, error)) (int64, error) {
+	type answer struct {
+		reply int64
+		err   error
+	}
+	answers := make(chan answer, 1)
+	k.mu.Lock()
+	run := func() {
+		reply, err := execute()
+		answers <- answer{reply, err}
+	}
+	if k.stalled {
+		k.buffer = append(k.buffer, run)
+	} else {
+		run()
+	}
+	k.mu.Unlock()
+	select {
+	case a := <-answers:
+		return a.reply, a.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// set and del are commands.
+func (k *keys) set(v int) Op {
+	return func(ctx context.Context, _ *Node) (int64, error) {
+		return k.do(ctx, func() (int64, error) { k.values[v] = true; return 1, nil })
+	}
+}
+
+func (k *keys) del(v int) Op {
+	return func(ctx context.Context, _ *Node) (int64, error) {
+		k.mu.Lock()
+		k.deletes++
+		k.mu.Unlock()
+		return k.do(ctx, func() (int64, error) {
+			if k.failing != nil && !k.executes {
+				return 0, k.failing
+			}
+			was := k.values[v]
+			delete(k.values, v)
+			if k.failing != nil {
+				return 0, k.failing
+			}
+			if was {
+				return 1, nil
+			}
+			return 0, nil
+		})
+	}
+}
+
+// lock writes a key on a lane of its own, and returns what takes it back.
+func (k *keys) lock(t *testing.T, node *Node, v int) (unlock func() *Round) {
+	lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+	send(t, lanes, Write, m, k.set(v))
+	return func() *Round { return send(t, lanes, Undo, m, k.del(v)) }
+}
+
+// lesson L97: a node that stalls while commands wait on it keeps no key of theirs, however long it stalls and
+// whatever it executes first when it goes on; and while it stalls it is not asked all the time.
+func TestAStallLeavesNoKey(t *testing.T) {
+	for _, callers := range []int{1, 2, 20, 100, 1000} {
+		for _, stall := range []time.Duration{budget / 2, budget, 10 * budget, 200 * budget} {
+			for seed := range uint64(3) {
+				name := fmt.Sprint(callers, " callers, ", stall, ", seed ", seed)
+				synctest.Test(t, func(t *testing.T) {
+					k, node := newKeys(seed), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+					k.stall()
+					for v := range callers {
+						unlock := k.lock(t, node, v)
+						if v%3 == 0 {
+							unlock()
+						} else {
+							time.AfterFunc(time.Duration(k.rand.Int64N(int64(2*budget))), func() { unlock() })
+						}
+						if v%(callers/10+1) == 0 {
+							time.Sleep(budget / 20)
+						}
+					}
+					later(stall)
+					sent := k.deletions()
+					k.goOn()
+					later(5 * budget)
+					assert.Zero(t, k.left(), name)
+					assert.Zero(t, owed(node), name)
+					assert.LessOrEqual(t, sent, callers+int(stall/budget)+1, name)
+					assert.LessOrEqual(t, k.deletions()-sent, 2*callers+1, name)
+					assert.Zero(t, node.tracker.Wait(t.Context()))
+				})
+			}
+		}
+	}
+}
+
+// A node that is silent is asked once in a budget for one of the Undos, for as long as their keys may live, and no
+// more after that.
+func TestASilentNodeIsAskedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		var unlock []func() *Round
+		for v := range 300 {
+			unlock = append(unlock, k.lock(t, node, v))
+		}
+		synctest.Wait()
+		k.stall()
+		for _, u := range unlock {
+			u()
+		}
+		later(2 * budget)
+		assert.Equal(t, 300, owed(node))
+		sent := k.deletions()
+		later(leastOwed / 2)
+		assert.InDelta(t, float64(leastOwed/2/budget), float64(k.deletions()-sent), 0.6*float64(leastOwed/2/budget))
+		later(leastOwed/2 + 3*budget)
+		assert.Zero(t, owed(node), "the keys have expired")
+		sent = k.deletions()
+		later(time.Hour)
+		assert.Equal(t, sent, k.deletions())
+		assert.Nil(t, node.owed.probe)
+	})
+}
+
+// What has a longer expiry is owed for longer.
+func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
+	const expiry = time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+		send(t, lanes, Write, m, k.set(1))
+		synctest.Wait()
+		k.stall()
+		Start(t.Context(), lanes, Spec{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget, Marks: m, Expiry: expiry})
+		later(expiry - time.Second)
+		assert.Equal(t, 1, owed(node))
+		later(2 * time.Second)
+		assert.Zero(t, owed(node))
+	})
+}
+
+// A node that answers others and fails Undos is asked for them, by however many answers, no more than 16 times
+// a quarter of a budget; and as soon as it does not fail them they are done.
+func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
+	for _, executes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+			k.failing, k.executes = errNode, executes
+			for v := range 100 {
+				unlock := k.lock(t, node, v)
+				synctest.Wait()
+				unlock()
+			}
+			synctest.Wait()
+			assert.Equal(t, 100, owed(node))
+			sent := k.deletions()
+			for range 1000 {
+				send(t, Lanes([]*Node{node}), Ask, nil, k.set(1000))
+				time.Sleep(budget / 100)
+			}
+			assert.LessOrEqual(t, k.deletions()-sent, 10*4*maxTries)
+			k.failing = nil
+			send(t, Lanes([]*Node{node}), Ask, nil, k.set(1000))
+			later(2 * budget)
+			assert.Equal(t, 1, k.left(), "that of others")
+			assert.Zero(t, owed(node))
+		})
+	}
+}
+
+// No more is owed than fits, and it is the oldest that is forgotten.
+func TestWhatIsOwedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		k.failing = errNode
+		const more = 500
+		for v := range maxOwed + more {
+			unlock := k.lock(t, node, v)
+			synctest.Wait()
+			unlock()
+		}
+		synctest.Wait()
+		assert.Equal(t, maxOwed, owed(node))
+		k.failing = nil
+		later(2 * budget)
+		assert.Zero(t, owed(node))
+		assert.InDelta(t, more, k.left(), 1)
+		for v := range more - 1 {
+			assert.True(t, k.values[v], "key %d was forgotten", v)
+		}
+	})
+}
+
+// A Write that was certainly not sent has left nothing.
+func TestAWriteThatWasNotSentOwesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		takes time.Duration
+		undo  time.Duration // when it is submitted
+		want  []string
+	}{
+		{"known before the Undo", 0, budget / 2, []string{"0s set"}},
+		{"known while the Undo waits", budget / 2, budget / 4, []string{"0s set"}},
+		{"known after the Undo has failed", budget * 27 / 10, 0, []string{"0s set", "100ms release", "250ms release"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lanes, j := newLanes(1), newJournal()
+				m := make([]Mark, 1)
+				send(t, lanes, Write, m, j.op("set", tt.takes, 0, pool.NotSent(errNode)))
+				time.Sleep(tt.undo)
+				u := send(t, lanes, Undo, m, j.op("release", budget/2, 0, errNode))
+				later(time.Second)
+				assert.Equal(t, tt.want, j.read())
+				assert.Zero(t, owed(lanes[0].node))
+				assert.Equal(t, len(tt.want) == 1, u.Outcomes()[0].Err == errNothing)
+			})
+		})
+	}
+}
+
+// lesson L97: a client that keeps an Undo beyond its time, on a dead connection, keeps nobody from sending
+// another.
+func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
+		takes := []time.Duration{time.Hour, 0}
+		send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
+			j.note("release")
+			d := takes[0]
+			takes = takes[1:]
+			time.Sleep(d)
+			return 1, nil
+		})
+		later(time.Second)
+		assert.Equal(t, []string{"0s set", "0s release", "200ms release"}, j.read())
+		assert.Zero(t, owed(lanes[0].node))
+		assert.True(t, lanes[0].Undone(&m[0]))
+		done(t, lanes)
+	})
+}
+
+// Finish waits for what is owed to a node that answers, and not for one that does not.
+func TestFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := Nodes(make([]pool.Pool, 3), NewTracker())
+		k := []*keys{newKeys(0), newKeys(1), newKeys(2)}
+		for n, node := range nodes {
+			for v := range 40 {
+				unlock := k[n].lock(t, node, v)
+				synctest.Wait()
+				k[n].failing = errNode
+				if n == 2 {
+					k[n].stall()
+				}
+				unlock()
+			}
+		}
+		later(budget + budget/2)
+		k[0].failing = nil // k[1] goes on failing, k[2] goes on being silent
+		start := time.Now()
+		commands, left := Finish(t.Context(), nodes)
+		assert.Zero(t, commands)
+		assert.Equal(t, 80, left)
+		assert.Zero(t, k[0].left())
+		assert.LessOrEqual(t, time.Since(start), 3*budget)
+		sent := k[1].deletions() + k[2].deletions()
+		later(time.Hour)
+		assert.Equal(t, sent, k[1].deletions()+k[2].deletions(), "forgotten")
+		for _, n := range nodes {
+			assert.Zero(t, owed(n))
+			assert.Nil(t, n.owed.probe)
+		}
+	})
+	commands, left := Finish(t.Context(), nil)
+	assert.Zero(t, commands+left)
+}
+
+// Finish ends with its context, and tells what clients still have.
+func TestFinishEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
+		send(t, lanes, Undo, m, j.op("release", time.Minute, 0, errNode))
+		synctest.Wait()
+		send(t, Lanes([]*Node{lanes[0].node}), Ask, nil, j.op("ask", time.Minute, 0, errNode))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*budget)
+		defer cancel()
+		commands, left := Finish(ctx, []*Node{lanes[0].node})
+		assert.Equal(t, []int{3, 1}, []int{commands, left}, "the Undo, one try of it, the question")
+		later(time.Hour)
+		assert.Zero(t, owed(lanes[0].node))
+		assert.Equal(t, []string{"0s set", "0s release", "0s ask", "200ms release", "1m0.1s release"}, j.read(),
+			"what fails after Finish is sent once more")
+	})
+}
+
+// Tries that never return are no reason to have ever more of them.
+func TestTriesThatNeverReturnAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		hand, most := 0, 0
+		over := make(chan struct{})
+		node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		for range 1000 {
+			lanes, m := Lanes([]*Node{node}), Sent(1)
+			Start(t.Context(), lanes, Spec{Kind: Undo, Need: 1, Budget: budget, Marks: m, Expiry: 24 * time.Hour,
+				Op: func(context.Context, *Node) (int64, error) {
+					mu.Lock()
+					hand++
+					most = max(most, hand)
+					mu.Unlock()
+					<-over
+					return 1, nil
+				}})
+			time.Sleep(budget / 100)
+		}
+		later(time.Hour)
+		assert.LessOrEqual(t, most, maxUnanswered+10+maxTries+maxLost+50)
+		close(over)
+		later(budget)
+		assert.Zero(t, owed(node))
+		assert.Zero(t, node.tracker.Wait(t.Context()))
+	})
+}
+
+// With real goroutines and the race detector.
+func TestOwedUnderRace(t *testing.T) {
+	const short = 5 * time.Millisecond
+	before := runtime.NumGoroutine()
+	k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+	over := make(chan struct{})
+	var owners, stalls sync.WaitGroup
+	stalls.Go(func() {
+		for {
+			k.stall()
+			time.Sleep(rand.N(4 * short))
+			k.goOn()
+			select {
+			case <-over:
+				return
+			case <-time.After(rand.N(short)):
+			}
+		}
+	})
+	for owner := range 20 {
+		owners.Go(func() {
+			for i := range 50 {
+				lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+				v := owner*1000 + i
+				w := Start(t.Context(), lanes, Spec{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
+				if i%2 == 0 {
+					_, _ = w.Wait(t.Context())
+				}
+				u := Start(t.Context(), lanes, Spec{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
+				if i%3 == 0 {
+					_, _ = u.Wait(t.Context())
+				}
+			}
+		})
+	}
+	owners.Wait()
+	close(over)
+	stalls.Wait()
+	settled(t, node)
+	assert.Zero(t, k.left())
+	assert.Empty(t, leak.Remaining(before, 10*time.Second))
+}
+
+// settled is when, in real time, all commands have returned and nothing is owed.
+func settled(t *testing.T, node *Node) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); owed(node) > 0 || node.tracker.n.Load() > 0; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "%d owed, %d under way", owed(node), node.tracker.n.Load())
+	}
+}

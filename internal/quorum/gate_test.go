@@ -166,12 +166,11 @@ func TestAHiccupFailsNobody(t *testing.T) {
 				s := &server{takes: time.Millisecond}
 				_, ask := one(t, client(s))
 				var rounds []*Round
-				start := time.Now()
+				time.AfterFunc(budget/8, func() {
+					s.stall()
+					time.AfterFunc(hiccup, s.goOn)
+				})
 				for i := range n {
-					if time.Until(start.Add(budget/8)) <= 0 && s.going == nil && time.Since(start) < budget/8+hiccup {
-						s.stall()
-						time.AfterFunc(hiccup, s.goOn)
-					}
 					rounds = append(rounds, ask())
 					if i%(n/40+1) == 0 { // 40 waves within two budgets
 						time.Sleep(budget / 20)

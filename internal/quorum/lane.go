@@ -481,6 +481,9 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 	case unsent:
 		return nil, never
 	case err != nil:
+		if d := m.debt; d != nil && d.answeredAt != 0 {
+			d.answeredAt = clock.Ticks(time.Now()) // what was answered before this is not the last word
+		}
 		return m.debt, aBudgetLater
 	case reply > 0:
 		return m.debt, atOnce

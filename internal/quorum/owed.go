@@ -33,8 +33,9 @@ type debt struct {
 	budget  time.Duration
 	expires time.Time // of the key
 
-	// When the node answered first, 0 if it has not; see clock.Ticks. An answer to what was sent a budget later
-	// is the last word. The lane's mutex guards this.
+	// When the node answered first, or a client returned from a Write without an answer since; 0 if the node
+	// has not answered; see clock.Ticks. An answer to what was sent a budget later is the last word. The
+	// lane's mutex guards this.
 	answeredAt int64
 
 	// The ledger's mutex guards these.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,20 @@ func (k *keys) goOn() {
 		execute()
 	}
 	k.buffer = nil
+}
+
+// fail makes deletions fail, though they may be executed; nil ends that.
+func (k *keys) fail(err error, executes bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failing, k.executes = err, executes
+}
+
+// has reports whether a key is there.
+func (k *keys) has(v int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.values[v]
 }
 
 // left is how many keys there are.
@@ -216,7 +231,7 @@ func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 	for _, executes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
-			k.failing, k.executes = errNode, executes
+			k.fail(errNode, executes)
 			for v := range 100 {
 				unlock := k.lock(t, node, v)
 				synctest.Wait()
@@ -230,7 +245,7 @@ func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 				time.Sleep(budget / 100)
 			}
 			assert.LessOrEqual(t, k.deletions()-sent, 10*4*maxTries)
-			k.failing = nil
+			k.fail(nil, false)
 			send(t, Lanes([]*Node{node}), Ask, nil, k.set(1000))
 			later(2 * budget)
 			assert.Equal(t, 1, k.left(), "that of others")
@@ -243,7 +258,7 @@ func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 func TestWhatIsOwedIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
-		k.failing = errNode
+		k.fail(errNode, false)
 		const more = 500
 		for v := range maxOwed + more {
 			unlock := k.lock(t, node, v)
@@ -252,12 +267,12 @@ func TestWhatIsOwedIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(t, maxOwed, owed(node))
-		k.failing = nil
+		k.fail(nil, false)
 		later(2 * budget)
 		assert.Zero(t, owed(node))
 		assert.InDelta(t, more, k.left(), 1)
 		for v := range more - 1 {
-			assert.True(t, k.values[v], "key %d was forgotten", v)
+			assert.True(t, k.has(v), "key %d was forgotten", v)
 		}
 	})
 }
@@ -297,12 +312,12 @@ func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
 		m := make([]Mark, 1)
 		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
-		takes := []time.Duration{time.Hour, 0}
+		var tries atomic.Int64
 		send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
 			j.note("release")
-			d := takes[0]
-			takes = takes[1:]
-			time.Sleep(d)
+			if tries.Add(1) == 1 {
+				time.Sleep(time.Hour)
+			}
 			return 1, nil
 		})
 		later(time.Second)
@@ -310,6 +325,22 @@ func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 		assert.Zero(t, owed(lanes[0].node))
 		assert.True(t, lanes[0].Undone(&m[0]))
 		done(t, lanes)
+	})
+}
+
+// A Write from which the client returns without an answer, while an Undo is under way that would have been the
+// last, may be executed within a budget from then on.
+func TestAWriteThatFailsDuringTheLastUndoIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]Mark, 1)
+		sent(t, lanes, Write, m, j.op("set", 300*time.Millisecond, 0, errNode))
+		time.Sleep(50 * time.Millisecond)
+		send(t, lanes, Write, m, j.op("heal", 325*time.Millisecond, 0, errNode)) // from 100ms on
+		time.Sleep(70 * time.Millisecond)
+		send(t, lanes, Undo, m, j.op("release", 50*time.Millisecond, 0, nil))
+		done(t, lanes)
+		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "400ms release", "550ms release"}, j.read())
 	})
 }
 
@@ -322,7 +353,7 @@ func TestFinish(t *testing.T) {
 			for v := range 40 {
 				unlock := k[n].lock(t, node, v)
 				synctest.Wait()
-				k[n].failing = errNode
+				k[n].fail(errNode, false)
 				if n == 2 {
 					k[n].stall()
 				}
@@ -330,7 +361,7 @@ func TestFinish(t *testing.T) {
 			}
 		}
 		later(budget + budget/2)
-		k[0].failing = nil // k[1] goes on failing, k[2] goes on being silent
+		k[0].fail(nil, false) // k[1] goes on failing, k[2] goes on being silent
 		start := time.Now()
 		commands, left := Finish(t.Context(), nodes)
 		assert.Zero(t, commands)

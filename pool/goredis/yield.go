@@ -35,6 +35,6 @@ func (y *yielding) yield() {
 	runtime.Gosched()
 	end := clock.Ticks(time.Now())
 	if took := time.Duration(end - start); took > longYield {
-		y.rest.Store(end + int64(min(yieldRest*took, longestRest)))
+		y.rest.Store(end + int64(yieldRest*min(took, longestRest/yieldRest)))
 	}
 }

@@ -2,10 +2,10 @@ package pool
 
 import "errors"
 
-// ErrNotSent is matched by the error of a command that was certainly not sent to the node, and is not
-// sent later: it could not connect, or its context ended in a queue. An adapter marks such an error
-// with [NotSent]. Redlock then has nothing to take back on that node. An error that is not marked may
-// belong to a command that the node has executed.
+// ErrNotSent is matched by the error of a command that was certainly not sent to the node, and is
+// not sent later: it could not connect, or its context ended in a queue. An adapter marks such an
+// error with [NotSent]. Redlock then has nothing to take back on that node. An error that is not
+// marked may belong to a command that the node has executed.
 var ErrNotSent = errors.New("pool: command not sent")
 
 // NotSent returns err, marked so that it matches [ErrNotSent]. The text stays the same, and

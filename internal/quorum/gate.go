@@ -18,19 +18,19 @@ const (
 	maxProbes = 64
 )
 
-// gate keeps commands back from a node that has stopped answering: it has been silent for a quarter of
-// the node timeout, and more than maxUnanswered commands wait on it. This bounds the goroutines and
-// connections that a frozen node can hold, and what it executes when it thaws. A node that answers,
-// however slowly, has no limit.
+// gate keeps commands back from a node that has stopped answering: it has been silent for a quarter
+// of the node timeout, and more than maxUnanswered commands wait on it. This bounds the goroutines
+// and connections that a frozen node can hold, and what it executes when it thaws. A node that
+// answers, however slowly, has no limit.
 //
 // No command fails because of the gate. What it keeps back is sent as soon as the node answers
-// anything, and ends when its own time is over. A client may never return from earlier calls, so the gate
-// lets a probe through every quarter of a node timeout. The probe's answer opens it.
+// anything, and ends when its own time is over. A client may never return from earlier calls, so
+// the gate lets a probe through every quarter of a node timeout. The probe's answer opens it.
 //
 // The zero value is an open gate. A gate is safe for concurrent use.
 type gate struct {
 	unanswered atomic.Int64 // commands in the client's hands
-	silent     atomic.Int64 // when the first was sent that the node has not answered since, see clock.Ticks; 0 after an answer
+	silent     atomic.Int64 // when the first was sent since its last answer; 0 if none was
 	budget     atomic.Int64 // of that command
 	shut       atomic.Bool
 
@@ -41,8 +41,8 @@ type gate struct {
 	timer  *time.Timer
 }
 
-// UnresponsiveError is the outcome of a command that was not sent, because the node had not answered
-// those before it. It matches [ErrTimeout].
+// UnresponsiveError is the outcome of a command that was not sent, because the node had not
+// answered those before it. It matches [ErrTimeout].
 type UnresponsiveError struct {
 	Unanswered int           // commands waiting on the node
 	Silence    time.Duration // since the first that it was sent after its last answer
@@ -62,11 +62,14 @@ func (g *gate) unresponsive(now int64) error {
 	if since == 0 { // it has answered at this very moment
 		since = now
 	}
-	return &UnresponsiveError{Unanswered: int(g.unanswered.Load()), Silence: time.Duration(now - since)}
+	return &UnresponsiveError{
+		Unanswered: int(g.unanswered.Load()),
+		Silence:    time.Duration(now - since),
+	}
 }
 
-// enter counts in a command that is sent now. It returns how many are in the client's hands, and since
-// when the node has been silent.
+// enter counts in a command that is sent now. It returns how many are in the client's hands, and
+// since when the node has been silent.
 func (g *gate) enter(now int64, budget time.Duration) (unanswered, since int64) {
 	unanswered = g.unanswered.Add(1)
 	since = g.silent.Load()
@@ -80,8 +83,8 @@ func (g *gate) enter(now int64, budget time.Duration) (unanswered, since int64) 
 	return unanswered, since
 }
 
-// pass counts c in and reports true if it is to be sent now. If not, the gate keeps it and hands it to
-// its lane later, unless it is dropped before. The caller holds the lane's mu.
+// pass counts c in and reports true if it is to be sent now. If not, the gate keeps it and hands it
+// to its lane later, unless it is dropped before. The caller holds the lane's mu.
 func (g *gate) pass(c *call) bool {
 	if !g.shut.Load() {
 		unanswered, since := g.enter(c.began, c.round.budget)
@@ -99,7 +102,8 @@ func (g *gate) patience(budget time.Duration) int64 {
 	return max(int64(budget), g.budget.Load()) / 4
 }
 
-// hold shuts the gate and keeps c, unless the node has answered meanwhile or it is time for a probe.
+// hold shuts the gate and keeps c, unless the node has answered meanwhile or it is time for a
+// probe.
 func (g *gate) hold(c *call) (sent bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +155,7 @@ func (g *gate) arm() {
 func (g *gate) ask() {
 	g.mu.Lock()
 	g.timer = nil
-	for g.held.Len() > 0 && clock.Ticks(time.Now()) >= g.probe { // else the timer was set before an answer
+	for g.held.Len() > 0 && clock.Ticks(time.Now()) >= g.probe { // else the timer is an old one
 		c := g.take()
 		g.mu.Unlock()
 		asked := c.lane.resume(c, true)

@@ -199,8 +199,8 @@ func (l *Lane) withdraw(m *Mark) (idle []*call) {
 	return idle
 }
 
-// recall takes the running call back from the gate if it has the mark of an Undo. It reports whether it
-// did. The caller holds mu, and launches the call.
+// recall takes the running call back from the gate if it has the mark of an Undo. It reports
+// whether it did. The caller holds mu, and launches the call.
 func (l *Lane) recall(m *Mark) bool {
 	c := l.running
 	if c == nil || !c.kept || c.mark != m {
@@ -218,7 +218,8 @@ func (l *Lane) expel(c *call, err error) {
 	c.unsent = err
 }
 
-// arm sees to it that the running call is given up when it has used up its time, if its round does not. The caller holds mu.
+// arm sees to it that the running call is given up when it has used up its time, if its round does
+// not. The caller holds mu.
 func (l *Lane) arm() {
 	// A round sets expired before it looks at the lane. So either this finds it set, or the round
 	// finds the backlog.
@@ -228,8 +229,8 @@ func (l *Lane) arm() {
 	l.waiting.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline())), l.giveUp)
 }
 
-// giveUp lets the backlog go on past a call that has used up its time. Who waits for the client's answer to
-// that call stays with it.
+// giveUp lets the backlog go on past a call that has used up its time. Who waits for the client's
+// answer to that call stays with it.
 func (l *Lane) giveUp() {
 	l.mu.Lock()
 	if l.running == nil || l.waiting == nil || time.Now().Before(l.running.deadline()) {
@@ -245,7 +246,8 @@ func (l *Lane) giveUp() {
 	l.launch(first)
 }
 
-// advance begins the first call of the backlog, if there is one, and returns it if it may be launched. The caller holds mu.
+// advance begins the first call of the backlog, if there is one, and returns it if it may be
+// launched. The caller holds mu.
 func (l *Lane) advance() *call {
 	b := l.waiting
 	if b == nil {
@@ -265,9 +267,10 @@ func (l *Lane) advance() *call {
 	return first
 }
 
-// begin makes a call the running one, and returns it unless the gate keeps it. It decides whether the call is
-// sent, in one step with noting that it is: between the two it could be given up, and an Undo could find that
-// there is nothing to take back. The caller holds mu, and launches the returned call.
+// begin makes a call the running one, and returns it unless the gate keeps it. It decides whether
+// the call is sent, in one step with noting that it is: between the two it could be given up, and
+// an Undo could find that there is nothing to take back. The caller holds mu, and launches the
+// returned call.
 func (l *Lane) begin(c *call, now time.Time) *call {
 	r := c.round
 	l.running = c
@@ -293,8 +296,8 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 		return c
 	}
 	c.kept = true
-	// A round sets expired before it looks for what the gate keeps. So either this finds it set, or the
-	// round finds the call.
+	// A round sets expired before it looks for what the gate keeps. So either this finds it set, or
+	// the round finds the call.
 	if c.late != nil || r.expired.Load() {
 		l.expel(c, l.node.gate.unresponsive(c.began))
 		return c
@@ -350,7 +353,8 @@ func (c *call) expire() {
 	l.launch(c)
 }
 
-// overdue notes that the client has kept an Undo for longer than it may take. The ledger does not wait for it.
+// overdue notes that the client has kept an Undo for longer than it may take. The ledger does not
+// wait for it.
 func (c *call) overdue() {
 	l := c.lane
 	l.mu.Lock()
@@ -362,8 +366,8 @@ func (c *call) overdue() {
 	l.node.owed.owe(d, aBudgetLater)
 }
 
-// launch lets a call that has begun and those that wait behind it run, and does not wait for them: it hands them to a
-// client that can do that, or else to a goroutine. Nil is no call.
+// launch lets a call that has begun and those that wait behind it run, and does not wait for them:
+// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
 func (l *Lane) launch(c *call) {
 	for c != nil {
 		switch {
@@ -460,8 +464,8 @@ func (c *call) left(err error) error {
 	return c.lane.node.timedOut(ctx, c.began, r.budget, err)
 }
 
-// wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent again. The
-// caller holds mu.
+// wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent
+// again. The caller holds mu.
 func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 	m := c.mark
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
@@ -491,10 +495,11 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 	return nil, never
 }
 
-// undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers, if it
-// failed. If it was answered but a Write may yet arrive, it is sent once more, when the client returns from
-// that Write or, where that has failed already, one budget later. A frozen node that executes a buffered SET
-// later still is beyond any client; that key lives until it expires. The caller holds mu.
+// undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers,
+// if it failed. If it was answered but a Write may yet arrive, it is sent once more, when the
+// client returns from that Write or, where that has failed already, one budget later. A frozen node
+// that executes a buffered SET later still is beyond any client; that key lives until it expires.
+// The caller holds mu.
 func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
 	m := c.mark
 	switch {
@@ -514,8 +519,8 @@ func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
 	return d, d.answered()
 }
 
-// settledBy reports whether an answer to an Undo leaves nothing to take back: no Write can arrive any more, or
-// it took back the only one. The lane's mutex guards the Mark.
+// settledBy reports whether an answer to an Undo leaves nothing to take back: no Write can arrive
+// any more, or it took back the only one. The lane's mutex guards the Mark.
 func (m *Mark) settledBy(reply int64) bool { return !m.unsure || reply > 0 && m.sent == 1 }
 
 // debt returns what is owed to the node for the mark of an Undo. The caller holds the lane's mu.

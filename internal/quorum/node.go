@@ -1,9 +1,9 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
-// Three things work together. A [Node] is a node, with a gate that keeps commands back while it does not
-// answer, and a ledger of the Undos that it still owes an answer to. A [Lane] keeps the commands of one
-// acquisition on one node in order. A [Round] is one command for all lanes: it collects the votes, and tells
-// as soon as no vote that is still missing could change the outcome.
+// Three things work together. A [Node] is a node, with a gate that keeps commands back while it
+// does not answer, and a ledger of the Undos that it still owes an answer to. A [Lane] keeps the
+// commands of one acquisition on one node in order. A [Round] is one command for all lanes: it
+// collects the votes, and tells as soon as no vote that is still missing could change the outcome.
 package quorum
 
 import (
@@ -47,13 +47,15 @@ func (n *Node) left(began int64, budget time.Duration, probe bool, err error) {
 	if err == nil {
 		n.owed.answered() // before the gate lets other commands go
 	}
-	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an Op did not ask.
+	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an
+	// Op did not ask.
 	n.gate.leave(probe, err == nil ||
 		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-began) < budget/4)
 }
 
-// timedOut returns the error of a command that began then, and whose context is ctx: a [TimeoutError] if its
-// time was over. A client's own timers, set for the same moment, may fire before ours, or be shorter.
+// timedOut returns the error of a command that began then, and whose context is ctx: a
+// [TimeoutError] if its time was over. A client's own timers, set for the same moment, may fire
+// before ours, or be shorter.
 func (n *Node) timedOut(ctx context.Context, began int64, budget time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -90,10 +92,10 @@ func (n *Node) explain() (why error) {
 	return e.Explain()
 }
 
-// Finish waits until the client of each node has returned from every command and nothing is owed, or until
-// ctx is done. It does not wait for what is owed to a node that fails one more try. It returns how many
-// commands are still in the clients' hands, and how many Undos are owed, which it forgets: their keys expire
-// by themselves.
+// Finish waits until the client of each node has returned from every command and nothing is owed,
+// or until ctx is done. It does not wait for what is owed to a node that fails one more try. It
+// returns how many commands are still in the clients' hands, and how many Undos are owed, which it
+// forgets: their keys expire by themselves.
 func Finish(ctx context.Context, nodes []*Node) (commands, owed int) {
 	if len(nodes) == 0 {
 		return 0, 0

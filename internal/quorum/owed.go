@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// maxOwed is how many Undos may be owed to a node. Beyond that the oldest are forgotten, and their keys
-	// stay until they expire.
+	// maxOwed is how many Undos may be owed to a node. Beyond that the oldest are forgotten, and
+	// their keys stay until they expire.
 	maxOwed = 8192
 	// maxTries is how many of them are under way at a time.
 	maxTries = 16
-	// maxLost is how many tries a client may keep beyond their time before a silent node is probed no more.
+	// maxLost is how many tries a client may keep beyond their time before a silent node is probed
+	// no more.
 	maxLost = 64
-	// leastOwed is how long an Undo is owed at least. A frozen node executes what it has buffered when it
-	// thaws, and only then do the keys begin to expire.
+	// leastOwed is how long an Undo is owed at least. A frozen node executes what it has buffered
+	// when it thaws, and only then do the keys begin to expire.
 	leastOwed = time.Minute
 )
 
-// debt is an Undo that a node has not answered, or has answered while a Write could still arrive: a key
-// may be on the node, or may yet be set there.
+// debt is an Undo that a node has not answered, or has answered while a Write could still arrive: a
+// key may be on the node, or may yet be set there.
 type debt struct {
 	work
 	lane    *Lane
@@ -33,9 +34,9 @@ type debt struct {
 	budget  time.Duration
 	expires time.Time // of the key
 
-	// When the node answered first, or a client returned from a Write without an answer since; 0 if the node
-	// has not answered; see clock.Ticks. An answer to what was sent a budget later is the last word. The
-	// lane's mutex guards this.
+	// When the node answered first, or a client returned from a Write without an answer since; 0 if
+	// the node has not answered; see clock.Ticks. An answer to what was sent a budget later is the
+	// last word. The lane's mutex guards this.
 	answeredAt int64
 
 	// The ledger's mutex guards these.
@@ -65,14 +66,14 @@ const (
 	onceItAnswers
 )
 
-// ledger is what is owed to a node. It sends the Undos again, at most maxTries at a time while the node
-// answers, and one in a budget while it does not. Any answer of the node, to whatever command, makes the
-// ledger go on.
+// ledger is what is owed to a node. It sends the Undos again, at most maxTries at a time while the
+// node answers, and one in a budget while it does not. Any answer of the node, to whatever command,
+// makes the ledger go on.
 //
-// An Undo leaves the ledger when the node has answered it, when the key has expired, or when too many are
-// owed. The zero value is empty. A ledger is safe for concurrent use.
+// An Undo leaves the ledger when the node has answered it, when the key has expired, or when too
+// many are owed. The zero value is empty. A ledger is safe for concurrent use.
 type ledger struct {
-	stalled atomic.Bool // the last try failed, and the node has answered nothing since; written under mu
+	stalled atomic.Bool // since a try failed, the node has answered nothing; written under mu
 
 	mu      sync.Mutex            // guards what follows; taken after a lane's mu
 	debts   [trying + 1]list.List // of *debt, by state, in order
@@ -158,14 +159,15 @@ func (o *ledger) stall(budget time.Duration) {
 	}
 }
 
-// answered makes the ledger go on, as the node has answered a command. A node that answers others and fails
-// the Undos is asked for them no more often than every quarter of a budget.
+// answered makes the ledger go on, as the node has answered a command. A node that answers others
+// and fails the Undos is asked for them no more often than every quarter of a budget.
 func (o *ledger) answered() {
 	if !o.stalled.Load() {
 		return
 	}
 	o.mu.Lock()
-	if first := o.debts[due].Front(); first == nil || time.Since(o.failed) >= first.Value.(*debt).budget/4 {
+	first := o.debts[due].Front()
+	if first == nil || time.Since(o.failed) >= first.Value.(*debt).budget/4 {
 		o.stalled.Store(false)
 	}
 	o.mu.Unlock()
@@ -260,7 +262,8 @@ func (o *ledger) returned(d *debt, w when) {
 	}
 }
 
-// lastTry sends one of the Undos at once to a node that does not answer. It is the last one until forget.
+// lastTry sends one of the Undos at once to a node that does not answer. It is the last one until
+// forget.
 func (o *ledger) lastTry() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -387,8 +390,8 @@ func (t *try) next(reply int64, err error, inTime bool) when {
 	return onceItAnswers // which the ledger has noted already
 }
 
-// answered says when an Undo is sent again that the node has answered for the first time, though a Write may
-// yet arrive. The caller holds the lane's mu.
+// answered says when an Undo is sent again that the node has answered for the first time, though a
+// Write may yet arrive. The caller holds the lane's mu.
 func (d *debt) answered() when {
 	d.answeredAt = clock.Ticks(time.Now())
 	if d.mark.out > 0 {

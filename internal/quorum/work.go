@@ -25,8 +25,8 @@ func (c Command) Run(ctx context.Context, node *Node) (int64, error) {
 	return c.Reply(c.Command, reply, err)
 }
 
-// work is what a round does on its nodes. A client that panics while it does it is one node's failure, which
-// the others outvote, and not the end of a process that cannot recover from it.
+// work is what a round does on its nodes. A client that panics while it does it is one node's
+// failure, which the others outvote, and not the end of a process that cannot recover from it.
 type work struct {
 	op      Op
 	command Command // if there is no op

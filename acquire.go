@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -22,19 +23,12 @@ type defeat struct {
 	split bool  // several contenders were granted some nodes each
 
 	m     *Mutex
+	began time.Time        // the attempt
 	first int              // the node that refused before others were asked, or everywhere
 	met   []quorum.Outcome // what the nodes said
 	late  string           // why the votes of a quorum came too late, or ""
 	back  *quorum.Round    // the release of what was granted; its replies tell of others' keys, too
-	told  chan keyLeft     // those replies, once each
-
-	frees []time.Time // when each node has no key any more; zero if that is not known; the line's head guards it
-}
-
-// keyLeft is when a node has no key any more.
-type keyLeft struct {
-	node int
-	free time.Time
+	keys  *expiries        // what its replies tell about keys
 }
 
 // everywhere is the first argument of an attempt that asks all nodes at once.
@@ -44,9 +38,10 @@ const everywhere = -1
 // named, and only if that grants it. Contenders who know that the lock was free a moment ago ask the same node
 // first, so that the losers trouble that one only, and do not split the vote.
 //
-// What the attempt was granted in vain is being released when it returns. If it is the final one, it does not call the lock
+// What the attempt was granted without winning is being released when it returns. The keys are told when the nodes will
+// have none any more; nil for new ones. If it is the final one, it does not call the lock
 // taken before it has made sure that what it was refused was not its own.
-func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *defeat) {
+func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiries) (*lease, *defeat) {
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &defeat{final: true, err: &Error{
@@ -74,9 +69,8 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 		vanguard = outcomes[first]
 		if err != nil || !granted && vanguard.Err == nil {
 			r.Abandon()
-			d := m.giveBack(ctx, outcomes, l, err, "", false)
-			d.first = first
-			return nil, d
+			d := &defeat{first: first, met: outcomes, cut: err != nil, keys: keys}
+			return nil, m.giveBack(ctx, l, d)
 		}
 		if granted {
 			spec.Need--
@@ -99,11 +93,11 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool) (*lease, *de
 		return l, nil
 	}
 	r.Abandon()
-	late := ""
+	d := &defeat{first: everywhere, met: outcomes, cut: err != nil, final: final, keys: keys}
 	if won {
-		late = m.tooLate(l)
+		d.late = m.tooLate(l)
 	}
-	return nil, m.giveBack(ctx, outcomes, l, err, late, final)
+	return nil, m.giveBack(ctx, l, d)
 }
 
 // tooLate says why a lease cannot be trusted although a quorum has granted it.
@@ -134,14 +128,15 @@ func (m *Mutex) deadline(l *lease) time.Time {
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
 const minAfterword = 5 * time.Millisecond
 
-// giveBack releases what an attempt that did not win was granted. The attempt was ended by the context's error, or
-// granted too late, or outvoted.
-func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *lease, ended error, late string, final bool) *defeat {
+// giveBack releases what an attempt that did not win was granted, and completes its defeat.
+func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
 	n := len(m.lanes)
-	d := &defeat{
-		m: m, final: final || ended != nil, cut: ended != nil, first: everywhere, met: outcomes, late: late,
-		told: make(chan keyLeft, n), frees: make([]time.Time, n),
+	d.m, d.began = m, l.granted
+	if d.keys == nil {
+		d.keys = newExpiries(n)
 	}
+	final := d.final
+	d.final = final || d.cut
 	// The release tells more than the attempt. A client that sends SET NX again after a lost reply is refused
 	// by its own key: then the release deletes what was thought to be somebody else's, and the lock was
 	// free. And where the attempt was outvoted before a node had answered, perhaps by the errors of others,
@@ -149,7 +144,7 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 	// that it is no lock.
 	granted, refused := 0, 0
 	was, silent := make([]bool, n), make([]bool, n) // taken, not answered yet
-	for i, o := range outcomes {
+	for i, o := range d.met {
 		was[i] = o.Err == nil && o.Reply <= 0
 		silent[i] = o.Err == quorum.ErrUnanswered
 		if was[i] {
@@ -166,7 +161,7 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 			return reply < 0 && silent[node] || reply <= 0 && was[node]
 		},
 	})
-	if ended == nil && final && refused > 0 {
+	if final && !d.cut && refused > 0 {
 		// A node that is silent for so much longer than the others does not tell any more.
 		soon, cancel := context.WithTimeout(ctx, max(clock.Times(m.core.now().Sub(l.granted), 8), minAfterword))
 		defer cancel()
@@ -184,14 +179,16 @@ func (m *Mutex) giveBack(ctx context.Context, outcomes []quorum.Outcome, l *leas
 func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
 
 // count returns what each node has come to by now, and how many granted, refused, and failed: those answered with an
-// error, or are silent. A node that nobody waited for, because others had refused or the context ended, fails only after
-// a silence of a quarter of the node timeout. The release may have told what the attempt has not.
+// error, or are silent. A node that nobody waited for, because others had refused or the context ended, fails only when
+// it has had a quarter of the node timeout. The release may have told what the attempt has not.
 func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
 	outcomes = slices.Clone(d.met)
 	for i, back := range d.back.Outcomes() {
 		o := &outcomes[i]
 		silent := o.Err == quorum.ErrUnanswered
 		switch {
+		case silent && back.Err != nil && back.Err != quorum.ErrUnanswered && !errors.Is(back.Err, quorum.ErrUnsent):
+			o.Err = back.Err
 		case back.Err != nil || o.Err != nil && !silent:
 		case back.Reply == notALock && (silent || o.Reply <= 0):
 			o.Err = errNotALock
@@ -208,7 +205,7 @@ func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed in
 		case d.first != everywhere && i != d.first: // not asked
 		case o.Err == quorum.ErrUnanswered && back.Err == nil: // it is there
 		case o.Err == quorum.ErrUnanswered && (d.cut || !d.final):
-			if d.m.core.nodes[i].Silence(time.Now()) >= d.m.cfg.nodeTimeout/4 {
+			if d.m.core.now().Sub(d.began) >= d.m.cfg.nodeTimeout/4 {
 				failed++
 			}
 		default:
@@ -222,6 +219,15 @@ func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed in
 func (d *defeat) troubled() bool {
 	_, _, _, failed := d.count()
 	return len(d.met)-failed < d.m.core.quorum
+}
+
+// settled reports whether the nodes that have not said anything yet make no difference to why the attempt did not win.
+func (d *defeat) settled() bool {
+	if d.err != nil || d.first != everywhere {
+		return true
+	}
+	_, granted, refused, _ := d.count()
+	return refused >= d.m.blocking() || granted+refused >= d.m.core.quorum || d.troubled()
 }
 
 // explain says why the attempt did not win, as far as the nodes have told by now.
@@ -259,56 +265,76 @@ func (d *defeat) explain() error {
 	return e
 }
 
-// reply notes what a node said to the release: when it has no key any more. Only once for each node, and it does not
-// block. A node that answered the attempt with an error may have no key and grant nothing even so.
+// reply notes what a node said to the release: when it has no key any more. A node that answered the attempt with an
+// error may have no key and grant nothing even so. Where only one node was asked, it stands for all.
 func (d *defeat) reply(node int, reply int64) {
-	k := keyLeft{node, time.Now()}
+	free := time.Now()
 	switch err := d.met[node].Err; {
 	case reply == -1 || reply == notALock: // it never expires
 		return
 	case reply < 0:
-		k.free = k.free.Add(clock.Add(clock.Milliseconds(-2-reply), time.Millisecond))
+		free = free.Add(clock.Add(clock.Milliseconds(-2-reply), time.Millisecond))
 	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
 		return
 	}
+	for i := range d.met {
+		if i == node || d.first != everywhere {
+			d.keys.note(i, free)
+		}
+	}
+}
+
+// expiries is when the nodes will have no key any more, as far as they have told. It is safe for concurrent use.
+type expiries struct {
+	told chan struct{} // something is new; has room for one
+
+	mu    sync.Mutex  // guards what follows
+	free  []time.Time // zero: not known
+	noted []time.Time // when
+}
+
+func newExpiries(nodes int) *expiries {
+	return &expiries{told: make(chan struct{}, 1), free: make([]time.Time, nodes), noted: make([]time.Time, nodes)}
+}
+
+// note notes when a node will have no key any more. Two replies that come together may have overtaken each other: then
+// the earlier time counts.
+func (e *expiries) note(node int, at time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	if now.Sub(e.noted[node]) < fresh && !e.free[node].IsZero() && e.free[node].Before(at) {
+		return
+	}
+	e.free[node], e.noted[node] = at, now
 	select {
-	case d.told <- k:
+	case e.told <- struct{}{}:
 	default:
 	}
 }
 
-// replies returns the channel of what the nodes say about keys, nil if there is none.
-func (d *defeat) replies() <-chan keyLeft {
-	if d == nil {
-		return nil
-	}
-	return d.told
+// forget is called when the keys have gone.
+func (e *expiries) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.free)
 }
 
-// note keeps what has been received from replies.
-func (d *defeat) note(k keyLeft) { d.frees[k.node] = k.free }
-
-// free returns when the keys that the attempt met will have expired on a quorum of nodes, as far as is known. Where only one
-// node was asked, it stands for all.
-func (d *defeat) free() (time.Time, bool) {
-	if d == nil {
-		return time.Time{}, false
-	}
-	needed := d.m.core.quorum
-	if d.first != everywhere {
-		needed = 1
-	}
-	var known []time.Time
-	for _, t := range d.frees {
+// on returns when so many nodes will have no key any more, if so many have told.
+func (e *expiries) on(nodes int) (at time.Time, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := make([]time.Time, 0, len(e.free))
+	for _, t := range e.free {
 		if !t.IsZero() {
 			known = append(known, t)
 		}
 	}
-	if len(known) < needed {
+	if len(known) < nodes {
 		return time.Time{}, false
 	}
 	slices.SortFunc(known, time.Time.Compare)
-	return known[needed-1], true
+	return known[nodes-1], true
 }
 
 // newValue makes the value of one attempt. No two attempts may share one, or the late

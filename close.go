@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -54,7 +55,7 @@ func (c *core) closeBound(nodeTimeout time.Duration) time.Duration {
 	for h := range c.holds {
 		nodeTimeout = max(nodeTimeout, h.m.cfg.nodeTimeout)
 	}
-	return time.Duration(3+len(c.holds)/maxReleases) * nodeTimeout
+	return clock.Times(nodeTimeout, int64(3+len(c.holds)/maxReleases))
 }
 
 // register notes a hold that Close is to end; false if Close has been called.

@@ -151,6 +151,15 @@ func FuzzOptions(f *testing.F) {
 	f.Add(uint16(1<<7|1<<11), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<11|1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	// lesson L66: nothing overflows with options at their extremes.
+	for _, factor := range []float64{0, 0.01, 0.5, 1 - 1e-9, math.Nextafter(1, 0), 1} {
+		for _, d := range []int64{math.MaxInt64, math.MaxInt64 - ms, math.MaxInt64/3 + 1, 1 << 62} {
+			f.Add(uint16(0x001), d, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+			f.Add(uint16(0xa7f), d, d, d, d, d, d, math.MaxInt, factor, factor, "v")
+			f.Add(uint16(0xaff), d, d, d, d, d, d, 1, factor, factor, "v")
+			f.Add(uint16(0x037), d, d, d, d, d, d, math.MaxInt, factor, factor, "v")
+		}
+	}
 	for bit := range 12 {
 		f.Add(uint16(1<<bit), -s, -s, -s, -s, -s, -s, -2, -0.1, -0.1, "")
 		f.Add(uint16(1<<bit), ms, 9*s, 7*s, 7*s, 7*s, -s, 0, 1.0, 1.1, "v")
@@ -165,7 +174,7 @@ func FuzzOptions(f *testing.F) {
 			opts = append(opts, o)
 			return true
 		}
-		span := func(ns int64) time.Duration { return time.Duration(ns % (1 << 60)) } // 36 years
+		span := func(ns int64) time.Duration { return time.Duration(ns) }
 		lasts, works := redlock.DefaultExpiry, true
 		must := func(ok bool) { works = works && ok }
 		if add(0, redlock.WithExpiry(span(expiry))) {
@@ -178,20 +187,20 @@ func FuzzOptions(f *testing.F) {
 			must(factor >= 0 && factor < 1)
 		}
 		must(lasts-drift(lasts, factor) >= time.Millisecond)
-		part := redlock.DefaultTimeoutFactor
+		share := redlock.DefaultTimeoutFactor
 		if add(2, redlock.WithTimeoutFactor(timeoutFactor)) {
-			part = timeoutFactor
+			share = timeoutFactor
 		}
 		if add(3, redlock.WithNodeTimeout(span(nodeTimeout))) {
 			must(span(nodeTimeout) >= time.Millisecond && span(nodeTimeout) <= lasts)
 		} else {
-			must(part > 0 && part <= 1 && time.Duration(float64(lasts)*part) >= time.Millisecond)
+			must(share > 0 && share <= 1 && part(lasts, share) >= time.Millisecond)
 		}
 		if add(4, redlock.WithTries(tries)) {
 			must(tries > 0 || tries == redlock.Unlimited)
 		}
 		if add(5, redlock.WithRetryDelay(span(delay))) {
-			must(delay%(1<<60) >= 0)
+			must(delay >= 0)
 		}
 		keeps := redlock.DefaultFenceTTL
 		kept := add(6, redlock.WithFenceTTL(span(fenceTTL)))
@@ -219,6 +228,9 @@ func FuzzOptions(f *testing.F) {
 				require.Zero(t, nodes.Count(""))
 				return
 			}
+			if guarded && lasts > 1<<60 {
+				return // what is released once more, one node timeout later, is not in the bubble's time
+			}
 			if guarded {
 				for _, n := range nodes {
 					n.Crash()
@@ -226,8 +238,9 @@ func FuzzOptions(f *testing.F) {
 				}
 				var guard *redlock.GuardError
 				require.ErrorAs(t, m.TryLock(), &guard, "a server that has just begun")
-				if guard.Wait > 1<<60 {
-					return // beyond the end of the bubble's time
+				if guard.Wait > 1<<60 { // beyond the end of the bubble's time
+					time.Sleep(1 << 61)
+					return
 				}
 				time.Sleep(guard.Wait)
 			}
@@ -235,16 +248,18 @@ func FuzzOptions(f *testing.F) {
 			require.NoError(t, err)
 			synctest.Wait()
 			assert.Equal(t, lasts-drift(lasts, factor), time.Until(m.Until()))
-			assert.Equal(t, lasts, nodes[0].TTL("x"))
+			// The clock of a node began days ago, and does not go further than the longest duration.
+			const longest = math.MaxInt64 - 2000*24*time.Hour
+			assert.Equal(t, min(lasts, longest), min(nodes[0].TTL("x"), longest))
 			assert.Equal(t, fenced, m.FencingToken() > 0)
 			counters := [2]time.Duration{} // the shared one and the lock's own
 			switch {
 			case fenced && own:
-				counters[1] = keeps.Truncate(time.Millisecond)
+				counters[1] = min(keeps.Truncate(time.Millisecond), longest)
 			case fenced:
 				counters[0] = -1 // for ever
 			}
-			assert.Equal(t, counters, [2]time.Duration{nodes[0].TTL(fenceOf("x")), nodes[0].TTL("{x}:fence")})
+			assert.Equal(t, counters, [2]time.Duration{nodes[0].TTL(fenceOf("x")), min(nodes[0].TTL("{x}:fence"), longest)})
 			if deadline, ok := held.Deadline(); limited {
 				assert.Equal(t, span(maxHold), time.Until(deadline))
 			} else {
@@ -254,6 +269,7 @@ func FuzzOptions(f *testing.F) {
 				_, err := call()
 				require.NoError(t, err)
 			}
+			synctest.Wait() // the nodes that nobody waited for answer, too
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -116,7 +117,7 @@ func inspect(ctx context.Context, p pool.Pool, key string) (NodeKey, error) {
 		ms, isNumber := fields[1].(int64)
 		switch {
 		case isText && isNumber && ms >= 0:
-			return NodeKey{Found: true, Value: value, TTL: time.Duration(ms) * time.Millisecond}, nil
+			return NodeKey{Found: true, Value: value, TTL: clock.Milliseconds(ms)}, nil
 		case isText && isNumber:
 			return NodeKey{Found: true, Value: value, TTL: NoExpiry}, nil
 		}

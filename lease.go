@@ -330,7 +330,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	if h != nil {
 		h.end(ErrReleased)
 	}
-	m.core.lines.releasing(m.key, l.value)
+	m.core.lines.releasing(m.key, l.value, time.Now())
 	spec := quorum.Spec{Need: m.core.quorum}
 	if again {
 		spec.Need -= m.deleted(l)
@@ -339,7 +339,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
 	if won {
-		m.core.lines.released(m.key, l.value, int(r.Greatest()-1), time.Now())
+		m.core.lines.released(m.key, l.value, int(r.Least()-1), time.Now())
 	}
 
 	m.mu.Lock()

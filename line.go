@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/announce"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/fifo"
 )
 
@@ -21,6 +22,7 @@ import (
 type line struct {
 	queue fifo.Queue
 	bell  chan struct{} // rung for a release; has room for one
+	keys  *expiries     // what attempts have learnt
 
 	// lines.mu guards these.
 	users    int    // in the queue or on the way
@@ -28,14 +30,14 @@ type line struct {
 	listener *announce.Listener
 
 	// The head of the queue guards these.
-	taken bool    // an attempt has found the lock taken, or has taken it, and no release has been heard of since
-	keys  *defeat // the latest attempt by a head that told something about keys, or nil
+	taken bool // an attempt has found the lock taken, or has taken it, and no release has been heard of since
 
 	mu      sync.Mutex // guards what follows
 	release *announce.Release
-	last    *defeat   // what the latest attempt came to
-	asked   time.Time // when the latest attempt began
-	next    time.Time // when the head asks again if nothing happens
+	last    *defeat       // what the latest attempt came to
+	asked   time.Time     // when the latest attempt began
+	took    time.Duration // that, or the one before
+	next    time.Time     // when the head asks again if nothing happens
 }
 
 // deaf reports whether the line cannot hear announcements. The caller holds lines.mu.
@@ -71,13 +73,20 @@ func (ln *line) begin(now time.Time) {
 }
 
 // end notes what that came to, if it was not cut short.
-func (ln *line) end(d *defeat) {
+func (ln *line) end(d *defeat, now time.Time) {
 	if d.back == nil {
 		return
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.last = d
+	ln.last, ln.took = d, now.Sub(ln.asked)
+}
+
+// try returns how long a try takes that somebody else in the line makes, with a retry delay.
+func (ln *line) try(delay time.Duration) time.Duration {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return clock.Add(max(delay, minQueued), ln.took)
 }
 
 // plan notes when the head is going to ask again.
@@ -126,19 +135,19 @@ func (ls *lines) arrive(m *Mutex) (*line, *fifo.Place) {
 		ls.asking[m.key] = true
 		return nil, nil
 	}
-	return ls.join(m)
+	return ls.join(m, nil)
 }
 
-// asked ends what arrive began. A caller that was refused takes the last place in the line.
-func (ls *lines) asked(m *Mutex, won, refused bool) (*line, *fifo.Place) {
+// asked ends what arrive began. A caller that was refused has learnt about keys, and takes the last place in the line.
+func (ls *lines) asked(m *Mutex, won bool, keys *expiries) (*line, *fifo.Place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.asking, m.key)
-	if t := ls.turns[m.key]; t != nil && (won || refused) {
+	if t := ls.turns[m.key]; t != nil && (won || keys != nil) {
 		t.tried(arrived, won, time.Now())
 	}
-	if refused {
-		return ls.join(m)
+	if keys != nil {
+		return ls.join(m, keys)
 	}
 	if ln := ls.lines[m.key]; ln != nil && !won {
 		ln.tell(announce.Release{First: everywhere}) // it joined because somebody asked, and was not told anything
@@ -148,10 +157,13 @@ func (ls *lines) asked(m *Mutex, won, refused bool) (*line, *fifo.Place) {
 
 // join takes the last place in the line for a mutex's key. The line listens as soon as one waiter wants it to. The
 // caller holds mu.
-func (ls *lines) join(m *Mutex) (*line, *fifo.Place) {
+func (ls *lines) join(m *Mutex, keys *expiries) (*line, *fifo.Place) {
 	ln := ls.lines[m.key]
 	if ln == nil {
-		ln = &line{taken: true, bell: make(chan struct{}, 1)}
+		if keys == nil {
+			keys = newExpiries(len(m.lanes))
+		}
+		ln = &line{taken: true, bell: make(chan struct{}, 1), keys: keys}
 		ls.lines[m.key] = ln
 	}
 	ln.users++

@@ -91,9 +91,10 @@ func (m *Mutex) FencingToken() uint64 {
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is done it returns within
-// milliseconds, whatever the nodes do. Between attempts it waits for the retry delay, or until
-// the lock is announced to be free. One attempt takes four node timeouts at most, where nodes are silent: to ask
-// a first node, then the others, to raise the fencing token, and to find out why it failed.
+// milliseconds, whatever the nodes do. Between attempts it waits for the retry delay, or until the lock is released or
+// its holder's keys have expired. By default it gives up after about five seconds if the lock stays taken, and after 18
+// to 21 seconds if a majority of the nodes is silent: a try then takes a node timeout. One attempt takes four node
+// timeouts at most, to ask a first node, then the others, to raise the fencing token, and to find out why it failed.
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, what had been granted is being
 // released, and the error matches [ErrFailed] and one of [ErrTaken], [ErrNoQuorum] and [ErrExpired], which tell what became of

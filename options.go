@@ -3,6 +3,8 @@ package redlock
 import (
 	"fmt"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
 )
 
 // The defaults of the options. They are Redsync's where Redsync has the option.
@@ -10,7 +12,8 @@ const (
 	// DefaultExpiry is long enough for a short critical section and a few slow round trips, and short
 	// enough that a crashed holder does not keep others waiting for long.
 	DefaultExpiry time.Duration = 8 * time.Second
-	// DefaultTries with the default delay waits about five seconds for a taken lock.
+	// DefaultTries with the default delay waits about five seconds for a lock that is taken. Where a majority of the
+	// nodes is silent, each try takes a node timeout as well: about 18 seconds, at most 21.
 	DefaultTries int = 32
 	// DefaultMinRetryDelay and DefaultMaxRetryDelay are the bounds of the random delay between tries.
 	DefaultMinRetryDelay time.Duration = 50 * time.Millisecond
@@ -88,7 +91,8 @@ func WithExpiry(expiry time.Duration) Option {
 }
 
 // WithTries sets how many attempts Lock makes before it fails, at least 1. [Unlimited] tries go on
-// until the context ends. An attempt made because a release was announced does not count.
+// until the context ends. Attempts that are made earlier than the retry delay says do not count: because the lock was
+// released, because a holder's keys have expired, or because a release may have been missed.
 // Default: [DefaultTries], 32.
 func WithTries(tries int) Option {
 	return option(func(c *config) { c.tries = tries })
@@ -216,14 +220,18 @@ func WithMaxHold(limit time.Duration) Option {
 }
 
 // WithoutAnnouncements turns off both sides of the wake-up: an Unlock publishes nothing, a
-// waiting Lock subscribes to nothing and relies on its retry delay alone. Default: on.
+// waiting Lock subscribes to nothing and relies on its retry delay. It is still woken by releases of its own process,
+// or by what others of its process hear that wait for the same name.
+//
+// To let other processes have their turn, a process that locks a name again and again leaves it free for a retry delay
+// every now and then. Default: on.
 func WithoutAnnouncements() Option {
 	return option(func(c *config) { c.announce = false })
 }
 
 // drift is what of the expiry is given up for the clocks.
 func (c *config) drift() time.Duration {
-	return time.Duration(float64(c.expiry)*c.driftFactor) + driftFloor
+	return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)
 }
 
 // finish fills in what follows from other options and says what is wrong with them.
@@ -258,7 +266,7 @@ func (c *config) finish() error {
 	case !c.nodeTimeoutBy && !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
 		bad("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	case !c.nodeTimeoutBy:
-		c.nodeTimeout = time.Duration(float64(c.expiry) * c.timeoutFactor)
+		c.nodeTimeout = clock.Part(c.expiry, c.timeoutFactor)
 		const rule = "must make a node timeout (expiry of %v × timeout factor of %v) of at least %v, not %v"
 		switch {
 		case c.nodeTimeout >= shortestTrip || len(errs) > 0:

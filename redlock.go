@@ -200,7 +200,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 }
 
 // Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
-// [Mutex.LockContext] does, by default for about five seconds, and adds up to a node timeout for Unlock. It calls fn
+// [Mutex.LockContext] does, by default for about five seconds, or 21 where a majority of nodes is silent, and adds up to a node timeout for Unlock. It calls fn
 // only once it holds the lock, with the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
 // any more; fn must return then. The lock is released even if fn panics.
 //

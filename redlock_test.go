@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"sync"
 	"testing"
@@ -40,7 +41,19 @@ func bubble(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlo
 
 // drift is what the documentation says it is.
 func drift(expiry time.Duration, factor float64) time.Duration {
-	return time.Duration(float64(expiry)*factor) + 2*time.Millisecond
+	d := part(expiry, factor) + 2*time.Millisecond
+	if d < 0 { // it is longer than a duration can be
+		return math.MaxInt64
+	}
+	return d
+}
+
+// part is the part of d that a factor from 0 to 1 makes.
+func part(d time.Duration, factor float64) time.Duration {
+	if p := float64(d) * factor; p < float64(d) {
+		return time.Duration(p)
+	}
+	return d
 }
 
 // landed waits until all that is under way has arrived, and stays below every expiry in use.

@@ -44,7 +44,9 @@ type turns struct {
 	alone    int       // releases by this process in a row with none by others in between
 
 	// Without announcements.
-	passed  time.Time     // when this process last released the key, and told nobody but its own line
+	leaving time.Time     // when this process last began to release the key
+	passed  time.Time     // when it last had, and told nobody but its own line
+	refused time.Time     // when it was last refused
 	rest    time.Duration // the latest; slices are measured by it; 0 before the first slice
 	quiet   int           // rests in a row in which nobody else was noticed
 	ends    time.Time     // of the slice
@@ -105,11 +107,14 @@ func (t *turns) tried(why reason, won bool, now time.Time) {
 		t.quiet, t.ends = 0, time.Time{}
 	case why == passedOn && !won: // somebody else was faster
 		t.quiet, t.ends = 0, time.Time{}
-	case won && (why == overdue || why == expired): // somebody else had it
+	case won && (why == overdue || why == expired) && !t.leaving.After(t.refused): // somebody else had it
 		t.quiet = 0
 		t.slice(now)
 	}
 	t.resting = false
+	if !won {
+		t.refused = now
+	}
 }
 
 // turnsOf returns the turns of a key, which are new if there are none. The caller holds mu.
@@ -133,13 +138,14 @@ func (ls *lines) turnsOf(key string, now time.Time) *turns {
 
 // releasing notes that this process is about to release a key. Its own waiter will hear of that, perhaps
 // before the release has returned.
-func (ls *lines) releasing(key, value string) {
+func (ls *lines) releasing(key, value string, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	t := ls.turns[key]
 	if t == nil || t.own == value {
 		return
 	}
+	t.leaving = now
 	if t.alone++; t.heard > 0 {
 		t.alone = 0
 	}

@@ -41,7 +41,9 @@ type waiter struct {
 	tries int // that it may use, or Unlimited
 	used  int
 	last  *defeat // what its own latest attempt came to
+	prior *defeat // the one before; while the nodes have not had the time to say anything, the first of those
 	line  *line   // nil before it waits
+	place *fifo.Place
 
 	// At the head of the line. Attempts for other reasons than due leave due as it is, unless the lock was released.
 	drawn    time.Duration // the retry delay
@@ -83,13 +85,17 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 			return l, nil
 		}
 	}
-	defer m.core.lines.leave(m.key, ln, place)
-	w.line = ln
-	select {
-	case <-place.Head():
-		return w.lead()
-	default:
-		return w.queue(place)
+	w.line, w.place = ln, place
+	w.used = max(w.used, 1) // who joined the line at once has left the first try to somebody else
+	defer func() { m.core.lines.leave(m.key, ln, w.place) }()
+	for {
+		l, err := w.queue()
+		if l == nil && err == nil {
+			l, err = w.lead()
+		}
+		if l != nil || err != nil {
+			return l, err
+		}
 	}
 }
 
@@ -97,7 +103,11 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 func (w *waiter) ask() (l *lease, d *defeat, ln *line, place *fifo.Place) {
 	m := w.m
 	defer func() { // also if a function of the caller's panics, or ends the goroutine
-		ln, place = m.core.lines.asked(m, l != nil, d != nil && !d.final)
+		var keys *expiries
+		if d != nil && !d.final {
+			keys = d.keys
+		}
+		ln, place = m.core.lines.asked(m, l != nil, keys)
 	}()
 	now := time.Now()
 	patience, polled := m.core.lines.unwoken(m.key, now)
@@ -116,6 +126,10 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 		w.used++
 	}
 	final := w.used == w.tries
+	var keys *expiries
+	if w.line != nil {
+		keys = w.line.keys
+	}
 	// An attempt that was refused by its own key is made anew. A pool that always refuses is no reason
 	// to do that for ever.
 	for again := 3; ; again-- {
@@ -125,30 +139,41 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 		if m.core.isClosed() {
 			return nil, &defeat{final: true, err: closedError(m.name)}
 		}
-		l, d := m.attempt(w.ctx, first, final)
+		l, d := m.attempt(w.ctx, first, final, keys)
 		switch {
 		case d == nil:
 			m.adopt(w.ctx, l)
 			return l, nil
 		case w.ctx.Err() != nil:
 			if !d.cut || d.troubled() {
-				w.last = d
+				w.failed(d)
 			}
 			return nil, w.ended()
 		case d.own && again > 0:
 			continue
 		}
 		d.final = d.final || final
-		w.last = d
+		w.failed(d)
 		return nil, d
 	}
+}
+
+// failed notes what an attempt came to.
+func (w *waiter) failed(d *defeat) {
+	if w.prior == nil || w.last.settled() {
+		w.prior = w.last
+	}
+	w.last = d
 }
 
 // ended is the defeat of a Lock whose context is done.
 func (w *waiter) ended() *defeat {
 	d := w.last
-	if d == nil && w.line != nil {
+	switch {
+	case d == nil && w.line != nil:
 		d = w.line.latest()
+	case w.prior != nil && !d.settled():
+		d = w.prior
 	}
 	var last error
 	if d != nil {
@@ -162,19 +187,23 @@ func closedError(name string) *Error {
 	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
 }
 
-// queue waits in the line and leads it in the end. Each retry delay in the queue costs a try, as it would outside. The
-// head asks for all; but a waiter that sees nobody ask during a retry delay of its own, or that has one try left,
-// asks by itself.
-func (w *waiter) queue(place *fifo.Place) (*lease, error) {
-	ln := w.line
-	w.used = max(w.used, 1)
-	since, delay := time.Now(), max(w.delay(), minQueued)
+// queue waits until the waiter is at the head of the line, and then returns neither a lease nor an error. Each retry delay
+// in the queue, and as long as an attempt takes, costs a try, as it would outside. The head asks for all; but a waiter that sees nobody ask during a
+// retry delay of its own, or that has one try left, asks by itself.
+func (w *waiter) queue() (*lease, error) {
+	ln, head := w.line, w.place.Head()
+	select {
+	case <-head:
+		return nil, nil
+	default:
+	}
+	since, delay := time.Now(), ln.try(w.delay())
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	for {
 		select {
-		case <-place.Head():
-			return w.lead()
+		case <-head:
+			return nil, nil
 		case <-t.C:
 		case <-w.ctx.Done():
 			return nil, w.ended().err
@@ -184,7 +213,7 @@ func (w *waiter) queue(place *fifo.Place) (*lease, error) {
 		w.used++
 		last := w.used == w.tries
 		if !last {
-			delay = max(w.delay(), minQueued)
+			delay = ln.try(w.delay())
 		}
 		now := time.Now()
 		if last || ln.idle(since, now, now.Add(delay)) {
@@ -193,7 +222,7 @@ func (w *waiter) queue(place *fifo.Place) (*lease, error) {
 			if d == nil {
 				return l, nil
 			}
-			ln.end(d)
+			ln.end(d, time.Now())
 			if d.final {
 				return nil, d.explain()
 			}
@@ -204,7 +233,8 @@ func (w *waiter) queue(place *fifo.Place) (*lease, error) {
 	}
 }
 
-// lead is the wait at the head of the line: an attempt whenever there is reason for one.
+// lead is the wait at the head of the line: an attempt whenever there is reason for one. It returns neither a lease nor an
+// error if the waiter has gone back to the end.
 func (w *waiter) lead() (*lease, error) {
 	m, ln := w.m, w.line
 	w.rest()
@@ -221,9 +251,16 @@ func (w *waiter) lead() (*lease, error) {
 			if d == nil {
 				return l, nil
 			}
-			ln.end(d)
+			ln.end(d, time.Now())
 			if d.final {
 				return nil, d.explain()
+			}
+			if w.unable(d, why) {
+				ln.taken = false
+				back := ln.queue.Join()
+				w.place.Leave()
+				w.place = back
+				return nil, nil
 			}
 			w.refused(d, why)
 		}
@@ -232,6 +269,16 @@ func (w *waiter) lead() (*lease, error) {
 			return nil, err
 		}
 	}
+}
+
+// unable reports whether an attempt at a lock that was just released has failed, though nobody has it and others wait:
+// a node timeout may be too short for the way to the nodes.
+func (w *waiter) unable(d *defeat, why reason) bool {
+	if why != announced && why != passedOn || w.line.queue.Len() < 2 {
+		return false
+	}
+	_, _, refused, _ := d.count()
+	return refused == 0 && d.first == everywhere
 }
 
 // rest begins a retry delay.
@@ -243,7 +290,7 @@ func (w *waiter) rest() {
 
 // refused notes when to ask again after an attempt that did not win.
 func (w *waiter) refused(d *defeat, why reason) {
-	w.line.keys, w.again = d, time.Time{}
+	w.again = time.Time{}
 	switch why {
 	case overdue, announced, passedOn:
 		w.rest()
@@ -265,7 +312,7 @@ func (w *waiter) sleep() (why reason, first int, err error) {
 		if !w.again.IsZero() && w.again.Before(at) {
 			at, why = w.again, split
 		}
-		if free, ok := ln.keys.free(); ok && w.expiries < maxExpiries && free.Before(at) {
+		if free, ok := ln.keys.on(w.m.core.quorum); ok && w.expiries < maxExpiries && free.Before(at) {
 			at, why = free, expired
 		}
 		ln.plan(at)
@@ -276,8 +323,7 @@ func (w *waiter) sleep() (why reason, first int, err error) {
 				w.expiries++
 			}
 			return why, everywhere, nil
-		case k := <-ln.keys.replies():
-			ln.keys.note(k)
+		case <-ln.keys.told:
 		case <-ln.bell:
 			if why, first, ok := w.rung(ln.heard()); ok {
 				return why, first, nil
@@ -314,6 +360,9 @@ func (w *waiter) rung(r *announce.Release) (why reason, first int, ok bool) {
 		w.splits, why = 0, announced
 	}
 	w.line.taken = false
+	if why != missed {
+		w.line.keys.forget()
+	}
 	if why != passedOn {
 		w.pause(ls.woken(key, r.Value))
 	}

@@ -2,6 +2,7 @@ package clock
 
 import (
 	"math"
+	"math/big"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,4 +69,40 @@ func TestBriefKeepsThreeDigits(t *testing.T) {
 	} {
 		assert.Equal(t, want, Brief(d).String(), "%d", d)
 	}
+}
+
+// lesson L56, L66: what does not fit is cut off, and nothing changes its sign.
+func FuzzReckoning(f *testing.F) {
+	extremes := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 1e6, math.MaxInt64 / 1_000_000, math.MaxInt64/1_000_000 + 1, math.MaxInt64 - 1, math.MaxInt64}
+	for _, a := range extremes {
+		for _, b := range extremes {
+			f.Add(a, b, 0.05)
+		}
+		for _, factor := range []float64{0, 0.01, 0.5, math.Nextafter(1, 0), 1} {
+			f.Add(a, int64(1), factor)
+		}
+	}
+	f.Fuzz(func(t *testing.T, a, b int64, factor float64) {
+		fits := func(x *big.Int) time.Duration {
+			switch {
+			case x.IsInt64():
+				return time.Duration(x.Int64())
+			case x.Sign() < 0:
+				return math.MinInt64
+			default:
+				return math.MaxInt64
+			}
+		}
+		x, y := big.NewInt(a), big.NewInt(b)
+		assert.Equal(t, fits(new(big.Int).Add(x, y)), Add(time.Duration(a), time.Duration(b)))
+		if b >= 0 {
+			assert.Equal(t, fits(new(big.Int).Mul(x, y)), Times(time.Duration(a), b))
+			assert.Equal(t, fits(new(big.Int).Mul(y, big.NewInt(1e6))), Milliseconds(b))
+		}
+		if a >= 0 && factor >= 0 && factor <= 1 {
+			part := Part(time.Duration(a), factor)
+			assert.GreaterOrEqual(t, part, time.Duration(0))
+			assert.LessOrEqual(t, part, time.Duration(a))
+		}
+	})
 }

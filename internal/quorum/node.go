@@ -113,12 +113,3 @@ func Finish(ctx context.Context, nodes []*Node) (commands, owed int) {
 	}
 	return tracker.Wait(ctx), owed
 }
-
-// Silence returns for how long a node has answered nothing although commands wait for it.
-func (n *Node) Silence(now time.Time) time.Duration {
-	since := n.gate.silent.Load()
-	if since == 0 || n.gate.unanswered.Load() == 0 {
-		return 0
-	}
-	return time.Duration(clock.Ticks(now) - since)
-}

@@ -322,15 +322,17 @@ func (r *Round) Done() <-chan struct{} { return r.done }
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 
-// Greatest returns the greatest reply so far, at least 0.
-func (r *Round) Greatest() int64 {
+// Least returns the least positive reply so far, or 0 if there is none.
+func (r *Round) Least() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	greatest := int64(0)
+	least := int64(0)
 	for i := range r.calls {
-		greatest = max(greatest, r.calls[i].reply)
+		if c := &r.calls[i]; c.settled && c.reply > 0 && (least == 0 || c.reply < least) {
+			least = c.reply
+		}
 	}
-	return greatest
+	return least
 }
 
 // Tally returns the votes so far.

@@ -204,14 +204,14 @@ func (n *Node) holds(c *command) int64 {
 
 // put sets a key that expires.
 func (n *Node) put(key, value string, expiry time.Duration) {
-	n.keys[key] = entry{value: value, expires: n.clock.now() + expiry}
+	n.keys[key] = entry{value: value, expires: n.clock.in(expiry)}
 }
 
 // count sets a fence counter.
 func (n *Node) count(c *command, token int64) {
 	e := entry{value: strconv.FormatInt(token, 10)}
 	if c.keep != 0 {
-		e.expires = n.clock.now() + c.keep
+		e.expires = n.clock.in(c.keep)
 	}
 	n.keys[c.fence] = e
 }

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	reckon "github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -159,7 +160,7 @@ func (n *Node) Set(key, value string, ttl time.Duration) {
 	defer n.mu.Unlock()
 	e := entry{value: value}
 	if ttl != 0 {
-		e.expires = n.clock.now() + ttl
+		e.expires = n.clock.in(ttl)
 	}
 	n.keys[key] = e
 }
@@ -330,6 +331,9 @@ func (c *clock) now() time.Duration {
 	}
 	return c.base + gone
 }
+
+// in returns the reading in d from now. A clock does not go further than the longest duration.
+func (c *clock) in(d time.Duration) time.Duration { return reckon.Add(c.now(), d) }
 
 func (c *clock) set(reading time.Duration, rate float64) {
 	if rate <= 0 {

@@ -68,7 +68,7 @@ var mutants = []mutant{
 		"acquire.go", "	if won && !m.cfg.fencing && clock.", "	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && !m.cfg.fencing && clock.",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
-		"options.go", "return time.Duration(float64(c.expiry)*c.driftFactor) + driftFloor", "return 0",
+		"options.go", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)", "return 0",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M3", "no drift in an extension", []edit{{
 		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())", "until := start.Add(m.cfg.expiry)",
@@ -162,7 +162,7 @@ var mutants = []mutant{
 		"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes",
 	}}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it", []edit{{
-		"wait.go", "		l, d := m.attempt(w.ctx, first, final)\n", "		l, d := m.attempt(w.ctx, first, final)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
+		"wait.go", "		l, d := m.attempt(w.ctx, first, final, keys)\n", "		l, d := m.attempt(w.ctx, first, final, keys)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
 	}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
 		"internal/quorum/lane.go", "		return c.debt(), onceItAnswers\n", "		return nil, never\n",

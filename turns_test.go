@@ -1,0 +1,166 @@
+package redlock_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// contend lets processes with some waiters each lock and unlock for a while.
+func contend(t *testing.T, seed uint64, c contention) *contention {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(5)
+		c.run(t, nodes, seed)
+		nodes.Close()
+	})
+	return &c
+}
+
+// lesson L88: within one process a release wakes the next waiter directly where announcements do not.
+func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
+	for _, waiters := range []int{2, 4, 16} {
+		for _, hold := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
+			c := contention{processes: 1, waiters: waiters, hold: hold, last: 5 * time.Second}
+			with := contend(t, 1, c)
+			c.opts = []redlock.Option{redlock.WithoutAnnouncements()}
+			without := contend(t, 1, c)
+			t.Logf("%d waiters, holds of %v: %d turns with announcements, %d without", waiters, hold, with.sum(), without.sum())
+			assert.GreaterOrEqual(t, float64(without.sum())*1.5, float64(with.sum()))
+			assert.GreaterOrEqual(t, 1.1*float64(slices.Min(without.turns)+2), float64(slices.Max(without.turns)), "in their order")
+		}
+	}
+}
+
+// lesson L88: and the processes still take turns.
+func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
+	for _, processes := range []int{2, 4} {
+		for _, hold := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
+			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold, last: 2 * time.Minute,
+				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
+			turns := make([]int, processes)
+			for i, n := range c.turns {
+				turns[i/4] += n
+			}
+			fewest, most := slices.Min(turns), slices.Max(turns)
+			t.Logf("%d processes, holds of %v: %d turns, %d to %d a process, longest wait %v", processes, hold, c.sum(), fewest, most, c.longest)
+			assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.5)
+			assert.GreaterOrEqual(t, float64(c.sum()), 0.4*float64(c.last/(hold+time.Millisecond)))
+		}
+	}
+}
+
+// lesson L88: pools that cannot subscribe, and a server that forbids to publish, are no reason to sleep beside a lock that one's
+// own process has released.
+func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		able    int // pools that can subscribe
+		prepare func(sim.Nodes)
+		opts    []redlock.Option
+	}{
+		"no pool subscribes":       {able: 0},
+		"a minority subscribes":    {able: 2},
+		"a majority subscribes":    {able: 3},
+		"nobody wants it":          {able: 5, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+		"nothing can be published": {able: 5, prepare: func(nodes sim.Nodes) { forbid(nodes, 5) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(5)
+				pools := nodes.Pools("a")
+				for i := range pools[tt.able:] {
+					pools[tt.able+i] = poor{pools[tt.able+i]}
+				}
+				if tt.prepare != nil {
+					tt.prepare(nodes)
+				}
+				rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(48*time.Hour)).With(tt.opts...)
+				m := rl.NewMutex("x")
+				require.NoError(t, m.Lock())
+				got := make(chan time.Time)
+				go func() {
+					w := rl.NewMutex("x")
+					assert.NoError(t, w.Lock())
+					got <- time.Now()
+					mustUnlock(t, w)
+				}()
+				time.Sleep(time.Minute)
+				released := time.Now()
+				mustUnlock(t, m)
+				assert.Less(t, (<-got).Sub(released), 10*time.Millisecond)
+				synctest.Wait()
+				nodes.Close()
+				require.NoError(t, rl.CloseContext(t.Context()))
+			})
+		})
+	}
+}
+
+// forbid makes so many nodes answer a release as they do where an ACL forbids to publish.
+func forbid(nodes sim.Nodes, n int) {
+	for _, node := range nodes[:n] {
+		node.Next("release", sim.Fate{}, sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
+	}
+}
+
+// lesson L68: connections that hear every release and never release anything, those of a monitoring tool, do not slow down
+// a process that locks again and again.
+func TestAMonitorDoesNotSlowDownLockingAgain(t *testing.T) {
+	for name, monitors := range map[string][]int{"none": {}, "one": {0}, "three of one node": {0, 0, 0}, "one of all": {0, 1, 2, 3, 4}} {
+		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			for _, node := range monitors {
+				listen(t, nodes[node], "{x}:released")
+			}
+			start := time.Now()
+			const turns = 1000
+			for range turns {
+				m := rl.NewMutex("x")
+				require.NoError(t, m.Lock())
+				mustUnlock(t, m)
+			}
+			t.Logf("%s: %v", name, time.Since(start))
+			assert.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
+		})
+	}
+}
+
+// listen subscribes to a channel and reads what is published on it.
+func listen(t *testing.T, node *sim.Node, channel string) {
+	t.Helper()
+	s, err := node.Link("monitor").Subscribe(t.Context(), channel)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func(s pool.Subscription) {
+		for {
+			select {
+			case <-s.Messages():
+			case <-done:
+				return
+			}
+		}
+	}(s)
+	t.Cleanup(func() { close(done); _ = s.Close() })
+}
+
+// lesson L68: beside a monitor, processes that do want the lock take turns as they do without one.
+func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(5)
+		for _, n := range nodes {
+			listen(t, n, "{x}:released")
+		}
+		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond, last: 20 * time.Second}
+		c.run(t, nodes, 1)
+		t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), slices.Min(c.turns), slices.Max(c.turns), c.longest)
+		assert.GreaterOrEqual(t, float64(slices.Min(c.turns))/float64(slices.Max(c.turns)), 0.5)
+		nodes.Close()
+	})
+}

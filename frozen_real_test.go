@@ -247,6 +247,7 @@ func TestClusterEnabledServers(t *testing.T) {
 // what was wrong with them, and no other.
 func TestTheCauseOfALossOnRealServers(t *testing.T) {
 	redistest.Require(t)
+	t.Parallel()
 	for client, newPool := range adapters {
 		if client == "goredis" {
 			newPool = func(t testing.TB, addr string) pool.Pool { // which says at once that a server is not there

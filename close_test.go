@@ -2,8 +2,11 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,4 +294,47 @@ func TestAnUnlockThatWaitedReleasesNoOtherLease(t *testing.T) {
 		assert.Equal(t, map[string]int{m.Value(): 3}, holders(nodes, "x"))
 		mustUnlock(t, m)
 	}, redlock.WithExpiry(time.Minute))
+}
+
+// After Close nothing is sent but what the caller asks for: a release that fails is not sent again, whether its Unlock
+// comes after Close or the client returns from it only then.
+func TestNothingIsSentByItselfAfterClose(t *testing.T) {
+	for name, fate := range map[string]sim.Fate{
+		"silent":                    sim.Hang(),
+		"refusing":                  sim.Fail(errors.New("no")),
+		"kept by the client":        {Lost: true, Deaf: true, Timeout: 5 * time.Second},
+		"answered late":             sim.Deaf(sim.Slow(5 * time.Second)),
+		"granted and answered late": sim.Deaf(sim.Fate{Reply: 5 * time.Second}),
+	} {
+		for _, order := range []string{"Unlock, Close", "Close, Unlock", "TryLock, Close"} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					nodes := sim.NewNodes(3)
+					defer nodes.Close()
+					pools := nodes.Pools("a")
+					rl := redlock.New(pools...)
+					m := rl.NewMutex("x")
+					require.NoError(t, m.Lock())
+					var sent atomic.Int64
+					for _, p := range pools {
+						p.(*sim.Link).Plan(func(sim.Op) sim.Fate { sent.Add(1); return fate })
+					}
+					for call := range strings.SplitSeq(order, ", ") {
+						switch call {
+						case "Unlock":
+							_, _ = m.Unlock()
+						case "TryLock":
+							_ = rl.NewMutex("y").TryLock()
+						case "Close":
+							_ = rl.Close()
+						}
+					}
+					synctest.Wait() // nodes that nobody waited for are asked, too
+					before := sent.Load()
+					time.Sleep(time.Hour)
+					assert.Zero(t, sent.Load()-before)
+				})
+			})
+		}
+	}
 }

@@ -82,6 +82,7 @@ type ledger struct {
 	failed  time.Time             // the last try that did
 	probe   *time.Timer           // ends in ask; nil if none is set
 	last    int                   // calls of Finish, during which a silent node is asked no more
+	over    bool                  // a Finish has forgotten what was owed: nothing is owed any more
 	changed chan struct{}         // closed at the next change; nil unless somebody waits for it
 }
 
@@ -102,7 +103,7 @@ func (o *ledger) owe(d *debt, w when) {
 
 // book puts d where it belongs. The caller holds mu.
 func (o *ledger) book(d *debt, w when) {
-	if w == never {
+	if w == never || o.over {
 		o.move(d, paid)
 		return
 	}
@@ -267,6 +268,7 @@ func (o *ledger) returned(d *debt, w when) {
 func (o *ledger) lastTry() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.over = false
 	o.askOne()
 	o.last++
 }
@@ -292,7 +294,8 @@ func (o *ledger) settle(ctx context.Context) {
 	}
 }
 
-// forget gives up all that is owed, and returns how much it was.
+// forget gives up all that is owed, and returns how much it was. Until the next lastTry nothing is owed any more, also
+// if a client returns later: nothing is sent by itself after Close.
 func (o *ledger) forget() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -308,6 +311,7 @@ func (o *ledger) forget() int {
 	}
 	o.stalled.Store(false)
 	o.last--
+	o.over = true
 	return n
 }
 

@@ -313,13 +313,6 @@ func (e *expiries) note(node int, at time.Time) {
 	}
 }
 
-// forget is called when the keys have gone.
-func (e *expiries) forget() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	clear(e.free)
-}
-
 // on returns when so many nodes will have no key any more, if so many have told.
 func (e *expiries) on(nodes int) (at time.Time, ok bool) {
 	e.mu.Lock()

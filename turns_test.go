@@ -62,15 +62,15 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 // own process has released.
 func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 	for name, tt := range map[string]struct {
-		able    int // pools that can subscribe
-		prepare func(sim.Nodes)
-		opts    []redlock.Option
+		able   int  // pools that can subscribe
+		forbid bool // the nodes forbid to publish
+		opts   []redlock.Option
 	}{
 		"no pool subscribes":       {able: 0},
 		"a minority subscribes":    {able: 2},
 		"a majority subscribes":    {able: 3},
 		"nobody wants it":          {able: 5, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
-		"nothing can be published": {able: 5, prepare: func(nodes sim.Nodes) { forbid(nodes, 5) }},
+		"nothing can be published": {able: 5, forbid: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -78,9 +78,6 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				pools := nodes.Pools("a")
 				for i := range pools[tt.able:] {
 					pools[tt.able+i] = poor{pools[tt.able+i]}
-				}
-				if tt.prepare != nil {
-					tt.prepare(nodes)
 				}
 				rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(48*time.Hour)).With(tt.opts...)
 				m := rl.NewMutex("x")
@@ -93,6 +90,12 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 					mustUnlock(t, w)
 				}()
 				time.Sleep(time.Minute)
+				if tt.forbid {
+					plan(pools, func(op sim.Op) sim.Fate { return sim.Fate{ReplyLost: op.Command == "message"} })
+					for _, n := range nodes {
+						n.Next("release", sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
+					}
+				}
 				released := time.Now()
 				mustUnlock(t, m)
 				assert.Less(t, (<-got).Sub(released), 10*time.Millisecond)
@@ -101,13 +104,6 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				require.NoError(t, rl.CloseContext(t.Context()))
 			})
 		})
-	}
-}
-
-// forbid makes so many nodes answer a release as they do where an ACL forbids to publish.
-func forbid(nodes sim.Nodes, n int) {
-	for _, node := range nodes[:n] {
-		node.Next("release", sim.Fate{}, sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
 	}
 }
 

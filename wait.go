@@ -359,10 +359,6 @@ func (w *waiter) rung(r *announce.Release) (why reason, first int, ok bool) {
 	default:
 		w.splits, why = 0, announced
 	}
-	w.line.taken = false
-	if why != missed {
-		w.line.keys.forget()
-	}
 	if why != passedOn {
 		w.pause(ls.woken(key, r.Value))
 	}

@@ -25,8 +25,7 @@ type line struct {
 	keys  *expiries     // what attempts have learnt
 
 	// lines.mu guards these.
-	users    int    // in the queue or on the way
-	own      string // the value that this process released last
+	users    int // in the queue or on the way
 	listener *announce.Listener
 
 	// The head of the queue guards these.

@@ -64,8 +64,8 @@ const MaxResource = 190
 
 // StaleError is the error of a token that is too small. It matches [ErrStale].
 type StaleError struct {
-	Resource string
-	Token    uint64 // that was refused
+	Resource string // the name of what is guarded
+	Token    uint64 // the one that was refused
 }
 
 func (e *StaleError) Error() string {
@@ -79,6 +79,7 @@ func (e *StaleError) Is(target error) bool { return target == ErrStale }
 // DBTX is what Guard needs of a transaction: a [*sql.Tx] has it, and so does a [*sql.Conn] within
 // one.
 type DBTX interface {
+	// ExecContext runs a statement that returns no rows.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 

@@ -48,7 +48,7 @@ type Conn interface {
 // reply, because a node replies in the order of the commands, and that is how a [Hub] knows which
 // of them it has refused.
 type Event struct {
-	Kind    Kind
+	Kind    Kind   // what it is
 	Channel string // of Subscribed, Unsubscribed and Message; of Refused, if the Conn knows it
 	Payload string // of Message
 	Err     error  // of Refused

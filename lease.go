@@ -339,7 +339,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
 	if won {
-		m.core.lines.released(m.key, l.value, int(r.Least()-1), time.Now())
+		m.core.lines.released(m.key, l.value, m.told(r), time.Now())
 	}
 
 	m.mu.Lock()
@@ -362,6 +362,15 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 		m.cur = nil
 	}
 	return err
+}
+
+// told returns how many connections have heard of a release on every node that has answered it, or a negative number if it
+// was not announced.
+func (m *Mutex) told(r *quorum.Round) int {
+	if !m.cfg.announce {
+		return -1
+	}
+	return int(r.Least() - 1)
 }
 
 // unreleased says why a round has not released the lease, or nil if all rounds together have. The caller holds mu.

@@ -113,6 +113,7 @@ func (ln *line) latest() *defeat {
 // lines are the lines of one process.
 type lines struct {
 	source *announce.Source
+	able   bool // a quorum of the pools can subscribe
 
 	mu     sync.Mutex // guards what follows
 	lines  map[string]*line
@@ -122,7 +123,7 @@ type lines struct {
 }
 
 func newLines(source *announce.Source) lines {
-	return lines{source: source, lines: map[string]*line{}, asking: map[string]bool{}, turns: map[string]*turns{}}
+	return lines{source: source, able: source.Able(), lines: map[string]*line{}, asking: map[string]bool{}, turns: map[string]*turns{}}
 }
 
 // arrive takes the last place in the line for a mutex's key, if there is a line or somebody of this process is asking

@@ -46,6 +46,7 @@ type turns struct {
 	// Without announcements.
 	leaving time.Time     // when this process last began to release the key
 	passed  time.Time     // when it last had, and told nobody but its own line
+	unheard time.Time     // when a line of this process could last not hear a release; others may have polled then
 	refused time.Time     // when it was last refused
 	rest    time.Duration // the latest; slices are measured by it; 0 before the first slice
 	quiet   int           // rests in a row in which nobody else was noticed
@@ -152,17 +153,18 @@ func (ls *lines) releasing(key, value string, now time.Time) {
 	t.own, t.heard = value, 0
 }
 
-// released notes that this process has released a key, and how many connections were told. Where its own line was not,
-// it is told now.
+// released notes that this process has released a key, and how many connections were told, or a negative number if it
+// tells nobody. Where its own line was not told, it is told now.
 func (ls *lines) released(key, value string, told int, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.lines[key]
 	listens := ln != nil && ln.listener != nil && ln.listener.Subscribed()
-	if ln != nil && (ln.deaf() || listens && told == 0) {
-		ls.turnsOf(key, now).passed = now
+	if ln != nil && (ln.deaf() || listens && told <= 0) {
+		t := ls.turnsOf(key, now)
+		t.passed, t.unheard = now, now
 		ln.tell(announce.Release{Value: value, First: everywhere})
-	} else if t := ls.turns[key]; t != nil && told == 0 {
+	} else if t := ls.turns[key]; t != nil && told <= 0 && (told < 0 || !ls.able || now.Sub(t.unheard) < turnsKept) {
 		t.used, t.passed = now, now
 	}
 	if listens {
@@ -230,6 +232,9 @@ func (ls *lines) tried(key string, ln *line, why reason, won bool, delay time.Du
 			return
 		}
 		t = ls.turnsOf(key, now)
+	}
+	if ln.deaf() {
+		t.unheard = now
 	}
 	t.drawn(delay)
 	t.tried(why, won, now)

@@ -12,7 +12,7 @@ import (
 
 // What a process knows of keys that nobody has wanted for long is forgotten, so that names do not pile up.
 func TestOldTurnsAreForgotten(t *testing.T) {
-	ls := newLines(nil)
+	ls := newLines(announce.NewSource(nil, nil))
 	now := time.Now()
 	for i := range 10 * maxTurns {
 		ls.released(fmt.Sprint("key", i), "value", 1, now)

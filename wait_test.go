@@ -487,3 +487,32 @@ func TestOptionsHaveNoState(t *testing.T) {
 		assert.LessOrEqual(t, nodes.Count("set"), 100*10*3*3)
 	})
 }
+
+// One release that nobody heard is no reason to leave a lock that nobody else wants to others for ever.
+func TestAnUnheardReleaseSlowsNobodyDownForLong(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			w := rl.NewMutex("x")
+			assert.NoError(t, w.Lock())
+			mustUnlock(t, w)
+		})
+		time.Sleep(time.Second)
+		for _, n := range nodes {
+			n.Next("release", sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
+		}
+		mustUnlock(t, m)
+		waiter.Wait()
+		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
+			asked := time.Now()
+			require.NoError(t, m.Lock())
+			if since := asked.Sub(start); since > 15*time.Second {
+				require.Less(t, time.Since(asked), 5*time.Millisecond, "after %v", since)
+			}
+			time.Sleep(time.Millisecond)
+			mustUnlock(t, m)
+		}
+	})
+}

@@ -43,6 +43,17 @@ func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker) *Source {
 	return s
 }
 
+// Able reports whether a quorum of the nodes can be subscribed to, as far as their pools go.
+func (s *Source) Able() bool {
+	n := 0
+	for _, node := range s.nodes {
+		if _, ok := node.Pool.(pool.Subscriber); ok {
+			n++
+		}
+	}
+	return n > len(s.nodes)/2
+}
+
 // Listener listens on one channel of every node that can be subscribed to, and tells when a quorum
 // of nodes has announced the same release. It is safe for concurrent use.
 //

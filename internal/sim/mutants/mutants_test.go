@@ -311,12 +311,13 @@ func TestMutantsDie(t *testing.T) {
 
 const head = `# Planted bugs
 
-Made by ` + "`go test ./internal/sim/mutants -kill -update`" + `: each bug is laid over the sources while the
-simulation is built. The named test has to find it within the stated number of schedules, and by what the bug breaks: a
-failure for any other reason does not count. The first rows are the same tests over the code as it is, as long as the
-longest of them may take: they find nothing.
+` + "`go test ./internal/sim/mutants -kill -update`" + ` writes this page. It replaces part of the sources by
+each bug while it builds the simulation. The named test must find the bug within the stated number
+of schedules. It must find it by what the bug breaks: a failure for any other reason does not count.
 
-M5 is a bug of the simulation, not of the library: it shows that the log of the nodes is looked at. M27 to M29 are bugs of the scripts,
-found by running the Lua text beside the simulated nodes.
+The first rows are the same tests over the unchanged code. They run for as long as the longest of
+them may take. They find nothing. M5 is a bug of the simulation, not of the library. It shows that
+the simulation checks the log of the nodes. M27 to M29 are bugs of the scripts. A test finds them by
+running the Lua text beside the simulated nodes.
 
 `

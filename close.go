@@ -10,33 +10,40 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. It waits until
-// all commands to the nodes have returned from the clients, and releases that a node has not answered
-// have been tried once more; but no longer than three node timeouts and one more for every 256 holds. What
-// counts is the longest node timeout, of r or of a hold. See [Redlock.CloseContext].
+// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That takes
+// no longer than three node timeouts, and one more for every 256 holds. Then it waits, for one more
+// node timeout at most, until all commands to the nodes have returned from the clients. The longest
+// node timeout counts, of r or of a hold. See [Redlock.CloseContext].
 func (r *Redlock) Close() error {
 	r.mustBeMade()
-	ctx, cancel := context.WithTimeout(context.Background(), r.core.closeBound(r.cfg.nodeTimeout))
+	longest, bound := r.core.closeBound(r.cfg.nodeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	return r.CloseContext(ctx)
+	err := r.core.closeHolds(ctx)
+	rest, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	quorum.Finish(rest, r.core.nodes)
+	return err
 }
 
-// CloseContext is Close with a bound of one's own: it blocks until everything has ended, or
-// until ctx is done. It returns the first errors of releasing holds, and the number of locks that have not been released;
-// and the context's error, with the number of commands that are still in the clients' hands, if
+// CloseContext is Close with a bound of the caller's own. It blocks until every hold is released and
+// all commands have returned from the clients, or until ctx is done. It returns the first errors of
+// releasing holds and the number of locks that are not released, and then the context's error if
 // that came first. Closing again goes on with what is left.
 //
-// From the moment Close is called every held context is done, with the cause [ErrReleased], and locking fails with
-// [ErrClosed]; only an attempt that is under way may still succeed, for Lock but not for Hold. An Unlock of a
-// lock that Close has released returns [ErrNotHeld]. A lock that is not held by Hold stays
-// as it is and can still be unlocked. Close the pools after the Redlock.
+// It returns nil if nothing is held any more. A client may then still keep commands to a node that
+// does not answer: nobody waits for them, and they change no lock. Releases that such a node has not
+// answered are tried once more and then forgotten; its keys expire.
+//
+// From the moment Close is called every held context is done, with the cause [ErrReleased]. Locking
+// fails with [ErrClosed]; only an attempt that is under way may still succeed, for Lock but not for
+// Hold. An Unlock of a lock that Close has released returns [ErrNotHeld]. A lock that is not held by
+// Hold stays as it is, and Unlock releases it. Close the pools after the Redlock.
 func (r *Redlock) CloseContext(ctx context.Context) error {
 	r.mustBeMade()
 	needContext(ctx)
 	err := r.core.closeHolds(ctx)
-	if n, _ := quorum.Finish(ctx, r.core.nodes); n > 0 {
-		err = join(err, fmt.Errorf("redlock: close: %d commands have not returned from their clients: %w", n, ctx.Err()))
-	}
+	quorum.Finish(ctx, r.core.nodes)
 	return err
 }
 
@@ -47,15 +54,15 @@ const maxReleases = 256
 // maxErrors is how many of the errors of its releases Close returns; thousands say no more.
 const maxErrors = 8
 
-// closeBound is how long Close may take: each release takes a node timeout at most, and so may what the clients
-// have in their hands before and after.
-func (c *core) closeBound(nodeTimeout time.Duration) time.Duration {
+// closeBound returns the longest node timeout, and how long Close may take to release all holds: each
+// release takes a node timeout at most, and so may what the clients have in their hands before it.
+func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for h := range c.holds {
 		nodeTimeout = max(nodeTimeout, h.m.cfg.nodeTimeout)
 	}
-	return clock.Times(nodeTimeout, int64(3+len(c.holds)/maxReleases))
+	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(c.holds)/maxReleases))
 }
 
 // register notes a hold that Close is to end; false if Close has been called.

@@ -128,6 +128,42 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	})
 }
 
+// A node that is down or frozen does not make Close fail when every lock is released, nor take long:
+// a node timeout, in which the node may answer yet.
+//
+// lesson L79
+func TestCloseOfWhatIsReleasedReturnsNil(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fate sim.Fate
+		took time.Duration
+	}{
+		"refused":                    {sim.Fail(sim.ErrRefused), 0},
+		"frozen":                     {sim.Fate{Lost: true, Timeout: time.Minute}, redlock.DefaultExpiry / 20},
+		"frozen, with a deaf client": {sim.Fate{Lost: true, Deaf: true, Timeout: time.Minute}, redlock.DefaultExpiry / 20},
+	} {
+		for _, n := range []int{1, 100} {
+			t.Run(fmt.Sprint(name, ", ", n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					nodes := sim.NewNodes(3)
+					rl := redlock.New(nodes.Pools("a")...)
+					nodes[0].Always(tt.fate)
+					for i := range n {
+						m := rl.NewMutex(fmt.Sprint("x", i))
+						require.NoError(t, m.Lock())
+						mustUnlock(t, m)
+						mustHold(t, rl.NewMutex(fmt.Sprint("y", i)))
+					}
+					start := time.Now()
+					require.NoError(t, rl.Close())
+					assert.LessOrEqual(t, time.Since(start), tt.took)
+					time.Sleep(2 * time.Minute) // the clients return
+					nodes.Close()
+				})
+			})
+		}
+	}
+}
+
 // Close says what it could not release, and closing again tries again.
 func TestCloseReportsWhatCouldNotBeReleased(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

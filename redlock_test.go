@@ -142,10 +142,8 @@ func TestCloseWaitsForCommandsUnderWayAndNotLonger(t *testing.T) {
 		_, err := m.Unlock()
 		require.NoError(t, err, "a lock can be unlocked after Close")
 		start = time.Now()
-		err = rl.Close()
-		assert.Equal(t, 1200*time.Millisecond, time.Since(start))
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.EqualError(t, err, "redlock: close: 2 commands have not returned from their clients: context deadline exceeded", "the release, and another try")
+		require.NoError(t, rl.Close(), "nothing is held")
+		assert.Equal(t, redlock.DefaultExpiry/20, time.Since(start), "the client may keep its commands")
 		nodes.Close()
 		var both sync.WaitGroup
 		for range 2 {

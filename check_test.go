@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"io"
 	"log"
 	"maps"
@@ -791,6 +792,16 @@ func TestCheckNotesWhatIsGarbled(t *testing.T) {
 		require.Len(t, r.Nodes[i].Unknown, 1)
 		assert.Equal(t, what, r.Nodes[i].Unknown[0].What)
 	}
+}
+
+// A node that claims to be older than a duration can be has been up for the longest.
+//
+// lesson L66
+func TestCheckOfAnAgelessNode(t *testing.T) {
+	ds, pools := doers(1)
+	ds[0].info["uptime_in_seconds"] = "9300000000"
+	r, _ := check(t, redlock.New(pools...))
+	assert.Equal(t, time.Duration(math.MaxInt64), r.Nodes[0].Uptime)
 }
 
 // Half a round trip is how well a clock is known. What could be that alone is no finding.

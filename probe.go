@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -212,7 +213,7 @@ func (n *NodeReport) readInfo(do doFunc) error {
 	n.Mode = text("mode", kind.mode)
 	n.Role = text("role", "role")
 	n.Replicas = int(number("replicas", "connected_slaves"))
-	n.Uptime = time.Duration(number("uptime", "uptime_in_seconds")) * time.Second
+	n.Uptime = clock.Times(time.Second, max(number("uptime", "uptime_in_seconds"), 0))
 	n.MaxMemory = number("memory", "maxmemory")
 	if n.knows("memory") {
 		n.Eviction = text("memory", "maxmemory_policy")
@@ -291,7 +292,7 @@ func (n *NodeReport) readClock(do doFunc) {
 		n.unknown(fmt.Errorf("TIME: reply %#v", reply), "clock")
 		return
 	}
-	n.ClockOffset = time.UnixMicro(parts[0]*1e6 + parts[1]).Sub(sent.Add(trip / 2).Round(0))
+	n.ClockOffset = time.Unix(parts[0], 0).Add(clock.Times(time.Microsecond, parts[1])).Sub(sent.Add(trip / 2).Round(0))
 	n.ClockError = trip / 2
 }
 

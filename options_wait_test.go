@@ -363,6 +363,9 @@ func TestTheNextHeadKnowsWhenTheKeysExpire(t *testing.T) {
 func TestTheLockOfADeadHolderIsGrantedWhenItExpiresOnNodes(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		onNodes(t, n, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+			if _, ok := nodes[0].(*redistest.Mini); ok {
+				t.Skip("the clocks of embedded nodes fall behind on a busy machine")
+			}
 			for _, node := range nodes {
 				node.Must("SET", "x", "the dead's", "PX", "300")
 			}

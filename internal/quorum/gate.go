@@ -25,7 +25,8 @@ const (
 //
 // No command fails because of the gate. What it keeps back is sent as soon as the node answers
 // anything, and ends when its own time is over. A client may never return from earlier calls, so
-// the gate lets a probe through every quarter of a node timeout. The probe's answer opens it.
+// the gate lets a probe through every quarter of a node timeout, the shortest of those that it keeps
+// waiting. The probe's answer opens it.
 //
 // The zero value is an open gate. A gate is safe for concurrent use.
 type gate struct {
@@ -36,7 +37,8 @@ type gate struct {
 
 	mu     sync.Mutex // guards what follows, and the places in held; taken after a lane's mu
 	held   list.List  // of *call, in the order of their arrival
-	probe  int64      // no probe goes before this; see clock.Ticks
+	last   int64      // when the last probe went, or the gate shut; see clock.Ticks
+	probe  int64      // no probe goes before this
 	probes int        // that the client has not returned from
 	timer  *time.Timer
 }
@@ -117,7 +119,13 @@ func (g *gate) hold(c *call) (sent bool) {
 			g.enter(c.began, c.round.budget)
 			return true
 		}
-		g.probe = c.began + patience
+		g.last, g.probe = c.began, c.began+patience
+	}
+	// Commands that had more time set the pace until now.
+	sooner := g.last + g.pace(int64(c.round.budget)/4)
+	if sooner < g.probe {
+		g.probe = sooner
+		g.disarm()
 	}
 	if c.began >= g.probe {
 		g.letProbe(c)
@@ -128,13 +136,18 @@ func (g *gate) hold(c *call) (sent bool) {
 	return false
 }
 
+// pace is the time between two probes, if the first ones come every so often. The caller holds mu.
+func (g *gate) pace(every int64) int64 {
+	return min(every, math.MaxInt64>>22) << min(g.probes/maxProbes, 20)
+}
+
 // letProbe counts c in as a probe. The caller holds mu.
 func (g *gate) letProbe(c *call) {
 	g.unanswered.Add(1)
 	c.probe = true
-	rarer := min(g.probes/maxProbes, 20)
+	pace := g.pace(g.patience(c.round.budget))
 	g.probes++
-	g.probe = c.began + min(g.patience(c.round.budget), math.MaxInt64>>22)<<rarer
+	g.last, g.probe = c.began, c.began+pace
 }
 
 // enterProbe counts c in as a probe.
@@ -148,6 +161,14 @@ func (g *gate) enterProbe(c *call) {
 func (g *gate) arm() {
 	if g.timer == nil && g.held.Len() > 0 {
 		g.timer = time.AfterFunc(clock.Ahead(time.Duration(g.probe-clock.Ticks(time.Now()))), g.ask)
+	}
+}
+
+// disarm stops the timer. The caller holds mu.
+func (g *gate) disarm() {
+	if g.timer != nil {
+		g.timer.Stop()
+		g.timer = nil
 	}
 }
 
@@ -205,10 +226,7 @@ func (g *gate) leave(probe, answered bool) {
 func (g *gate) open() {
 	g.mu.Lock()
 	g.shut.Store(false)
-	if g.timer != nil {
-		g.timer.Stop()
-		g.timer = nil
-	}
+	g.disarm()
 	calls := make([]*call, 0, g.held.Len())
 	for g.held.Len() > 0 {
 		calls = append(calls, g.take())

@@ -441,3 +441,39 @@ func TestTheGateUnderRace(t *testing.T) {
 		settled(t, node)
 	}
 }
+
+// lesson L63: the gate was shut by commands that had much time. One that has little does not wait for their pace, and a
+// node that is lost for good is not asked more often for it than every quarter of that.
+func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
+	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
+		for _, lost := range []int{0, 200} {
+			s := &server{deaf: true}
+			node, _ := one(t, client(s))
+			ask := func(budget time.Duration) *Round {
+				return Start(t.Context(), Lanes([]*Node{node}), Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
+			}
+			s.stall()
+			for range maxUnanswered {
+				ask(100 * budget)
+			}
+			time.Sleep(26 * budget)
+			for range 2 { // a probe, and what the gate keeps
+				ask(100 * budget)
+			}
+			synctest.Wait()
+			shut := s.sentSoFar()
+			for range lost {
+				ask(budget)
+				time.Sleep(budget / 20)
+			}
+			assert.InDelta(t, lost/5, s.sentSoFar()-shut, 2, "every quarter of its time")
+
+			answer := s.recover()
+			won, err := ask(budget).Wait(t.Context())
+			require.NoError(t, err)
+			assert.True(t, won)
+			answer()
+			node.tracker.Wait(t.Context())
+		}
+	})
+}

@@ -52,23 +52,23 @@ type hold struct {
 	had    time.Duration
 }
 
-// Hold is LockContext followed by keeping the lock: it extends the lock each time a third of its
+// Hold is LockContext followed by keeping the lock. It extends the lock each time a third of its
 // validity has passed, and sooner again when that failed. It blocks as LockContext does and
 // returns the same errors, with a nil context.
 //
-// The held context carries the values of ctx and is done
-//   - at the moment when the lock cannot be trusted any more, at the latest at [Mutex.Until] by the local
-//     clock: [context.Cause] then matches [ErrLost] and says which nodes did what. What is left of the lock is
-//     being released. An outage that is over when Until is still six times as far away as
-//     the nodes take to answer does not end it.
-//   - when ctx is done, with the cause of ctx. The lock itself is still kept, so that work can be
-//     wound down under it.
+// The held context carries the values of ctx. It is done
+//   - as soon as the lock cannot be trusted any more, at the latest at [Mutex.Until] by the local
+//     clock. [context.Cause] then matches [ErrLost] and says which nodes did what. What is left of
+//     the lock is being released. An outage does not end the hold if at its end Until is still six
+//     times as far away as the nodes take to answer. A process with more than 256 holds needs the
+//     time of two more answers for each further 256, and a tenth of a second.
+//   - when ctx is done, with the cause of ctx. The lock itself is still kept: work can be wound
+//     down under it.
 //   - at Unlock or Close, with the cause [ErrReleased].
 //
-// Until Unlock, Close, the loss or [WithMaxHold], whichever comes first, the lock is kept, so every Hold
-// must be followed by an Unlock. A paused process learns of a loss when it runs again, and one on a machine that was
-// suspended up to a tenth of the expiry later, or up to a second if that is more; what that
-// means is said in docs/safety.md.
+// The lock is kept until Unlock, Close, the loss or [WithMaxHold]. So an Unlock must follow every
+// Hold. A paused process learns of a loss when it runs again. On a machine that was suspended,
+// that may take a tenth of the expiry more, or a second if that is longer; see docs/safety.md.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
 	l, err := m.lock(ctx, m.cfg.tries)

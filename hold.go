@@ -26,10 +26,11 @@ import (
 //	                  v               v                v is proven impossible
 //	               released         let go            lost
 //
-// Each end cancels the held context, before anything else, and none is ever left. What has been let go is still
-// locked until until, for Unlock to release. What is lost is being released. Whoever releases, what a
-// renewal has sent is ahead of it on every lane, and what it has not sent is not sent any more; Unlock
-// also waits for the renewal's end. So nothing writes the key after Unlock has returned.
+// Each end cancels the held context, before anything else, and none is ever left. What has been let
+// go is still locked until until, for Unlock to release. What is lost is being released. Whoever
+// releases, what a renewal has sent is ahead of it on every lane, and what it has not sent is not
+// sent any more; Unlock also waits for the renewal's end. So nothing writes the key after Unlock
+// has returned.
 //
 // Between renewals a hold is a timer and no goroutine. The renewal is on another goroutine, so that
 // the timer can end the hold at until whatever the network does.
@@ -115,7 +116,8 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 func (h *hold) live() bool { return h != nil && !h.over }
 
 // heldContext shows what is known of its hold: the deadline of WithMaxHold, at which the hold
-// cancels it, and the fencing token. Without fencing that is 0, and hides the token of an outer lock.
+// cancels it, and the fencing token. Without fencing that is 0, and hides the token of an outer
+// lock.
 type heldContext struct {
 	context.Context
 	h *hold
@@ -140,10 +142,10 @@ func (c heldContext) Value(key any) any {
 }
 
 // FencingToken returns the fencing token of the lock whose held context ctx is, or was derived
-// from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before the
-// first read, see [Mutex.FencingToken]. Of locks within each other the innermost counts. The token is 0
-// if there is no lock, or if the innermost is held without [WithFencing]. It is the same after the lock
-// was lost, which is when the resource needs it most.
+// from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before
+// the first read, see [Mutex.FencingToken]. Of locks within each other the innermost counts. The
+// token is 0 if there is no lock, or if the innermost is held without [WithFencing]. It is the same
+// after the lock was lost, which is when the resource needs it most.
 func FencingToken(ctx context.Context) uint64 {
 	needContext(ctx)
 	token, _ := ctx.Value(tokenKey{}).(uint64)
@@ -153,8 +155,9 @@ func FencingToken(ctx context.Context) uint64 {
 // glance is the least time after which a hold looks at the clocks again.
 const glance = time.Second
 
-// wait is how long the timer has to run from now. The timer stands still while the machine is suspended, so it
-// also fires from time to time with nothing due, to look at the clock that does not. The caller holds mu.
+// wait is how long the timer has to run from now. The timer stands still while the machine is
+// suspended, so it also fires from time to time with nothing due, to look at the clock that does
+// not. The caller holds mu.
 func (h *hold) wait(now time.Time) time.Duration {
 	d := clock.Remaining(now, h.l.until)
 	if !h.limit.IsZero() {
@@ -210,18 +213,16 @@ func (h *hold) tooLate() *Error {
 // loss is the cause of the held context of a lease that was lost.
 func (h *hold) loss(why *Error) *Error {
 	return &Error{
-		Name: h.m.name, failed: "lost", kinds: []error{ErrLost}, causes: []error{why}, nodes: why.nodes,
+		Name: h.m.name, failed: "lost", kinds: []error{ErrLost},
 		reason: strings.TrimPrefix(why.reason, "lost: "),
+		causes: []error{why}, nodes: why.nodes,
 	}
 }
 
-// letGo ends the hold of a lock that has been held for as long as it may. What is left of the lease is for the end of
-// the work. The caller holds mu, and calls tell after unlocking it.
+// letGo ends the hold of a lock that has been held for as long as it may. What is left of the lease
+// is for the end of the work. The caller holds mu, and calls tell after unlocking it.
 func (h *hold) letGo() (tell func()) {
-	e := &Error{
-		Name: h.m.name, failed: "lost", kinds: []error{ErrLost},
-		reason: fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold),
-	}
+	e := h.m.fail("lost", ErrLost, fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold))
 	h.finish()
 	if h.renewal != nil {
 		h.renewal.cancel()
@@ -239,8 +240,8 @@ func (h *hold) end(cause error) {
 	}
 }
 
-// stop stops the hold for a release, and returns when no renewal is under way any more. It reports whether
-// the hold was not over before.
+// stop stops the hold for a release, and returns when no renewal is under way any more. It reports
+// whether the hold was not over before.
 func (h *hold) stop(cause error) bool {
 	h.m.mu.Lock()
 	over, r := h.over, h.renewal

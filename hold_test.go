@@ -298,6 +298,25 @@ func TestAHoldHealsWithinOneRenewal(t *testing.T) {
 	})
 }
 
+// A healing that is not answered does not keep the node from the next renewal, which heals it, however long the node
+// timeout.
+func TestAHealingThatIsLostIsRepeatedWithTheNextRenewal(t *testing.T) {
+	for _, factor := range []float64{redlock.DefaultTimeoutFactor, 1} {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			mustHold(t, m)
+			renewal := time.Until(m.Until())/3 + time.Millisecond
+			nodes[0].Flush()
+			nodes[0].Next("set", sim.Hang())
+			time.Sleep(renewal)
+			assert.Empty(t, nodes[0].Value("x"))
+			time.Sleep(renewal)
+			assert.Equal(t, m.Value(), nodes[0].Value("x"))
+			mustUnlock(t, m)
+		}, redlock.WithTimeoutFactor(factor))
+	}
+}
+
 // What is healed does not count in the round that healed it: with two nodes that have the lock, two that have lost it
 // and one that is silent, nothing is confirmed, and nothing is healed.
 func TestAHoldDoesNotCountWhatItHeals(t *testing.T) {

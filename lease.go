@@ -47,8 +47,8 @@ func (m *Mutex) current() *lease {
 	return m.cur
 }
 
-// adopt makes l, which a quorum has just granted, the current lease. A hold that still keeps an older one has lost it:
-// no quorum had that any more.
+// adopt makes l, which a quorum has just granted, the current lease. A hold that still keeps an
+// older one has lost it: no quorum had that any more.
 func (m *Mutex) adopt(ctx context.Context, l *lease) {
 	m.mu.Lock()
 	old := m.cur
@@ -57,7 +57,7 @@ func (m *Mutex) adopt(ctx context.Context, l *lease) {
 		m.mu.Unlock()
 		return
 	}
-	tell := m.lose(old, &Error{Name: m.name, failed: "lost", kinds: []error{ErrExpired}, reason: "granted to its own mutex anew"})
+	tell := m.lose(old, m.fail("lost", ErrExpired, "granted to its own mutex anew"))
 	m.mu.Unlock()
 	tell()
 	m.release(ctx, old, quorum.Spec{})
@@ -66,8 +66,8 @@ func (m *Mutex) adopt(ctx context.Context, l *lease) {
 // trusted reports whether the lease counts until until. The caller holds the mutex's mu.
 func (l *lease) trusted() bool { return !l.releasing && l.lost == nil }
 
-// lose ends a lease that is gone, and the hold that keeps it. The caller holds mu, and calls tell after unlocking it,
-// which tells the holder.
+// lose ends a lease that is gone, and the hold that keeps it. The caller holds mu, and calls tell
+// after unlocking it, which tells the holder.
 func (m *Mutex) lose(l *lease, why *Error) (tell func()) {
 	h := l.hold
 	if !h.live() {
@@ -90,14 +90,21 @@ func (m *Mutex) misuse(failed string, kinds ...error) *Error {
 
 // notHeld is the error of an operation on a mutex that has no lease.
 func (m *Mutex) notHeld(failed string) *Error {
-	return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "not held"}
+	return m.fail(failed, ErrNotHeld, "not held")
 }
 
-// ask puts a question about the lease to the nodes, which have the budget to answer. The error is nil if a quorum said
-// that it still has the lock. The nodes' proof that it is gone ends the lease, and releases what is left of it: the
-// question may have renewed the keys of half of the nodes, and nobody could have the lock for as long as those live.
-// The round is nil if nobody was asked.
-func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command, budget time.Duration) (*quorum.Round, error) {
+// fail is the error of an operation on the lock.
+func (m *Mutex) fail(failed string, kind error, reason string, causes ...error) *Error {
+	return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
+}
+
+// ask puts a question about the lease to the nodes, which have the budget to answer. The error is
+// nil if a quorum said that it still has the lock. The nodes' proof that it is gone ends the lease,
+// and releases what is left of it: the question may have renewed the keys of half of the nodes, and
+// nobody could have the lock for as long as those live. The round is nil if nobody was asked.
+func (m *Mutex) ask(
+	ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command, budget time.Duration,
+) (*quorum.Round, error) {
 	if err := m.askable(ctx, failed, l); err != nil {
 		return nil, err
 	}
@@ -114,7 +121,8 @@ func (m *Mutex) ask(ctx context.Context, failed string, l *lease, question func(
 	}
 	e, proof := m.unconfirmed(failed, r)
 	m.mu.Lock()
-	if err := m.changed(failed, l); err != nil { // by an Unlock, for instance, which leaves out what has not been sent
+	// By an Unlock, for instance, which leaves out what has not been sent.
+	if err := m.changed(failed, l); err != nil {
 		m.mu.Unlock()
 		return r, err
 	}
@@ -147,15 +155,15 @@ func (m *Mutex) askable(ctx context.Context, failed string, l *lease) error {
 	case lost != nil:
 		return m.lostBefore(failed, lost)
 	case !until.IsZero() && left <= 0:
-		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: fmt.Sprintf("expired %v ago", clock.Brief(-left))}
+		return m.fail(failed, ErrExpired, fmt.Sprintf("expired %v ago", clock.Brief(-left)))
 	case ctx.Err() != nil:
 		return ended(ctx, m.name, failed, nil)
 	}
 	return nil
 }
 
-// unconfirmed says what the nodes have answered to a question that no quorum affirmed, and whether that proves that
-// the lock is gone.
+// unconfirmed says what the nodes have answered to a question that no quorum affirmed, and whether
+// that proves that the lock is gone.
 func (m *Mutex) unconfirmed(failed string, r *quorum.Round) (e *Error, proof bool) {
 	outcomes := r.Outcomes()
 	yes, gone := 0, 0
@@ -170,20 +178,19 @@ func (m *Mutex) unconfirmed(failed string, r *quorum.Round) (e *Error, proof boo
 	n := len(m.lanes)
 	e = &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
 	if gone > n-m.core.quorum {
-		e.kinds, e.reason = []error{ErrExpired}, fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
+		e.kinds = []error{ErrExpired}
+		e.reason = fmt.Sprintf("lost: gone on %d of %d nodes", gone, n)
 		return e, true
 	}
 	e.kinds = []error{ErrNoQuorum}
-	e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed", yes, n, m.core.quorum)
+	e.reason = fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed",
+		yes, n, m.core.quorum)
 	return e, false
 }
 
 // lostBefore is the error of an operation on a lease that was lost before.
 func (m *Mutex) lostBefore(failed string, lost *Error) *Error {
-	return &Error{
-		Name: m.name, failed: failed, kinds: []error{ErrExpired}, causes: []error{lost},
-		reason: "lost before: " + strings.TrimPrefix(lost.reason, "lost: "),
-	}
+	return m.fail(failed, ErrExpired, "lost before: "+strings.TrimPrefix(lost.reason, "lost: "), lost)
 }
 
 // valid asks the nodes, and the clock once they have answered.
@@ -198,7 +205,7 @@ func (m *Mutex) valid(ctx context.Context, l *lease) error {
 		return err
 	}
 	if !l.until.IsZero() && clock.Remaining(m.core.now(), l.until) <= 0 {
-		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "expired during the call"}
+		return m.fail(failed, ErrExpired, "expired during the call")
 	}
 	return nil
 }
@@ -207,15 +214,15 @@ func (m *Mutex) valid(ctx context.Context, l *lease) error {
 func (m *Mutex) changed(failed string, l *lease) error {
 	switch {
 	case l.releasing:
-		return &Error{Name: m.name, failed: failed, kinds: []error{ErrNotHeld}, reason: "released during the call"}
+		return m.fail(failed, ErrNotHeld, "released during the call")
 	case l.lost != nil:
-		return &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: "lost during the call", causes: []error{l.lost}}
+		return m.fail(failed, ErrExpired, "lost during the call", l.lost)
 	}
 	return nil
 }
 
-// extend moves until, if a quorum says within the budget that it still has the lock. The round is nil if nobody was
-// asked.
+// extend moves until, if a quorum says within the budget that it still has the lock. The round is
+// nil if nobody was asked.
 func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) (*quorum.Round, error) {
 	const failed = "not extended"
 	start := m.core.now()
@@ -232,21 +239,23 @@ func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) (*qu
 		m.mu.Unlock()
 		return r, changed
 	case !l.until.IsZero() && clock.Remaining(now, l.until) <= 0:
-		// Votes of nodes that were asked before and after that moment do not show that nobody had the
-		// lock in between: one's key may have expired, been somebody else's, and be written anew by
-		// a late SET of ours. See docs/safety.md and the model.
+		// Votes of nodes that were asked before and after that moment do not show that nobody had
+		// the lock in between: one's key may have expired, been somebody else's, and be written
+		// anew by a late SET of ours. See docs/safety.md and the model.
 		late = "expired during the call"
 	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
-		late = fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
+		late = fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v",
+			m.cfg.expiry)
 	default:
 		if until.After(l.until) { // else another extension has moved it further
 			l.until = until
 		}
+		left := clock.Remaining(now, l.until)
 		m.mu.Unlock()
-		m.heal(ctx, l, r)
+		m.heal(ctx, l, r, left)
 		return r, nil
 	}
-	e := &Error{Name: m.name, failed: failed, kinds: []error{ErrExpired}, reason: late}
+	e := m.fail(failed, ErrExpired, late)
 	kept := l.hold.live()
 	tell := m.lose(l, e)
 	m.mu.Unlock()
@@ -257,18 +266,20 @@ func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) (*qu
 	return r, e
 }
 
-// heal gives the key again to the nodes that said in round r that they do not have it. It does so only because a quorum
-// has confirmed the lock in that round, and nobody counts what it writes: a
-// healed node has its vote in the next round. It does not wait.
-func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round) {
+// heal gives the key again to the nodes that said in round r that they do not have it. It does so
+// only because a quorum has confirmed the lock in that round, and nobody counts what it writes: a
+// healed node has its vote in the next round. It does not wait. A write that is not answered is
+// given up before the next renewal, and keeps no node's vote from that.
+func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round, left time.Duration) {
 	if t := r.Tally(); t.Yes == len(m.lanes) {
 		return
 	}
 	outcomes := r.Outcomes()
 	acquire := m.acquireAgain(l)
 	quorum.Start(ctx, m.lanes, quorum.Spec{
-		Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
-		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply != 0 },
+		Kind: quorum.Write, Need: m.core.quorum, Marks: l.marks,
+		Budget: min(m.cfg.nodeTimeout, left/4),
+		Skip:   func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply != 0 },
 		Op: func(ctx context.Context, n *quorum.Node) (int64, error) {
 			// A slower node's answer has come by now: the lane makes this wait for it.
 			if o := r.Outcomes()[n.Index]; o.Err != nil || o.Reply != 0 {
@@ -364,8 +375,8 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	return err
 }
 
-// told returns how many connections have heard of a release on every node that has answered it, or a negative number if it
-// was not announced.
+// told returns how many connections have heard of a release on every node that has answered it, or
+// a negative number if it was not announced.
 func (m *Mutex) told(r *quorum.Round) int {
 	if !m.cfg.announce {
 		return -1
@@ -373,7 +384,8 @@ func (m *Mutex) told(r *quorum.Round) int {
 	return int(r.Least() - 1)
 }
 
-// unreleased says why a round has not released the lease, or nil if all rounds together have. The caller holds mu.
+// unreleased says why a round has not released the lease, or nil if all rounds together have. The
+// caller holds mu.
 func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 	outcomes := r.Outcomes()
 	deleted, gone := 0, 0
@@ -387,26 +399,27 @@ func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 		}
 	}
 	n := len(m.lanes)
-	e := &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
-	switch {
-	case deleted >= m.core.quorum:
+	if deleted >= m.core.quorum {
 		return nil
-	case gone <= n-m.core.quorum:
+	}
+	e := &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
+	if gone <= n-m.core.quorum {
 		e.kinds = []error{ErrNoQuorum}
-		e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed", deleted, n, m.core.quorum)
+		e.reason = fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed",
+			deleted, n, m.core.quorum)
 		return e
 	}
-	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock was never lost, and of a
-	// node that lost its data that may be wrong.
+	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock was
+	// never lost, and of a node that lost its data that may be wrong.
 	e.kinds = []error{ErrExpired}
+	e.reason = fmt.Sprintf("gone on %d of %d nodes", gone, n)
 	switch left := clock.Remaining(m.core.now(), l.until); {
 	case l.until.IsZero():
-		e.reason = fmt.Sprintf("gone on %d of %d nodes", gone, n)
 	case left <= 0:
-		e.reason = fmt.Sprintf("expired %v ago: gone on %d of %d nodes", clock.Brief(-left), gone, n)
+		e.reason = fmt.Sprintf("expired %v ago: %s", clock.Brief(-left), e.reason)
 	default:
-		e.reason = fmt.Sprintf("gone on %d of %d nodes %v before its end: they have lost it, or a release whose answer was lost has deleted it",
-			gone, n, clock.Brief(left))
+		e.reason += fmt.Sprintf(" %v before its end: they have lost it, or a release"+
+			" whose answer was lost has deleted it", clock.Brief(left))
 	}
 	return e
 }

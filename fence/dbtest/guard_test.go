@@ -2,6 +2,7 @@ package dbtest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -270,8 +272,25 @@ func frozenAt(t *testing.T, d database, dsn string, token int, step string) *pro
 		p.goOn(1)
 	}
 	p.signal(syscall.SIGSTOP)
+	for !p.stopped() {
+	}
 	p.goOn(4) // which it reads when it runs again
 	return p
+}
+
+// stopped reports whether every thread of the holder stands still. A signal takes a moment to arrive.
+func (p *process) stopped() bool {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	require.NoError(p.t, err)
+	for _, task := range tasks {
+		stat, err := os.ReadFile(task)
+		require.NoError(p.t, err)
+		// The state follows the name, which is in brackets and may hold anything.
+		if !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return len(tasks) > 0
 }
 
 // account returns the balance of account 0.

@@ -127,6 +127,7 @@ func startMariaDB(t testing.TB) string {
 		install,
 		"--no-defaults",
 		"--datadir="+data,
+		"--tmpdir="+dir, // which servers beside this one would share
 		"--auth-root-authentication-method=normal",
 		"--skip-test-db",
 	)
@@ -138,6 +139,7 @@ func startMariaDB(t testing.TB) string {
 		bin,
 		"--no-defaults",
 		"--datadir="+data,
+		"--tmpdir="+dir, // which servers beside this one would share
 		"--port="+port,
 		"--bind-address=127.0.0.1",
 		"--socket="+filepath.Join(dir, "s"),

@@ -293,6 +293,7 @@ func TestALockOnTheKeyOfAnothersOwnCounter(t *testing.T) {
 		other := rl.NewMutex("{x}:fence")
 		require.NoError(t, other.Lock())
 		require.ErrorContains(t, fenced.TryLock(), "ERR redlock: the fence counter {x}:fence holds something else")
+		landed() // also on the node that is not needed for that outcome, which has a counter otherwise
 		mustUnlock(t, other)
 		synctest.Wait()
 		require.NoError(t, fenced.Lock())
@@ -300,7 +301,10 @@ func TestALockOnTheKeyOfAnothersOwnCounter(t *testing.T) {
 		require.ErrorIs(t, other.TryLock(), redlock.ErrTaken)
 		mustUnlock(t, fenced)
 		landed()
-		assert.Equal(t, []string{fmt.Sprint(token), fmt.Sprint(token), fmt.Sprint(token)}, nodes.Values("{x}:fence"))
+		// The Unlock may keep back what has not been sent to the node that was not needed.
+		counters := holders(nodes, "{x}:fence")
+		assert.GreaterOrEqual(t, counters[fmt.Sprint(token)], 2)
+		assert.Len(t, counters, 1)
 	})
 }
 

@@ -63,7 +63,11 @@ func TestTriesThatAreNeverMadeCostNothing(t *testing.T) {
 								want = time.Duration(tries-1) * delay
 							}
 							assert.GreaterOrEqual(t, time.Since(start), want)
-							assert.Less(t, time.Since(start), want+delay+10*time.Millisecond)
+							late := 10 * time.Millisecond
+							if tries == 2 && waiters == 1000 {
+								late += delay // the last try of one in 150 runs; the cause is not known
+							}
+							assert.Less(t, time.Since(start), want+late)
 						})
 					}
 					all.Wait()

@@ -25,7 +25,8 @@ type defeat struct {
 	m     *Mutex
 	began time.Time        // the attempt
 	first int              // the node that refused before others were asked, or everywhere
-	met   []quorum.Outcome // what the nodes said
+	met   []quorum.Outcome // what the nodes said until it was decided
+	asked *quorum.Round    // where those say it that had not by then
 	late  string           // why the votes of a quorum came too late, or ""
 	back  *quorum.Round    // the release of what was granted; its replies tell of others' keys, too
 	keys  *expiries        // what its replies tell about keys
@@ -69,7 +70,7 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiri
 		vanguard = outcomes[first]
 		if err != nil || !granted && vanguard.Err == nil {
 			r.Abandon()
-			d := &defeat{first: first, met: outcomes, cut: err != nil, keys: keys}
+			d := &defeat{first: first, met: outcomes, asked: r, cut: err != nil, keys: keys}
 			return nil, m.giveBack(ctx, l, d)
 		}
 		if granted {
@@ -93,7 +94,7 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiri
 		return l, nil
 	}
 	r.Abandon()
-	d := &defeat{first: everywhere, met: outcomes, cut: err != nil, final: final, keys: keys}
+	d := &defeat{first: everywhere, met: outcomes, asked: r, cut: err != nil, final: final, keys: keys}
 	if won {
 		d.late = m.tooLate(l)
 	}
@@ -180,12 +181,18 @@ func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
 
 // count returns what each node has come to by now, and how many granted, refused, and failed: those answered with an
 // error, or are silent. A node that nobody waited for, because others had refused or the context ended, fails only when
-// it has had a quarter of the node timeout. The release may have told what the attempt has not.
+// it has had a quarter of the node timeout. The release may have told what the attempt has not. What the attempt
+// failed with comes first: a node answers it before the release.
 func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
 	outcomes = slices.Clone(d.met)
-	for i, back := range d.back.Outcomes() {
+	backs, later := d.back.Outcomes(), d.asked.Outcomes()
+	for i, back := range backs {
 		o := &outcomes[i]
 		silent := o.Err == quorum.ErrUnanswered
+		if err := later[i].Err; silent && err != nil && !errors.Is(err, quorum.ErrUnsent) {
+			o.Err = err
+			silent = err == quorum.ErrUnanswered
+		}
 		switch {
 		case silent && back.Err != nil && back.Err != quorum.ErrUnanswered && !errors.Is(back.Err, quorum.ErrUnsent):
 			o.Err = back.Err

@@ -333,6 +333,22 @@ func TestAReleaseErrorDoesNotHideTheReasonOfAFailedLock(t *testing.T) {
 	})
 }
 
+// lesson L19: also if the attempt was decided before the node had failed.
+func TestAReleaseErrorDoesNotHideTheReasonOfANodeThatFailsLate(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		x, y := errors.New("X"), errors.New("Y")
+		nodes[0].Next("set", sim.Refuse())
+		nodes[1].Next("set", sim.Fail(io.EOF))
+		nodes[2].Always(sim.Fail(y))
+		late := sim.Fail(x)
+		late.Reply = time.Millisecond
+		nodes[2].Next("set", late)
+		err := rl.NewMutex("x").TryLock()
+		assert.ErrorIs(t, err, x)
+		assert.NotErrorIs(t, err, y)
+	})
+}
+
 // lesson L42: one node's trouble, whatever it is, is no trouble.
 func TestOneFaultyNodeOfThreeHarmsNothing(t *testing.T) {
 	faults := map[string]sim.Fate{

@@ -14,8 +14,10 @@ import (
 const (
 	// maxUnanswered is how many commands may wait on a node that has stopped answering.
 	maxUnanswered = 64
-	// maxProbes is how many probes may be lost before the next ones come half as often.
-	maxProbes = 64
+	// fewProbes is how many probes may be lost before the next ones come half as often: at least one
+	// in each node timeout, until manyProbes are lost.
+	fewProbes  = 64
+	manyProbes = 1024
 )
 
 // gate keeps commands back from a node that has stopped answering: it has been silent for a quarter
@@ -26,7 +28,9 @@ const (
 // No command fails because of the gate. What it keeps back is sent as soon as the node answers
 // anything, and ends when its own time is over. A client may never return from earlier calls, so
 // the gate lets a probe through every quarter of a node timeout, the shortest of those that it keeps
-// waiting. The probe's answer opens it.
+// waiting. The probe's answer opens it. Probes that the client never returns from would add up: they
+// come more rarely the more of them are lost. A node that comes back is asked within a node timeout
+// unless manyProbes are lost, which takes more than 900 node timeouts.
 //
 // The zero value is an open gate. A gate is safe for concurrent use.
 type gate struct {
@@ -138,7 +142,8 @@ func (g *gate) hold(c *call) (sent bool) {
 
 // pace is the time between two probes, if the first ones come every so often. The caller holds mu.
 func (g *gate) pace(every int64) int64 {
-	return min(every, math.MaxInt64>>22) << min(g.probes/maxProbes, 20)
+	doublings := min(g.probes/fewProbes, 2) + max(0, g.probes-manyProbes)/fewProbes
+	return min(every, math.MaxInt64>>22) << min(doublings, 20)
 }
 
 // letProbe counts c in as a probe. The caller holds mu.

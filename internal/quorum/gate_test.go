@@ -285,7 +285,29 @@ func TestLostProbesGetRarer(t *testing.T) {
 			ask()
 		}
 		synctest.Wait()
-		assert.InDelta(t, 700, s.most, 100, "calls that have not returned within an hour")
+		assert.InDelta(t, 1670, s.most, 100, "calls that have not returned within an hour")
+		s.goOn()
+	})
+}
+
+// lesson L58: nor are they so rare that a node that comes back waits for longer than one node timeout.
+func TestProbesStayFrequentForALongTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{deaf: true}
+		_, ask := one(t, s)
+		s.stall()
+		for range maxUnanswered {
+			ask()
+		}
+		last, sent, longest := time.Now(), 0, time.Duration(0)
+		for start := time.Now(); time.Since(start) < 900*budget; time.Sleep(budget / 20) {
+			ask()
+			if now := s.sentSoFar(); now > sent {
+				longest = max(longest, time.Since(last))
+				last, sent = time.Now(), now
+			}
+		}
+		assert.LessOrEqual(t, longest, budget+budget/20)
 		s.goOn()
 	})
 }

@@ -54,7 +54,7 @@ func Embedded(t testing.TB, n int) []*Mini {
 	minis := make([]*Mini, n)
 	for i := range minis {
 		m := miniredis.NewMiniRedis()
-		if err := m.StartAddr(freeAddr(t, "127.0.0.1")); err != nil {
+		if err := m.StartAddr(FreeAddr(t, "127.0.0.1")); err != nil {
 			t.Fatal(err)
 		}
 		minis[i] = &Mini{Miniredis: m, control: control{addr: m.Addr()}, t: t}

@@ -120,8 +120,8 @@ func TestRestartWithOptionsForOneRun(t *testing.T) {
 	t.Parallel()
 	s := Start(t, 1, AOF())[0]
 	s.Must("EVAL", "for i = 1, 20000 do redis.call('SET', i, 'v') end", "0")
-	// While it loads, the server looks at its connections once in 1024 keys.
-	s.Restart(Loading(), Args("--key-load-delay", "100"))
+	// While it loads, the server looks at its connections once in 1024 keys: once a second, twenty times.
+	s.Restart(Loading(), Args("--key-load-delay", "1000"))
 	if _, err := s.Do("GET", "1"); err == nil || !strings.HasPrefix(err.Error(), "LOADING ") {
 		t.Errorf("while loading: %v", err)
 	}
@@ -152,48 +152,57 @@ func TestPasswordAndOwnAddress(t *testing.T) {
 func TestClock(t *testing.T) {
 	t.Parallel()
 	s := Start(t, 2, Clock())
-	clock := func(s *Server) time.Duration { // ahead of ours
+	clock := func(s *Server) (least, most time.Duration) { // ahead of ours
+		asked := time.Now()
 		a, _ := s.Must("TIME").([]any)
+		told := time.Now()
 		var sec, usec int64
 		if _, err := fmt.Sscan(fmt.Sprintln(a...), &sec, &usec); err != nil {
 			t.Fatal(err)
 		}
-		return time.Until(time.Unix(sec, usec*1000))
+		now := time.Unix(sec, usec*1000)
+		return now.Sub(told), now.Sub(asked)
 	}
-	near := func(what string, got, want time.Duration) {
+	between := func(what string, s *Server, from, to time.Duration) {
 		t.Helper()
-		if got < want-time.Second || got > want+time.Second {
-			t.Errorf("%s: the clock is %v ahead, want %v", what, got, want)
+		if least, most := clock(s); to < least-time.Second || from > most+time.Second {
+			t.Errorf("%s: the clock is between %v and %v ahead, want one between %v and %v", what, least, most, from, to)
 		}
 	}
-	near("at first", clock(s[0]), 0)
+	near := func(what string, s *Server, want time.Duration) {
+		t.Helper()
+		between(what, s, want, want)
+	}
+	near("at first", s[0], 0)
+	set := time.Now()
 	s[0].Must("SET", "k", "v", "PX", "60000")
 	s[0].Jump(30 * time.Second)
-	near("after a jump", clock(s[0]), 30*time.Second)
-	if ttl, _ := s[0].Must("PTTL", "k").(int64); ttl < 28000 || ttl > 30000 {
-		t.Errorf("PTTL after 30 s of 60: %d ms", ttl)
+	near("after a jump", s[0], 30*time.Second)
+	ttl, _ := s[0].Must("PTTL", "k").(int64)
+	if least := 29000 - time.Since(set).Milliseconds(); ttl < least || ttl > 30000 {
+		t.Errorf("PTTL after 30 s of 60: %d ms, want %d at least", ttl, least)
 	}
 	s[0].Jump(31 * time.Second)
 	if got := s[0].Must("GET", "k"); got != nil {
 		t.Errorf("the key outlived its expiry: %v", got)
 	}
 	s[0].Jump(-time.Hour)
-	near("after a jump back", clock(s[0]), 61*time.Second-time.Hour)
-	near("the other server", clock(s[1]), 0)
+	near("after a jump back", s[0], 61*time.Second-time.Hour)
+	near("the other server", s[1], 0)
 
-	s[1].Must("SET", "k", "v", "PX", "10000")
+	s[1].Must("SET", "k", "v", "PX", "100000")
 	s[1].Rate(99_000_000) // a hundred times as fast
 	start := time.Now()
 	for s[1].Must("GET", "k") != nil {
 		time.Sleep(time.Millisecond)
 	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("ten seconds at a hundredfold took %v", took)
+	if took := time.Since(start); took > 50*time.Second {
+		t.Errorf("a hundred seconds at a hundredfold took %v", took)
 	}
 	s[1].Rate(0)
-	ahead := clock(s[1])
+	least, most := clock(s[1])
 	s[1].Restart()
-	near("after restart", clock(s[1]), ahead)
+	between("after restart", s[1], least, most)
 }
 
 func TestCommandsAndMonitor(t *testing.T) {
@@ -334,7 +343,7 @@ func TestLeaveOut(t *testing.T) {
 
 // The address of a node that is down, or not up yet, belongs to it all the same.
 func TestAddressesAreReserved(t *testing.T) {
-	addr := freeAddr(t, "127.0.0.1")
+	addr := FreeAddr(t, "127.0.0.1")
 	if c, err := net.ListenPacket("udp", addr); err == nil {
 		_ = c.Close()
 		t.Errorf("%s is free for the tests of other packages", addr)
@@ -361,7 +370,7 @@ func TestAddressesAreFreeWhileProcessesAreLaunched(t *testing.T) {
 		})
 	}
 	for range 100 {
-		l, err := net.Listen("tcp", freeAddr(t, "127.0.0.1"))
+		l, err := net.Listen("tcp", FreeAddr(t, "127.0.0.1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -387,10 +396,14 @@ func TestPulseFeelsAServerThatStops(t *testing.T) {
 			}
 			time.Sleep(pause)
 			worst := p.Worst()
-			s[1].Thaw()
-			if stop && worst < pause*9/10 {
-				t.Fatalf("a server stood still for %v, and no beat was later than %v", pause, worst)
+			// A beat that was over when the server stopped may be counted late.
+			for end := time.Now().Add(replyTimeout / 2); stop && worst < pause; worst = p.Worst() {
+				if time.Now().After(end) {
+					t.Fatalf("a server stands still, and no beat was later than %v", worst)
+				}
+				time.Sleep(time.Millisecond)
 			}
+			s[1].Thaw()
 			if stop || worst < pause/2 {
 				break
 			}

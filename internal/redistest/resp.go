@@ -12,7 +12,7 @@ import (
 )
 
 // replyTimeout bounds every wait for a server, and so how long a broken test takes to fail.
-const replyTimeout = 10 * time.Second
+const replyTimeout = 30 * time.Second
 
 // Error is an error reply, as the server worded it.
 type Error string
@@ -59,7 +59,7 @@ func (c *Conn) Send(args ...string) error {
 	return err
 }
 
-// Receive waits for the next reply, ten seconds at most. It returns a string, an int64, nil or
+// Receive waits for the next reply, half a minute at most. It returns a string, an int64, nil or
 // an []any of them; an error reply is an Error, inside an array too.
 func (c *Conn) Receive() (any, error) {
 	_ = c.c.SetReadDeadline(time.Now().Add(replyTimeout))

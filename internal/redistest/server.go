@@ -49,7 +49,7 @@ func Start(t testing.TB, n int, opts ...Option) []*Server {
 			host = fmt.Sprintf("127.0.0.%d", 11+i)
 		}
 		s := &Server{t: t, conf: conf, dir: filepath.Join(dir, strconv.Itoa(i))}
-		s.control = control{addr: freeAddr(t, host), password: conf.password}
+		s.control = control{addr: FreeAddr(t, host), password: conf.password}
 		if err := os.Mkdir(s.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func (s *Server) Dir() string { return s.dir }
 // PID returns the process id of the server that was started last.
 func (s *Server) PID() int { return s.proc.PID() }
 
-// Do sends one command and returns its reply, waiting ten seconds at most: a
+// Do sends one command and returns its reply, waiting half a minute at most: a
 // string, an int64, nil or an []any of them. An error reply is an Error. All
 // calls share one connection, which is opened again after it broke.
 func (s *Server) Do(args ...string) (any, error) { return s.do(args...) }
@@ -224,13 +224,17 @@ func (s *Server) fatal(what string) {
 	s.t.Fatalf("redistest: server %s %s\n%s", s.addr, what, s.log())
 }
 
-// freeAddr finds a free port below those that the system gives to outgoing
+// Refused is an address that refuses connections. Nothing listens there, and no system gives it to anybody who
+// asks for a free port, as it may do with a port that was free a moment ago.
+const Refused = "127.0.0.1:1"
+
+// FreeAddr finds a free port below those that the system gives to outgoing
 // connections: such a connection could take the port of a server that is down, or
 // even connect to itself. The port of a cluster's bus, 10000 above, is there as well.
 //
 // Until the end of the test the UDP port of the same number is taken too. That reserves it, also from tests of
 // other packages, before the node has bound it and while it is down.
-func freeAddr(t testing.TB, host string) string {
+func FreeAddr(t testing.TB, host string) string {
 	t.Helper()
 	var err error
 	for range 100 {

@@ -183,8 +183,8 @@ var failures = []failure{
 			nodes[1].Next("", fine, fails)
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 needed (node 1: the fencing token was not stored: oops; node 2: no answer yet when the others had decided)`,
-		is:   "Failed NoQuorum oops", at: []int{1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 needed (node 1: the fencing token was not stored: oops; node 2: no answer within 400ms)`,
+		is:   "Failed NoQuorum NodeTimeout oops", at: []int{1, 2},
 	},
 	{
 		name: "Lock: the counter holds something else",

@@ -320,6 +320,18 @@ func (e *expiries) note(node int, at time.Time) {
 	}
 }
 
+// forget drops the times up to now, when an attempt begins. That asks those nodes anew, and one that is silent since
+// then may have a key.
+func (e *expiries) forget(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, t := range e.free {
+		if !t.After(now) {
+			e.free[i] = time.Time{}
+		}
+	}
+}
+
 // on returns when so many nodes will have no key any more, if so many have told.
 func (e *expiries) on(nodes int) (at time.Time, ok bool) {
 	e.mu.Lock()

@@ -66,6 +66,7 @@ func (ln *line) heard() *announce.Release {
 
 // begin notes that somebody in the line asks the nodes.
 func (ln *line) begin(now time.Time) {
+	ln.keys.forget(now)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.asked = now

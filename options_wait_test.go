@@ -363,6 +363,31 @@ func TestTheNextHeadKnowsWhenTheKeysExpire(t *testing.T) {
 	})
 }
 
+// lesson L59: what a node told before the last attempt is out of date once that has asked it anew. A node that is silent
+// since then may have a key. Waiters that took it for free asked again at once, and split one vote after another.
+func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 5, 6, 7} {
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			occupy(nodes, time.Second)
+			var all sync.WaitGroup
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			all.Go(func() {
+				opts := []redlock.Option{redlock.WithRetryDelay(time.Hour), redlock.WithoutAnnouncements()}
+				assert.ErrorIs(t, rl.NewMutex("x", opts...).LockContext(ctx), redlock.ErrTaken)
+			})
+			time.Sleep(time.Second / 2)
+			silent := (n - 1) / 2 // as many as a quorum can do without
+			for _, node := range nodes[:silent] {
+				node.Crash()
+			}
+			nodes[silent].Set("x", "somebody else's", time.Hour)
+			all.Wait()
+			assert.Equal(t, 2, nodes[n-1].Count("set"), "at once, and when the keys had expired on a quorum")
+		})
+	}
+}
+
 // lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine.
 func TestTheLockOfADeadHolderIsGrantedWhenItExpiresOnNodes(t *testing.T) {
 	for n := 1; n <= 7; n++ {

@@ -40,8 +40,8 @@ var (
 	// already unlocked. Nothing was sent.
 	ErrNotHeld = errors.New("redlock: lock not held")
 
-	// ErrLost is the cause of a held context whose lock cannot be trusted any more, or has been held for as long as
-	// [WithMaxHold] says. Stop working: somebody else may be granted the lock.
+	// ErrLost is the cause of a held context whose lock cannot be trusted any more, or soon will not be: see
+	// [WithMargin] and [WithMaxHold]. Stop working: somebody else may be granted the lock.
 	ErrLost = errors.New("redlock: lock lost")
 
 	// ErrReleased is the cause of a held context after Unlock, or after the Close of

@@ -248,6 +248,25 @@ func ExampleWithMaxHold() {
 	// true <nil>
 }
 
+// If the lock cannot be extended, the context ends while the lock still excludes others.
+func ExampleWithMargin() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	m := rl.NewMutex("import", redlock.WithMargin(2*time.Second))
+
+	held, err := m.Hold(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	select {
+	case <-held.Done(): // wind down: two seconds are left
+	case <-time.After(10 * time.Millisecond): // the work
+	}
+	fmt.Println(m.Unlock())
+	// Output: true <nil>
+}
+
 // Close unlocks what is still held and ends all waiting. With a context it has a bound of the caller's.
 func ExampleRedlock_CloseContext() {
 	rl := redlock.New(nodes()...)

@@ -149,6 +149,8 @@ func FuzzOptions(f *testing.F) {
 	f.Add(uint16(0x009), 3*ms+ms/2, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<8), 0*s, 0*s, 0*s, int64(math.MaxInt64), 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<7|1<<11), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(1<<12), 0*s, 0*s, 0*s, 0*s, 0*s, 3*s, 0, 0.0, 0.0, "")
+	f.Add(uint16(1<<12|1), int64(math.MaxInt64), 0*s, 0*s, 0*s, 0*s, int64(math.MaxInt64/3), 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<11|1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	// lesson L66: nothing overflows with options at their extremes.
@@ -160,7 +162,7 @@ func FuzzOptions(f *testing.F) {
 			f.Add(uint16(0x037), d, d, d, d, d, d, math.MaxInt, factor, factor, "v")
 		}
 	}
-	for bit := range 12 {
+	for bit := range 13 {
 		f.Add(uint16(1<<bit), -s, -s, -s, -s, -s, -s, -2, -0.1, -0.1, "")
 		f.Add(uint16(1<<bit), ms, 9*s, 7*s, 7*s, 7*s, -s, 0, 1.0, 1.1, "v")
 		f.Add(uint16(1<<bit|1), 3*ms-1, 3*ms, 2*ms, 2*ms, 2*ms, ms, 3, math.NaN(), math.NaN(), "")
@@ -216,6 +218,9 @@ func FuzzOptions(f *testing.F) {
 		must(!limited || span(maxHold) >= lasts)
 		if add(10, redlock.WithValue(value)) {
 			must(value != "")
+		}
+		if add(12, redlock.WithMargin(span(delay))) {
+			must(delay >= 0 && span(delay) <= (lasts-drift(lasts, factor))/2)
 		}
 
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

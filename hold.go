@@ -23,7 +23,8 @@ import (
 //	                  +---------------+----------------+----------------+
 //	                  |               |                |
 //	  Unlock or Close |   WithMaxHold |                | until has passed, or a quorum
-//	                  v               v                v is proven impossible
+//	                  |    WithMargin |                | is proven impossible
+//	                  v               v                v
 //	               released         let go            lost
 //
 // Each end cancels the held context, before anything else, and none is ever left. What has been let
@@ -59,7 +60,7 @@ type hold struct {
 //
 // The held context carries the values of ctx. It is done
 //   - as soon as the lock cannot be trusted any more, at the latest at [Mutex.Until] by the local
-//     clock. [context.Cause] then matches [ErrLost] and says which nodes did what. What is left of
+//     clock, or earlier by [WithMargin]. [context.Cause] then matches [ErrLost] and says which nodes did what. What is left of
 //     the lock is being released. An outage does not end the hold if at its end Until is still six
 //     times as far away as the nodes take to answer. A process with more than 256 holds needs the
 //     time of two more answers for each further 256, and a tenth of a second.
@@ -67,8 +68,8 @@ type hold struct {
 //     down under it.
 //   - at Unlock or Close, with the cause [ErrReleased].
 //
-// The lock is kept until Unlock, Close, the loss or [WithMaxHold]. So an Unlock must follow every
-// Hold. A paused process learns of a loss when it runs again. On a machine that was suspended,
+// The lock is kept until Unlock, Close, the loss, [WithMaxHold] or [WithMargin]. So an Unlock must
+// follow every Hold. A paused process learns of a loss when it runs again. On a machine that was suspended,
 // that may take a tenth of the expiry more, or a second if that is longer; see docs/safety.md.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
@@ -101,7 +102,7 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	case l.lost != nil: // as somebody else has found out meanwhile
 		tell = m.lose(l, l.lost)
 	default:
-		h.next = now.Add(clock.Remaining(now, l.until) / 3)
+		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 	}
 	m.mu.Unlock()
@@ -155,11 +156,14 @@ func FencingToken(ctx context.Context) uint64 {
 // glance is the least time after which a hold looks at the clocks again.
 const glance = time.Second
 
+// deadline is when the held context ends unless the lease is extended. The caller holds mu.
+func (h *hold) deadline() time.Time { return h.l.until.Add(-h.m.cfg.margin) }
+
 // wait is how long the timer has to run from now. The timer stands still while the machine is
 // suspended, so it also fires from time to time with nothing due, to look at the clock that does
 // not. The caller holds mu.
 func (h *hold) wait(now time.Time) time.Duration {
-	d := clock.Remaining(now, h.l.until)
+	d := clock.Remaining(now, h.deadline())
 	if !h.limit.IsZero() {
 		d = min(d, clock.Remaining(now, h.limit))
 	}
@@ -185,7 +189,9 @@ func (h *hold) tick() {
 	case clock.Remaining(now, h.l.until) <= 0:
 		tell, lost = h.m.lose(h.l, h.tooLate()), true
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		tell = h.letGo()
+		tell = h.letGo(h.m.fail("lost", ErrLost, fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold)))
+	case clock.Remaining(now, h.deadline()) <= 0:
+		tell = h.letGo(h.loss(h.tooLate()))
 	case h.resting() && clock.Remaining(now, h.next) <= 0:
 		h.m.core.renewals.add(h)
 		fallthrough
@@ -219,16 +225,16 @@ func (h *hold) loss(why *Error) *Error {
 	}
 }
 
-// letGo ends the hold of a lock that has been held for as long as it may. What is left of the lease
-// is for the end of the work. The caller holds mu, and calls tell after unlocking it.
-func (h *hold) letGo() (tell func()) {
-	e := h.m.fail("lost", ErrLost, fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold))
+// letGo ends the hold of a lock that has been held for as long as it may, or was not extended before
+// the margin. What is left of the lease is for the end of the work. The caller holds mu, and calls
+// tell after unlocking it.
+func (h *hold) letGo(why *Error) (tell func()) {
 	h.finish()
 	if h.renewal != nil {
 		h.renewal.cancel()
 	}
 	return func() {
-		h.cancel(e)
+		h.cancel(why)
 		h.m.core.unregister(h)
 	}
 }

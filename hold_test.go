@@ -839,6 +839,59 @@ func TestMaxHoldEndsDuringARenewal(t *testing.T) {
 	}
 }
 
+// With a margin the held context ends so much before Until where nobody answers, and the lock is kept for the rest.
+func TestMarginEndsAHoldBeforeUntil(t *testing.T) {
+	for _, margin := range []time.Duration{0, time.Millisecond, time.Second, 3959 * time.Millisecond} {
+		for _, n := range []int{1, 3, 5} {
+			bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x")
+				held := mustHold(t, m)
+				time.Sleep(3 * redlock.DefaultExpiry)
+				require.NoError(t, held.Err(), "as long as nodes answer")
+				all(nodes, sim.Hang())
+				until := m.Until()
+				cause := lossOf(t, held)
+				assert.Equal(t, margin, time.Until(until))
+				assert.ErrorIs(t, cause, redlock.ErrNodeTimeout)
+				assert.ErrorContains(t, cause, "not extended in time")
+				all(nodes, sim.Fate{})
+				sent := nodes.Count("extend")
+				time.Sleep(margin / 2)
+				if margin > 0 {
+					assert.ErrorIs(t, rl.NewMutex("x").TryLock(), redlock.ErrTaken)
+					mustUnlock(t, m)
+				}
+				assert.Equal(t, sent, nodes.Count("extend"))
+				landed()
+				assert.Empty(t, holders(nodes, "x"))
+			}, redlock.WithMargin(margin))
+		}
+	}
+}
+
+// A hold with a margin survives each outage that leaves the nodes enough time before the margin, and none after it.
+func TestMarginAndAnOutage(t *testing.T) {
+	const margin = 2 * time.Second
+	for ends := time.Second; ends < redlock.DefaultExpiry; ends += 100 * time.Millisecond { // before until
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			held := mustHold(t, m)
+			until := m.Until()
+			all(nodes, sim.Fail(errOops))
+			time.Sleep(time.Until(until) - ends)
+			all(nodes, sim.Slow(time.Millisecond))
+			time.Sleep(redlock.DefaultExpiry)
+			switch {
+			case ends > margin+6*time.Millisecond:
+				assert.NoError(t, held.Err(), "outage until %v before the end", ends)
+			case ends < margin:
+				assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "outage until %v before the end", ends)
+			}
+			_, _ = m.Unlock()
+		}, redlock.WithMargin(margin))
+	}
+}
+
 // atLook calls f once, when the library looks at the clock for the nth time.
 func atLook(node *sim.Node, nth int, f func()) observed {
 	looks := 0

@@ -67,6 +67,7 @@ type config struct {
 	guarded       bool
 	maxHold       time.Duration
 	maxHoldBy     bool
+	margin        time.Duration
 	announce      bool
 	nilErr        error // a nil Option was given
 }
@@ -219,6 +220,16 @@ func WithMaxHold(limit time.Duration) Option {
 	return option(func(c *config) { c.maxHold, c.maxHoldBy = limit, true })
 }
 
+// WithMargin ends the held context of [Mutex.Hold] and [Redlock.Do] so much before [Mutex.Until] if
+// the lock could not be extended by then, with [ErrLost] as the cause. The work then has the margin
+// for winding down while the lock still excludes others: the lock is extended no more, and is kept
+// until Unlock or Until. A loss that is proven earlier ends the context at once, without a margin.
+// The margin takes time from the renewals: an outage that a hold survives is shorter by as much. At
+// least 0, at most half of what the drift leaves of the expiry. Default: 0.
+func WithMargin(margin time.Duration) Option {
+	return option(func(c *config) { c.margin = margin })
+}
+
 // WithoutAnnouncements turns off both sides of the wake-up: an Unlock publishes nothing, a
 // waiting Lock subscribes to nothing and relies on its retry delay. It is still woken by releases of its own process,
 // or by what others of its process hear that wait for the same name.
@@ -287,6 +298,9 @@ func (c *config) finish() error {
 	}
 	if c.maxHoldBy && c.maxHold < c.expiry {
 		bad("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
+	}
+	if c.margin < 0 || c.margin > (c.expiry-c.drift())/2 {
+		bad("WithMargin", c.margin, "must be at least 0 and at most half of what the drift leaves of the expiry: %v", (c.expiry-c.drift())/2)
 	}
 	return join(errs...)
 }

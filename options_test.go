@@ -42,15 +42,17 @@ func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 		"redlock: WithTimeoutFactor(NaN): must be more than 0 and at most 1":  options(redlock.WithTimeoutFactor(math.NaN())),
 		"redlock: WithTimeoutFactor(0.0001): must make a node timeout (expiry of 8s × timeout factor of 0.0001) of at least 1ms, not 800µs": options(
 			redlock.WithTimeoutFactor(0.0001)),
-		"redlock: WithNodeTimeout(999.999µs): must be at least 1ms":        options(redlock.WithNodeTimeout(time.Millisecond - 1)),
-		"redlock: WithNodeTimeout(-1ns): must be at least 1ms":             options(redlock.WithNodeTimeout(-1)),
-		"redlock: WithNodeTimeout(9s): must be at most the expiry of 8s":   options(redlock.WithNodeTimeout(9 * time.Second)),
-		`redlock: WithValue(""): must not be empty`:                        options(redlock.WithValue("")),
-		"redlock: WithFenceTTL(7s): must be at least the expiry of 8s":     options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second)),
-		"redlock: WithFenceTTL(6s): must be at least the expiry of 8s":     options(redlock.WithFenceTTL(6 * time.Second)), // lesson L85
-		"redlock: Option(option 1 is nil): needs options that are not nil": options(redlock.WithTries(1), nil),             // lesson L85
-		"redlock: WithRestartGuard(7s): must be at least the expiry of 8s": options(redlock.WithRestartGuard(7 * time.Second)),
-		"redlock: WithMaxHold(7s): must be at least the expiry of 8s":      options(redlock.WithMaxHold(7 * time.Second)),
+		"redlock: WithNodeTimeout(999.999µs): must be at least 1ms":                                                     options(redlock.WithNodeTimeout(time.Millisecond - 1)),
+		"redlock: WithNodeTimeout(-1ns): must be at least 1ms":                                                          options(redlock.WithNodeTimeout(-1)),
+		"redlock: WithNodeTimeout(9s): must be at most the expiry of 8s":                                                options(redlock.WithNodeTimeout(9 * time.Second)),
+		`redlock: WithValue(""): must not be empty`:                                                                     options(redlock.WithValue("")),
+		"redlock: WithFenceTTL(7s): must be at least the expiry of 8s":                                                  options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second)),
+		"redlock: WithFenceTTL(6s): must be at least the expiry of 8s":                                                  options(redlock.WithFenceTTL(6 * time.Second)), // lesson L85
+		"redlock: Option(option 1 is nil): needs options that are not nil":                                              options(redlock.WithTries(1), nil),             // lesson L85
+		"redlock: WithRestartGuard(7s): must be at least the expiry of 8s":                                              options(redlock.WithRestartGuard(7 * time.Second)),
+		"redlock: WithMargin(-1ns): must be at least 0 and at most half of what the drift leaves of the expiry: 3.959s": options(redlock.WithMargin(-1)),
+		"redlock: WithMargin(4s): must be at least 0 and at most half of what the drift leaves of the expiry: 3.959s":   options(redlock.WithMargin(4 * time.Second)),
+		"redlock: WithMaxHold(7s): must be at least the expiry of 8s":                                                   options(redlock.WithMaxHold(7 * time.Second)),
 	} {
 		t.Run(text, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

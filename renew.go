@@ -38,7 +38,7 @@ type renewals struct {
 // renewal is an extension that is due or under way.
 type renewal struct {
 	hold   *hold
-	until  time.Time          // of the lease, when the renewal came due
+	until  time.Time          // the hold's deadline, when the renewal came due
 	cancel context.CancelFunc // set when it is under way
 	done   chan struct{}
 
@@ -52,7 +52,7 @@ func (rs *renewals) add(h *hold) {
 	h.due = true
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	heap.Push(&rs.waiting, &renewal{hold: h, until: h.l.until})
+	heap.Push(&rs.waiting, &renewal{hold: h, until: h.deadline()})
 	rs.begin()
 }
 
@@ -140,7 +140,7 @@ func (q *queue) Pop() any {
 	return r
 }
 
-// leastLeft is the least time before until with which a renewal begins: no node can be expected to
+// leastLeft is the least time before the deadline with which a renewal begins: no node can be expected to
 // answer within less.
 const leastLeft = time.Millisecond
 
@@ -148,7 +148,7 @@ const leastLeft = time.Millisecond
 // it. It ends within its budget.
 //
 // The nodes have half of what is left to answer. So when an outage ends, with so much left until
-// until, the next renewal starts with no less than half of that left, and has no less than a
+// the deadline, the next renewal starts with no less than half of that left, and has no less than a
 // quarter of it for itself.
 func (h *hold) renew(r *renewal) (confirmed bool) {
 	h.m.mu.Lock()
@@ -158,9 +158,9 @@ func (h *hold) renew(r *renewal) (confirmed bool) {
 		return false
 	}
 	start := h.m.core.now()
-	left := clock.Remaining(start, h.l.until)
+	left := clock.Remaining(start, h.deadline())
 	if left < leastLeft {
-		h.next = start.Add(leastLeft) // later than until
+		h.next = start.Add(leastLeft) // later than the deadline
 		h.timer.Reset(h.wait(start))
 		h.m.mu.Unlock()
 		return false
@@ -185,7 +185,7 @@ func (h *hold) renew(r *renewal) (confirmed bool) {
 	switch {
 	case err == nil:
 		h.failed, h.had = nil, 0
-		h.next = now.Add(clock.Remaining(now, h.l.until) / 3)
+		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
 	default:
 		// What the nodes do not answer within ever less time, towards the end, is not what is wrong
 		// with them.

@@ -102,7 +102,7 @@ var mutants = []mutant{
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.go", "case clock.Remaining(now, h.l.until) <= 0:", "case clock.Remaining(now, h.l.until) <= -h.m.cfg.expiry/20:"},
-		{"hold.go", "	d := clock.Remaining(now, h.l.until)\n	if !h.limit", "	d := clock.Remaining(now, h.l.until) + h.m.cfg.expiry/20\n	if !h.limit"},
+		{"hold.go", "h.l.until.Add(-h.m.cfg.margin)", "h.l.until.Add(h.m.cfg.expiry/20 - h.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
 		"lease.go", "		h.cancel(why)\n", "		time.AfterFunc(m.cfg.expiry/20, func() { h.cancel(why) })\n",

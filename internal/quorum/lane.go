@@ -362,8 +362,9 @@ func (c *call) overdue() {
 	if c.inHand && c.mark.debt == nil && !time.Now().Before(c.deadline()) {
 		d = c.debt()
 	}
+	l.node.owed.note(d, aBudgetLater)
 	l.mu.Unlock()
-	l.node.owed.owe(d, aBudgetLater)
+	l.node.owed.pay()
 }
 
 // launch lets a call that has begun and those that wait behind it run, and does not wait for them:
@@ -438,11 +439,14 @@ func (l *Lane) close(c *call, reply int64, err error) (next *call) {
 	case r.kind == Write && c.unsent == nil:
 		d, w = l.wrote(c, reply, err)
 	}
+	l.node.owed.note(d, w)
 	if l.running == c {
 		next = l.advance()
 	}
 	l.mu.Unlock()
-	l.node.owed.owe(d, w)
+	if d != nil {
+		l.node.owed.pay()
+	}
 	if r.kind != Ask {
 		// Whoever waits for this may submit the next command at once: the lane is free by then.
 		r.settle(c, reply, err)

@@ -302,7 +302,7 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 			if i%3 == 0 {
 				synctest.Wait()
 			}
-			if i%2 == 0 {
+			if true {
 				send(t, lanes, Ask, m, op)
 			}
 			send(t, lanes, Undo, m, op)
@@ -431,6 +431,44 @@ func survive(t *testing.T, seed uint64) {
 	l := &lanes[0]
 	if l.running != nil || l.waiting != nil || l.node.gate.unanswered.Load() != 0 {
 		t.Fatalf("seed %d: the lane is not idle: %+v", seed, l.running)
+	}
+}
+
+// A Write that was given up is executed and fails at the moment at which the node answers the Undo, sent in its turn or
+// because the node has not answered it then. One of the two learns that it must be sent again, whichever comes first.
+func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
+	for _, tt := range []struct {
+		keys  int
+		fails bool // the first Undo
+	}{{1, false}, {maxUnanswered, false}, {100, false}, {1, true}, {maxUnanswered / 2, true}} {
+		for range 40 {
+			synctest.Test(t, func(t *testing.T) {
+				node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
+				keys := make([]model, tt.keys)
+				for i := range keys {
+					lanes, m, fails := Lanes([]*Node{node}), make([]Mark, 1), tt.fails
+					answered, answer := context.WithCancel(context.Background())
+					send(t, lanes, Write, m, func(context.Context, *Node) (int64, error) {
+						<-answered.Done()
+						keys[i].set(1)
+						return 0, errNode
+					})
+					send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
+						if fails {
+							fails = false
+							return 0, errNode
+						}
+						defer answer()
+						return keys[i].del(1), nil
+					})
+				}
+				later(leastOwed)
+				for i := range keys {
+					assert.Zero(t, keys[i].value, "key %d of %d is left", i, tt.keys)
+				}
+				assert.Zero(t, owed(node))
+			})
+		}
 	}
 }
 

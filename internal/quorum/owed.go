@@ -86,19 +86,20 @@ type ledger struct {
 	changed chan struct{}         // closed at the next change; nil unless somebody waits for it
 }
 
-// owe notes when d is sent the next time.
-func (o *ledger) owe(d *debt, w when) {
+// note notes when d is sent the next time, and does not send it: the caller calls pay. Where w follows from
+// the Mark, the caller has held the lane's mu since it looked at that. Otherwise what another one
+// learned later could be noted earlier, and be lost.
+func (o *ledger) note(d *debt, w when) {
 	if d == nil {
 		return
 	}
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if d.state == trying {
 		d.again = d.again || w == atOnce
 	} else {
 		o.book(d, w)
 	}
-	o.mu.Unlock()
-	o.pay()
 }
 
 // book puts d where it belongs. The caller holds mu.
@@ -117,7 +118,10 @@ func (o *ledger) book(d *debt, w when) {
 	switch {
 	case w == aBudgetLater:
 		o.move(d, resting)
-		d.timer = time.AfterFunc(clock.Ahead(d.budget), func() { o.owe(d, atOnce) })
+		d.timer = time.AfterFunc(clock.Ahead(d.budget), func() {
+			o.note(d, atOnce)
+			o.pay()
+		})
 	case d.state != due:
 		o.move(d, due)
 	}
@@ -230,9 +234,10 @@ func (o *ledger) try() {
 	d.send()
 }
 
-// tried notes what a try has come to, by the client's return or the end of its time.
+// tried notes what a try has come to, by the client's return or the end of its time. See note.
 func (o *ledger) tried(d *debt, w when, returned bool) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if !returned {
 		o.lost++
 	}
@@ -249,17 +254,15 @@ func (o *ledger) tried(d *debt, w when, returned bool) {
 	if w != onceItAnswers {
 		o.stalled.Store(false)
 	}
-	o.mu.Unlock()
-	o.pay()
 }
 
-// returned notes that a client has returned from a try whose time was over.
+// returned notes that a client has returned from a try whose time was over. See note.
 func (o *ledger) returned(d *debt, w when) {
 	o.mu.Lock()
 	o.lost--
 	o.mu.Unlock()
 	if w != onceItAnswers {
-		o.owe(d, w)
+		o.note(d, w)
 	}
 }
 
@@ -361,19 +364,20 @@ func (t *try) finish(reply int64, err error) {
 	t.cancel()
 	l.node.left(t.began, t.budget, false, err)
 	inTime := t.ended.first()
+	l.mu.Lock()
 	w := t.next(reply, err, inTime)
 	if inTime {
 		o.tried(t.debt, w, true)
 	} else {
 		o.returned(t.debt, w)
 	}
+	l.mu.Unlock()
+	o.pay()
 	l.node.tracker.Leave()
 }
 
-// next says when the Undo is sent again after an answer or an error.
+// next says when the Undo is sent again after an answer or an error. The caller holds the lane's mu.
 func (t *try) next(reply int64, err error, inTime bool) when {
-	t.lane.mu.Lock()
-	defer t.lane.mu.Unlock()
 	switch {
 	case t.mark.sent == 0: // as has turned out meanwhile
 		return never
@@ -408,5 +412,6 @@ func (d *debt) answered() when {
 func (t *try) giveUp() {
 	if t.ended.first() {
 		t.lane.node.owed.tried(t.debt, onceItAnswers, false)
+		t.lane.node.owed.pay()
 	}
 }

@@ -341,7 +341,8 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	if h != nil {
 		h.end(ErrReleased)
 	}
-	m.core.lines.releasing(m.key, l.value, time.Now())
+	began := time.Now()
+	m.core.lines.releasing(m.key, l.value, began)
 	spec := quorum.Spec{Need: m.core.quorum}
 	if again {
 		spec.Need -= m.deleted(l)
@@ -350,7 +351,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
 	if won {
-		m.core.lines.released(m.key, l.value, m.told(r), time.Now())
+		m.announced(l.value, r, began)
 	}
 
 	m.mu.Lock()
@@ -375,13 +376,33 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	return err
 }
 
-// told returns how many connections have heard of a release on every node that has answered it, or
-// a negative number if it was not announced.
-func (m *Mutex) told(r *quorum.Round) int {
-	if !m.cfg.announce {
-		return -1
+// announced notes a release, which a round has made since began, and who has heard of it. Where the nodes that have not
+// answered yet make the difference, they are given the time.
+func (m *Mutex) announced(value string, r *quorum.Round, began time.Time) {
+	now := time.Now()
+	told, sure := m.told(r)
+	if m.core.lines.released(m.key, value, told, sure, now) {
+		return
 	}
-	return int(r.Least() - 1)
+	wait := min(max(clock.Times(now.Sub(began), 8), minAfterword), m.cfg.nodeTimeout)
+	time.AfterFunc(wait, func() {
+		told, _ := m.told(r)
+		m.core.lines.heard(m.key, value, told, now)
+	})
+}
+
+// told returns how many connections have heard of a release on each node that told anybody, 0 if no quorum of nodes did,
+// or a negative number if it was not announced. It is sure unless nodes that have not answered yet may complete a
+// quorum.
+func (m *Mutex) told(r *quorum.Round) (told int, sure bool) {
+	if !m.cfg.announce {
+		return -1, true
+	}
+	nodes, least, pending := r.Above(1)
+	if nodes >= m.core.quorum {
+		return int(least - 1), true
+	}
+	return 0, nodes+pending < m.core.quorum
 }
 
 // unreleased says why a round has not released the lease, or nil if all rounds together have. The

@@ -154,29 +154,56 @@ func (ls *lines) releasing(key, value string, now time.Time) {
 }
 
 // released notes that this process has released a key, and how many connections were told, or a negative number if it
-// tells nobody. Where its own line was not told, it is told now.
-func (ls *lines) released(key, value string, told int, now time.Time) {
+// tells nobody. Where its own line was not told, it is told now. Where it is not sure who was told, and the line may have
+// been, released leaves that to heard, and returns false.
+func (ls *lines) released(key, value string, told int, sure bool, now time.Time) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln := ls.lines[key]
+	t, ln := ls.turns[key], ls.lines[key]
+	if sure || ln != nil && ln.deaf() {
+		ls.note(key, value, told, now)
+		return true
+	}
+	if t != nil {
+		t.own, t.released = value, now
+	}
+	return false
+}
+
+// heard notes how many connections were told of a release that this process made a moment ago.
+func (ls *lines) heard(key, value string, told int, at time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.note(key, value, told, at)
+}
+
+// note notes how many connections were told of a release, or a negative number for nobody. The caller holds mu.
+func (ls *lines) note(key, value string, told int, at time.Time) {
+	t, ln := ls.turns[key], ls.lines[key]
 	listens := ln != nil && ln.listener != nil && ln.listener.Subscribed()
-	if ln != nil && (ln.deaf() || listens && told <= 0) {
-		t := ls.turnsOf(key, now)
-		t.passed, t.unheard = now, now
+	latest := t == nil || t.own == "" || t.own == value
+	switch {
+	case !latest: // this process has had the lock again
+	case ln != nil && (ln.deaf() || listens && told <= 0):
+		t = ls.turnsOf(key, at)
+		t.passed, t.unheard = at, at
 		ln.tell(announce.Release{Value: value, First: everywhere})
-	} else if t := ls.turns[key]; t != nil && told <= 0 && (told < 0 || !ls.able || now.Sub(t.unheard) < turnsKept) {
-		t.used, t.passed = now, now
+	case t != nil && told <= 0 && (told < 0 || !ls.able || at.Sub(t.unheard) < turnsKept):
+		t.used, t.passed = at, at
 	}
 	if listens {
 		told-- // its own connection
 	}
-	switch t := ls.turns[key]; {
+	switch {
 	case told > 0:
-		t = ls.turnsOf(key, now)
+		t = ls.turnsOf(key, at)
 		if told > t.others {
 			t.alone = 0 // there is somebody new
 		}
-		t.own, t.released, t.others = value, now, told
+		t.others = told
+		if latest {
+			t.own, t.released = value, at
+		}
 	case t != nil && t.rest == 0 && ln == nil:
 		delete(ls.turns, key)
 	case t != nil:

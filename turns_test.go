@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -58,26 +59,35 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 	}
 }
 
-// lesson L88: pools that cannot subscribe, and a server that forbids to publish, are no reason to sleep beside a lock that one's
-// own process has released.
+// lesson L88: pools that cannot subscribe, and servers that forbid to publish, are no reason to sleep beside a lock that
+// one's own process has released. What a minority of nodes announces counts as nothing.
 func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 	for name, tt := range map[string]struct {
-		able   int  // pools that can subscribe
-		forbid bool // the nodes forbid to publish
+		n      int
+		unable int // pools that cannot subscribe
+		forbid int // nodes that forbid to publish
+		frozen int // others that are frozen
 		opts   []redlock.Option
 	}{
-		"no pool subscribes":       {able: 0},
-		"a minority subscribes":    {able: 2},
-		"a majority subscribes":    {able: 3},
-		"nobody wants it":          {able: 5, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
-		"nothing can be published": {able: 5, forbid: true},
+		"no pool subscribes":                    {n: 5, unable: 5},
+		"a minority subscribes":                 {n: 5, unable: 3},
+		"a majority subscribes":                 {n: 5, unable: 2},
+		"nobody wants it":                       {n: 5, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+		"nothing can be published":              {n: 5, forbid: 5},
+		"a minority can publish":                {n: 5, forbid: 3},
+		"one of three can publish":              {n: 3, forbid: 2},
+		"a minority can publish, one may":       {n: 5, forbid: 2, frozen: 1},
+		"one of three can publish, another may": {n: 3, forbid: 1, frozen: 1},
+		"one of two can publish":                {n: 2, forbid: 1},
+		"two of four can publish":               {n: 4, forbid: 1, frozen: 1},
+		"all that answer can publish":           {n: 5, frozen: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				nodes := sim.NewNodes(5)
+				nodes := sim.NewNodes(tt.n)
 				pools := nodes.Pools("a")
-				for i := range pools[tt.able:] {
-					pools[tt.able+i] = poor{pools[tt.able+i]}
+				for i := range tt.unable {
+					pools[i] = poor{pools[i]}
 				}
 				rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(48*time.Hour)).With(tt.opts...)
 				m := rl.NewMutex("x")
@@ -90,15 +100,21 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 					mustUnlock(t, w)
 				}()
 				time.Sleep(time.Minute)
-				if tt.forbid {
-					plan(pools, func(op sim.Op) sim.Fate { return sim.Fate{ReplyLost: op.Command == "message"} })
-					for _, n := range nodes {
-						n.Next("release", sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
-					}
+				if tt.forbid > 0 {
+					plan(pools, func(op sim.Op) sim.Fate { return sim.Fate{ReplyLost: op.Command == "message" && op.Node < tt.forbid} })
+				}
+				for _, n := range nodes[:tt.forbid] {
+					n.Next("release", sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
+				}
+				for _, n := range nodes[tt.n-tt.frozen:] {
+					n.Freeze()
 				}
 				released := time.Now()
 				mustUnlock(t, m)
 				assert.Less(t, (<-got).Sub(released), 10*time.Millisecond)
+				for _, n := range nodes[tt.n-tt.frozen:] {
+					n.Thaw()
+				}
 				synctest.Wait()
 				nodes.Close()
 				require.NoError(t, rl.CloseContext(t.Context()))
@@ -159,4 +175,23 @@ func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
 		assert.GreaterOrEqual(t, float64(slices.Min(c.turns))/float64(slices.Max(c.turns)), 0.5)
 		nodes.Close()
 	})
+}
+
+// A node that announces nothing, because its subscriptions were lost or an ACL forbids them, makes nobody believe that
+// a release went unheard. Processes that believed it rested in turn: some waited for 300 to 870 ms, not 100.
+func TestAMuteMinorityMakesNobodyRest(t *testing.T) {
+	for _, tt := range []struct{ n, mute int }{{3, 1}, {4, 1}, {5, 1}, {5, 2}, {6, 2}, {7, 3}} {
+		t.Run(fmt.Sprintf("%d of %d", tt.mute, tt.n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(tt.n)
+				c := contention{processes: 4, waiters: 4, hold: 5 * time.Millisecond, last: 10 * time.Second, mute: tt.mute}
+				c.run(t, nodes, 1)
+				fewest, most := slices.Min(c.turns), slices.Max(c.turns)
+				t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most, c.longest)
+				assert.Less(t, c.longest, 16*2*(c.hold+time.Millisecond))
+				assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.9)
+				nodes.Close()
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -42,6 +43,7 @@ type contention struct {
 	hold, last         time.Duration
 	opts               []redlock.Option
 	message            func(f *sim.Fate) // what becomes of announcements
+	mute               int               // nodes that nobody can subscribe to
 
 	turns   []int // of each waiter
 	longest time.Duration
@@ -59,6 +61,9 @@ func (c *contention) run(t *testing.T, nodes sim.Nodes, seed uint64) {
 	for p := range c.processes {
 		pools := nodes.Pools(fmt.Sprint("p", p))
 		plan(pools, network(rand.New(rand.NewPCG(seed, uint64(p))), c.message))
+		for i := range c.mute {
+			pools[i] = lonely{pools[i]}
+		}
 		rl := redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited)).With(c.opts...)
 		all = append(all, rl)
 		for w := range c.waiters {
@@ -88,6 +93,13 @@ func (c *contention) run(t *testing.T, nodes sim.Nodes, seed uint64) {
 	for _, rl := range all {
 		require.NoError(t, rl.CloseContext(context.Background()))
 	}
+}
+
+// lonely is a node that cannot be subscribed to.
+type lonely struct{ pool.Pool }
+
+func (lonely) Subscribe(context.Context, string) (pool.Subscription, error) {
+	return nil, errors.New("NOPERM no permissions to access a channel")
 }
 
 func (c *contention) sum() (n int) {

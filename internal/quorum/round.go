@@ -322,17 +322,22 @@ func (r *Round) Done() <-chan struct{} { return r.done }
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 
-// Least returns the least positive reply so far, or 0 if there is none.
-func (r *Round) Least() int64 {
+// Above returns how many nodes have replied more than floor, the least of these replies, and how many nodes have not
+// answered yet.
+func (r *Round) Above(floor int64) (nodes int, least int64, pending int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	least := int64(0)
 	for i := range r.calls {
-		if c := &r.calls[i]; c.settled && c.reply > 0 && (least == 0 || c.reply < least) {
-			least = c.reply
+		switch c := &r.calls[i]; {
+		case !c.settled:
+			pending++
+		case c.err == nil && c.reply > floor:
+			if nodes++; nodes == 1 || c.reply < least {
+				least = c.reply
+			}
 		}
 	}
-	return least
+	return nodes, least, pending
 }
 
 // Tally returns the votes so far.

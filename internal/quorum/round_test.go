@@ -224,6 +224,37 @@ func TestVoteDecidesWhatAReplyMeans(t *testing.T) {
 	})
 }
 
+func TestAboveCountsWhatNodesHaveReplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replies := []int64{3, 1, 7, 4, 0, 2}
+		r := Start(t.Context(), newLanes(6), Spec{Need: 6, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
+			time.Sleep(time.Duration(n.Index) * time.Millisecond)
+			if n.Index == 5 {
+				return replies[5], errNode
+			}
+			return replies[n.Index], nil
+		}})
+		for _, want := range []struct {
+			nodes   int
+			least   int64
+			pending int
+		}{{1, 3, 5}, {1, 3, 4}, {2, 3, 3}, {3, 3, 2}, {3, 3, 1}, {3, 3, 0}} {
+			time.Sleep(time.Millisecond / 2)
+			nodes, least, pending := r.Above(1)
+			assert.Equal(t, want.nodes, nodes)
+			assert.Equal(t, want.least, least)
+			assert.Equal(t, want.pending, pending)
+			time.Sleep(time.Millisecond / 2)
+		}
+		nodes, least, _ := r.Above(3)
+		assert.Equal(t, 2, nodes)
+		assert.Equal(t, int64(4), least)
+		nodes, least, _ = r.Above(7)
+		assert.Zero(t, nodes)
+		assert.Zero(t, least)
+	})
+}
+
 func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Start(t.Context(), newLanes(1), Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {

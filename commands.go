@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -29,7 +30,7 @@ func integer(c *pool.Command, reply any, err error) (int64, error) {
 	case !ok:
 		return 0, &ReplyError{Script: script.Name, Reply: reply}
 	case script == acquireScript && i < 0:
-		return 0, &GuardError{Wait: time.Duration(min(-i, int64(math.MaxInt64/time.Second))) * time.Second}
+		return 0, &GuardError{Wait: clock.Times(time.Second, -max(i, -math.MaxInt64))}
 	}
 	return i, nil
 }

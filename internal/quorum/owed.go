@@ -390,7 +390,7 @@ func (t *try) next(reply int64, err error, inTime bool) when {
 		return never
 	case t.answeredAt == 0:
 		return t.answered()
-	case t.began >= t.answeredAt+int64(t.budget):
+	case t.began-t.answeredAt >= int64(t.budget):
 		return never
 	case inTime:
 		return aBudgetLater

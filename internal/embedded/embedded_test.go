@@ -23,8 +23,8 @@ func TestNodesExpireAndForget(t *testing.T) {
 		return ok
 	}
 
-	set(0, 50*time.Millisecond)
 	start := time.Now()
+	set(0, 50*time.Millisecond)
 	for !set(0, 50*time.Millisecond) {
 		time.Sleep(time.Millisecond)
 	}

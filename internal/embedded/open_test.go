@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,9 +43,15 @@ func TestOpenTakesURLs(t *testing.T) {
 			require.ErrorContains(t, err, "WRONGPASS")
 			assert.NotContains(t, err.Error(), "app:wrong")
 			if scheme == "rediss" {
-				_, err = set(scheme + "://" + login + node.Addr())
+				for end := time.Now().Add(time.Minute); ; { // a busy machine may take longer than the client waits
+					_, err = set(scheme + "://" + login + node.Addr())
+					require.Error(t, err, "an unknown authority")
+					assert.NotContains(t, err.Error(), "p%40ss")
+					if time.Now().After(end) || strings.Contains(err.Error(), "certificate") {
+						break
+					}
+				}
 				require.ErrorContains(t, err, "certificate", "an unknown authority")
-				assert.NotContains(t, err.Error(), "p%40ss")
 			}
 		})
 	}

@@ -23,20 +23,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
-
-// refused returns an address at which nobody listens.
-func refused(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // unknownCA returns the address of a TLS server whose certificate nobody has signed.
 func unknownCA(t *testing.T) string {
@@ -58,8 +48,24 @@ func unknownCA(t *testing.T) string {
 
 // lesson L74: with default options, go-redis dials for longer than a node timeout, and says no more
 // than that time is up.
+func TestTheFirstLockOnANodeThatCannotBeReachedSaysWhy(t *testing.T) {
+	fails := func(redis.DialHook) redis.DialHook {
+		return func(context.Context, string, string) (net.Conn, error) { return nil, errRoute }
+	}
+	inBubbleHooked(t, dialHook(fails), func(b *bench) {
+		rl := redlock.New(b.pool)
+		if err := rl.NewMutex("x").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) || !errors.Is(err, errRoute) {
+			t.Errorf("TryLock: %v, want it to match ErrNoQuorum and %v", err, errRoute)
+		}
+		if err := rl.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// lesson L74: on a busy machine it takes more than one node timeout until an attempt to connect has failed.
 func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
-	port, ca := refused(t), unknownCA(t)
+	port, ca := redistest.Refused, unknownCA(t)
 	connect := port + ": connect: connection refused"
 	for _, c := range []struct {
 		name   string
@@ -78,29 +84,36 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 			p := goredis.NewPool(c.client)
 			rl := redlock.New(p)
 			defer rl.Close()
-			said := func(what string, err error) {
+			says := func(what string, call func() error) {
 				t.Helper()
-				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("%s: %v, want an error of one line that says %q", what, err, c.want)
-				}
+				eventually(t, func() error {
+					if err := call(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+						return fmt.Errorf("%s: %v, want an error of one line that says %q", what, err, c.want)
+					}
+					return nil
+				})
 			}
-			for i := range 3 {
+			says("TryLock", func() error {
 				err := rl.NewMutex("x").TryLock()
 				if !errors.Is(err, redlock.ErrNoQuorum) {
 					t.Errorf("TryLock: %v, want it to match ErrNoQuorum", err)
 				}
-				said(fmt.Sprint("TryLock ", i+1), err)
-			}
-			report, err := rl.Check(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			said("Check", report.Nodes[0].Err)
-			inspection, err := rl.Inspect(t.Context(), "x")
-			if err != nil {
-				t.Fatal(err)
-			}
-			said("Inspect", inspection.Nodes[0].Err)
+				return err
+			})
+			says("Check", func() error {
+				report, err := rl.Check(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return report.Nodes[0].Err
+			})
+			says("Inspect", func() error {
+				inspection, err := rl.Inspect(t.Context(), "x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return inspection.Nodes[0].Err
+			})
 
 			for what, call := range map[string]func(ctx context.Context) error{
 				"SetNX": func(ctx context.Context) error { _, err := p.SetNX(ctx, "x", "v", time.Second); return err },
@@ -112,13 +125,15 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 					return <-told
 				},
 			} {
-				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				err := call(ctx)
-				said(what, err)
-				if ctx.Err() != nil && c.name != "one dial" && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: %v, want it to match %v too", what, err, context.DeadlineExceeded)
-				}
-				cancel()
+				says(what, func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					defer cancel()
+					err := call(ctx)
+					if ctx.Err() != nil && c.name != "one dial" && !errors.Is(err, context.DeadlineExceeded) {
+						return fmt.Errorf("an error that does not match %v", context.DeadlineExceeded)
+					}
+					return err
+				})
 			}
 		})
 	}
@@ -126,13 +141,17 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 
 // A Ring finds out by itself that its shards are down, and says that then.
 func TestARingThatCannotBeReachedSaysWhy(t *testing.T) {
-	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": refused(t)}, HeartbeatFrequency: time.Hour})
+	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Refused}, HeartbeatFrequency: time.Hour})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := goredis.NewPool(client).SetNX(ctx, "x", "v", time.Second); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("SetNX: %v, want an error that says refused", err)
-	}
+	p := goredis.NewPool(client)
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := p.SetNX(ctx, "x", "v", time.Second); err == nil || !strings.Contains(err.Error(), "refused") {
+			return fmt.Errorf("SetNX: %v, want an error that says refused", err)
+		}
+		return nil
+	})
 }
 
 // With Sentinel, each attempt to connect asks the sentinels first, several times. Its error is known when
@@ -140,7 +159,7 @@ func TestARingThatCannotBeReachedSaysWhy(t *testing.T) {
 func TestSentinelsThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "m", SentinelAddrs: []string{refused(t)}, DialTimeout: time.Second,
+		MasterName: "m", SentinelAddrs: []string{redistest.Refused}, DialTimeout: time.Second,
 	})
 	defer client.Close()
 	rl := redlock.New(goredis.NewPool(client))
@@ -208,7 +227,7 @@ func TestAFailureToConnectIsForgotten(t *testing.T) {
 func TestPoolsOfOneClientShareItsHook(t *testing.T) {
 	var watched func() bool // lesson L97: other tests' clients come and go meanwhile
 	func() {
-		client := redis.NewClient(&redis.Options{Addr: refused(t), DialerRetries: 1})
+		client := redis.NewClient(&redis.Options{Addr: redistest.Refused, DialerRetries: 1})
 		defer client.Close()
 		watched = goredis.Watched(client)
 		if watched() {

@@ -75,9 +75,9 @@ func (g group) run(t *testing.T, open func(t *testing.T) pool.Pool) {
 
 const (
 	// limit bounds each subtest.
-	limit = 30 * time.Second
+	limit = 2 * time.Minute
 	// arrival bounds the wait for a message.
-	arrival = 5 * time.Second
+	arrival = 30 * time.Second
 	// expiry is that of the keys whose expiry does not matter.
 	expiry = 30 * time.Second
 )

@@ -145,13 +145,8 @@ func TestSlowDial(t *testing.T) {
 
 // lesson L42
 func TestBrokenNodes(t *testing.T) {
-	refused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = refused.Close()
 	for _, c := range []struct{ name, addr, want string }{
-		{"refused", refused.Addr().String(), "refused"},
+		{"refused", redistest.Refused, "refused"},
 		{"closed", answer(t, ""), ""},
 		{"garbage", answer(t, "what?\r\n"), ""},
 		{"cut reply", answer(t, "$100\r\nabc"), ""},
@@ -177,13 +172,8 @@ func TestBrokenNodes(t *testing.T) {
 
 // lesson L74
 func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
-	refused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = refused.Close()
 	for name, c := range map[string]struct{ addr, want string }{
-		"wrong port":   {refused.Addr().String(), refused.Addr().String() + ": connect: connection refused"},
+		"wrong port":   {redistest.Refused, redistest.Refused + ": connect: connection refused"},
 		"unknown host": {"not..a..name:6379", "not..a..name"},
 	} {
 		t.Run(name, func(t *testing.T) {

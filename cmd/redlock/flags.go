@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/nodeurl"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+)
+
+// common are the flags of all commands.
+type common struct {
+	set         *flag.FlagSet
+	nodes, file string
+	prefix      string
+	perName     bool
+	tool        *tool
+}
+
+// flags returns the flag set of a command with the flags that all have.
+func (t *tool) flags(command, arguments string) *common {
+	c := &common{set: flag.NewFlagSet("redlock "+command, flag.ContinueOnError), tool: t}
+	c.set.SetOutput(t.stderr)
+	c.set.Usage = func() {
+		fmt.Fprintf(t.stderr, "usage: redlock %s [flags] %s\n", command, arguments)
+		c.set.PrintDefaults()
+	}
+	c.set.StringVar(&c.nodes, "nodes", "", "comma-separated `nodes` without passwords (default those of REDLOCK_NODES)")
+	c.set.StringVar(&c.file, "nodes-file", "", "a `file` with one node in each line")
+	c.set.StringVar(&c.prefix, "prefix", "", "put this `prefix` before the name, as WithKeyPrefix does")
+	c.set.BoolVar(&c.perName, "fence-per-name", false, "a fence counter for each name, as WithFencePerName, for nodes that are clusters")
+	return c
+}
+
+// errPrinted is an error that the user has been told of.
+var errPrinted = errors.New("printed")
+
+// parse parses the flags. Its error is [flag.ErrHelp] or errPrinted.
+func (c *common) parse(args []string) error {
+	err := c.set.Parse(args)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return errPrinted
+	}
+	return err
+}
+
+// bad prints what is wrong with the arguments.
+func (c *common) bad(format string, args ...any) (int, error) {
+	c.set.Usage()
+	return exitUsage, fmt.Errorf(format, args...)
+}
+
+// name returns the only argument.
+func (c *common) name() (string, error) {
+	if c.set.NArg() != 1 {
+		return "", fmt.Errorf("needs the name of one lock, not %d arguments", c.set.NArg())
+	}
+	return c.set.Arg(0), nil
+}
+
+// open returns the locks on the nodes, and a function that closes them and the clients.
+func (c *common) open() (*redlock.Redlock, func(), error) {
+	list, err := c.addresses()
+	if err != nil {
+		return nil, nil, err
+	}
+	options, err := nodeurl.ParseList(list)
+	if err != nil {
+		return nil, nil, err
+	}
+	logging.Disable() // the errors of the locks say the same once
+	var clients []*redis.Client
+	var pools []pool.Pool
+	for _, o := range options {
+		client := redis.NewClient(o)
+		clients = append(clients, client)
+		pools = append(pools, goredis.NewPool(client))
+	}
+	opts := []redlock.Option{redlock.WithKeyPrefix(c.prefix)}
+	if c.perName {
+		opts = append(opts, redlock.WithFencePerName())
+	}
+	locks := redlock.New(pools...).With(opts...)
+	return locks, func() {
+		_ = locks.Close() // what it could not release ends with its expiry
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}, nil
+}
+
+// addresses returns the nodes, comma-separated, from where they are given.
+func (c *common) addresses() (string, error) {
+	switch {
+	case c.nodes != "" && c.file != "":
+		return "", errors.New("-nodes and -nodes-file exclude each other")
+	case strings.Contains(c.nodes, "@"):
+		return "", errors.New("-nodes must not contain users and passwords, which others could see: use REDLOCK_NODES or -nodes-file")
+	case c.nodes != "":
+		return c.nodes, nil
+	case c.file != "":
+		text, err := os.ReadFile(c.file)
+		if err != nil {
+			return "", err
+		}
+		var list []string
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				list = append(list, line)
+			}
+		}
+		if len(list) == 0 {
+			return "", fmt.Errorf("%s names no node", c.file)
+		}
+		return strings.Join(list, ","), nil
+	}
+	if list := c.tool.env("REDLOCK_NODES"); list != "" {
+		return list, nil
+	}
+	return "", errors.New("no nodes: set REDLOCK_NODES, -nodes or -nodes-file")
+}
+
+// wait is how long to wait for a lock: a duration, or "forever".
+type wait struct{ d time.Duration }
+
+const forever time.Duration = -1
+
+func (w *wait) String() string {
+	if w.d == forever {
+		return "forever"
+	}
+	return w.d.String()
+}
+
+// Set implements [flag.Value].
+func (w *wait) Set(text string) error {
+	if text == "forever" {
+		w.d = forever
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if text == "0" {
+		d, err = 0, nil
+	}
+	if err != nil || d < 0 {
+		return errors.New(`must be a duration such as 30s, at least 0, or "forever"`)
+	}
+	w.d = d
+	return nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redlock-go/redlock"
+)
+
+// status tells who holds a lock.
+func (t *tool) status(args []string) (int, error) {
+	return t.look("status", args, func(ctx context.Context, locks *redlock.Redlock, name string) (int, error) {
+		in, err := locks.Inspect(ctx, name)
+		if err != nil {
+			return statusOf(err), err
+		}
+		fmt.Fprint(t.stdout, in)
+		if in.Verdict == redlock.VerdictUnknown {
+			return exitUnavailable, nil
+		}
+		return 0, nil
+	})
+}
+
+// watch tells who holds a lock each time that changes.
+func (t *tool) watch(args []string) (int, error) {
+	return t.look("watch", args, func(ctx context.Context, locks *redlock.Redlock, name string) (int, error) {
+		const every = 200 * time.Millisecond
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		seen := ""
+		for {
+			in, err := locks.Inspect(ctx, name)
+			if ctx.Err() != nil {
+				return 0, nil
+			}
+			if err != nil {
+				return statusOf(err), err
+			}
+			if now := fmt.Sprint(in.Verdict, in.Value); now != seen {
+				seen = now
+				fmt.Fprintf(t.stdout, "%s %s", time.Now().Format(time.RFC3339), in)
+			}
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	})
+}
+
+// look parses the arguments of a command about one lock, and calls f until a signal ends it.
+func (t *tool) look(
+	command string, args []string, f func(context.Context, *redlock.Redlock, string) (int, error),
+) (int, error) {
+	c := t.flags(command, "NAME")
+	if err := c.parse(args); err != nil {
+		return exitUsage, err
+	}
+	name, err := c.name()
+	if err != nil {
+		return c.bad("%w", err)
+	}
+	locks, closeAll, err := c.open()
+	if err != nil {
+		return exitUsage, err
+	}
+	defer closeAll()
+	ctx, stop := t.interruptible(0)
+	status, err := f(ctx, locks, name)
+	if s := stop(); s != 0 {
+		return exitSignal + int(s), nil
+	}
+	return status, err
+}
+
+// doctor prints what is wrong with the nodes.
+func (t *tool) doctor(args []string) (int, error) {
+	c := t.flags("doctor", "")
+	guard := c.set.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
+	fencing := c.set.Bool("fencing", false, "whether your program uses WithFencing; leaves a counter")
+	if err := c.parse(args); err != nil {
+		return exitUsage, err
+	}
+	if c.set.NArg() > 0 {
+		return c.bad("takes no arguments, not %q", c.set.Args())
+	}
+	locks, closeAll, err := c.open()
+	if err != nil {
+		return exitUsage, err
+	}
+	defer closeAll()
+	var opts []redlock.Option
+	if *fencing {
+		opts = append(opts, redlock.WithFencing())
+	}
+	if *guard != 0 {
+		opts = append(opts, redlock.WithRestartGuard(*guard))
+	}
+	ctx, stop := t.interruptible(0)
+	report, err := locks.With(opts...).Check(ctx)
+	if s := stop(); s != 0 {
+		return exitSignal + int(s), nil
+	}
+	if err != nil {
+		return statusOf(err), err
+	}
+	fmt.Fprint(t.stdout, report)
+	if report.Worst() == redlock.Critical {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// release deletes a lock that somebody else holds.
+func (t *tool) release(args []string) (int, error) {
+	c := t.flags("release", "-force NAME")
+	force := c.set.Bool("force", false, "needed, because the holder does not learn of it before it extends the lock")
+	if err := c.parse(args); err != nil {
+		return exitUsage, err
+	}
+	name, err := c.name()
+	switch {
+	case err != nil:
+		return c.bad("%w", err)
+	case !*force:
+		return c.bad("takes the lock from a holder that may be at work: -force says that this is meant")
+	}
+	locks, closeAll, err := c.open()
+	if err != nil {
+		return exitUsage, err
+	}
+	defer closeAll()
+	ctx, stop := t.interruptible(0)
+	defer stop()
+	in, err := locks.Inspect(ctx, name)
+	if err != nil {
+		return statusOf(err), err
+	}
+	values := map[string]bool{}
+	for _, n := range in.Nodes {
+		if n.Found && n.Value != "" {
+			values[n.Value] = true
+		}
+	}
+	for value := range values {
+		// It fails for the values that only a minority has. What counts is what is there afterwards.
+		_, _ = locks.NewMutex(name, redlock.WithValue(value)).UnlockContext(ctx)
+	}
+	after, err := locks.Inspect(ctx, name)
+	if err != nil {
+		return statusOf(err), err
+	}
+	fmt.Fprint(t.stdout, after)
+	switch {
+	case after.Verdict == redlock.VerdictUnknown:
+		return exitUnavailable, nil
+	case after.Verdict == redlock.VerdictHeld && values[after.Value]:
+		return exitTaken, errors.New("the nodes still have it")
+	}
+	return 0, nil // free, or somebody else's by now
+}

@@ -1,0 +1,154 @@
+// Command redlock runs programs under distributed locks, and looks at such locks.
+//
+//	redlock run -name backup -- pg_dump …   run a command while holding a lock
+//	redlock elect -name scheduler -- …      run a command whenever elected
+//	redlock status NAME                     tell who holds a lock
+//	redlock watch NAME                      tell each time that changes
+//	redlock doctor                          find what is wrong with the nodes
+//	redlock release -force NAME             delete a lock that somebody else holds
+//
+// The nodes are those of the environment variable REDLOCK_NODES: comma-separated, each host:port or
+// a URL such as rediss://user:password@10.0.0.1:6379. The flag -nodes has the same form, and
+// -nodes-file names a file with one node in each line. Other users of the machine can see the
+// arguments of a program, so -nodes refuses passwords. No password is ever printed.
+//
+// Each command explains its flags with -h. The exit status is 0 for success, 64 for wrong usage, 69
+// if too few nodes answer, 75 if the lock is taken, and 70 if it was lost. After run and elect it is
+// otherwise that of the command: 128 and the number of the signal that ended it, 126 if it cannot be
+// executed, 127 if it is not found.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redlock-go/redlock"
+)
+
+// Exit statuses, by sysexits.h where that has one.
+const (
+	exitUsage       = 64
+	exitUnavailable = 69 // no quorum
+	exitLost        = 70
+	exitTaken       = 75
+	exitCannotRun   = 126
+	exitNotFound    = 127
+	exitSignal      = 128 // and the signal's number
+)
+
+const usage = `usage: redlock COMMAND [flags] …
+
+  run -name NAME -- cmd …     run a command while holding the lock
+  elect -name NAME -- cmd …   run a command whenever elected
+  status NAME                 tell who holds the lock
+  watch NAME                  tell each time that changes
+  doctor                      find what is wrong with the nodes
+  release -force NAME         delete a lock that somebody else holds
+
+The nodes are in REDLOCK_NODES, comma-separated: host:port or rediss://user:password@host:port.
+redlock COMMAND -h explains the flags.
+`
+
+// tool is one call of the command line.
+type tool struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+	signals        <-chan os.Signal
+}
+
+func main() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	t := &tool{os.Stdin, os.Stdout, os.Stderr, os.Getenv, signals}
+	os.Exit(t.command(os.Args[1:]))
+}
+
+// command executes a command line and returns the exit status.
+func (t *tool) command(args []string) int {
+	commands := map[string]func([]string) (int, error){
+		"run": t.run, "elect": t.elect, "status": t.status, "watch": t.watch, "doctor": t.doctor, "release": t.release,
+	}
+	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help" {
+		fmt.Fprint(t.stderr, usage)
+		if len(args) == 0 {
+			return exitUsage
+		}
+		return 0
+	}
+	command, ok := commands[args[0]]
+	if !ok {
+		fmt.Fprintf(t.stderr, "redlock: there is no command %q\n%s", args[0], usage)
+		return exitUsage
+	}
+	status, err := command(args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil && !errors.Is(err, errPrinted) {
+		t.say(args[0], err)
+	}
+	return status
+}
+
+// say tells the user what went wrong.
+func (t *tool) say(command string, err error) {
+	fmt.Fprintf(t.stderr, "redlock %s: %v\n", command, err)
+}
+
+// statusOf is the exit status for an error of the library.
+func statusOf(err error) int {
+	var option *redlock.OptionError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &option):
+		return exitUsage
+	case errors.Is(err, redlock.ErrNoQuorum):
+		return exitUnavailable
+	case errors.Is(err, redlock.ErrLost):
+		return exitLost
+	}
+	return exitTaken
+}
+
+// interruptible returns a context that ends with the first signal that ends programs, or after the
+// patience if that is positive. The function tells which signal it was, 0 for none, and from then on
+// the context does not end any more.
+func (t *tool) interruptible(patience time.Duration) (context.Context, func() syscall.Signal) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	timer := time.NewTimer(patience)
+	if patience <= 0 {
+		timer.Stop()
+	}
+	stop, got := make(chan struct{}), make(chan syscall.Signal, 1)
+	go func() { // ends when the returned function is called
+		defer close(got)
+		for {
+			select {
+			case s := <-t.signals:
+				if s := s.(syscall.Signal); ends(s) {
+					got <- s
+					cancel(fmt.Errorf("got the signal %v", s))
+					return
+				}
+			case <-timer.C:
+				cancel(fmt.Errorf("waited for %v", patience))
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return ctx, func() syscall.Signal {
+		timer.Stop()
+		close(stop)
+		return <-got
+	}
+}

@@ -1,0 +1,456 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
+)
+
+// asTool makes this test binary the command itself.
+const asTool = "REDLOCK_TEST_AS_TOOL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asTool) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// patient is far longer than anything here takes.
+const patient = time.Minute
+
+// cluster is three nodes and their addresses, comma-separated.
+type cluster struct {
+	*embedded.Nodes
+	list string
+}
+
+// setup starts three nodes and returns them, and locks on them.
+func setup(t *testing.T) (*cluster, *redlock.Redlock) {
+	t.Helper()
+	nodes, err := embedded.Start(3)
+	require.NoError(t, err)
+	var pools []pool.Pool
+	for _, addr := range nodes.Addrs() {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { _ = client.Close() })
+		pools = append(pools, goredis.NewPool(client))
+	}
+	locks := redlock.New(pools...)
+	t.Cleanup(func() {
+		_ = locks.Close()
+		nodes.Close()
+	})
+	return &cluster{nodes, strings.Join(nodes.Addrs(), ",")}, locks
+}
+
+// command is the tool with arguments, on nodes.
+func command(t *testing.T, nodes *cluster, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asTool+"=1")
+	if nodes != nil {
+		cmd.Env = append(cmd.Env, "REDLOCK_NODES="+nodes.list)
+	}
+	return cmd
+}
+
+// result runs the tool and returns what it printed and its exit status.
+func result(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		require.IsType(t, &exec.ExitError{}, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// background starts the tool. It returns its output by lines, and a function that waits for its exit status.
+func background(t *testing.T, cmd *exec.Cmd) (lines *bufio.Reader, wait func() int) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	return bufio.NewReader(out), func() int {
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		return cmd.ProcessState.ExitCode()
+	}
+}
+
+// line reads one line.
+func line(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	text, err := r.ReadString('\n')
+	require.NoError(t, err, text)
+	return strings.TrimSuffix(text, "\n")
+}
+
+func verdict(t *testing.T, locks *redlock.Redlock, name string) redlock.Verdict {
+	t.Helper()
+	in, err := locks.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	return in.Verdict
+}
+
+// dies waits until there is no process with that id.
+func dies(t *testing.T, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	require.NoError(t, err, pid)
+	require.Eventually(t, func() bool { return gone(n) }, patient, 10*time.Millisecond, "process %s", pid)
+}
+
+// gone reports whether a process has ended. A zombie that nobody waits for has.
+func gone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
+	nodes, locks := setup(t)
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600))
+	for what, tt := range map[string]struct {
+		argv []string
+		want int
+	}{
+		"success":        {[]string{"true"}, 0},
+		"failure":        {[]string{"false"}, 1},
+		"a status":       {[]string{"sh", "-c", "exit 75"}, 75},
+		"a signal":       {[]string{"sh", "-c", "kill -9 $$"}, 128 + 9},
+		"not found":      {[]string{"no-such-command"}, 127},
+		"no such file":   {[]string{"/no/such/file"}, 127},
+		"not executable": {[]string{script}, 126},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cmd := command(t, nodes, append([]string{"run", "-E", "3", "-name", "job", "--"}, tt.argv...)...)
+			_, _, status := result(t, cmd)
+			assert.Equal(t, tt.want, status)
+			assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
+		})
+	}
+}
+
+func TestRunTellsTheCommandItsLock(t *testing.T) {
+	nodes, _ := setup(t)
+	show := []string{"-name", "job", "--", "sh", "-c", `echo "$REDLOCK_NAME $REDLOCK_TOKEN $REDLOCK_UNTIL"; cat`}
+	var last uint64
+	for range 2 {
+		cmd := command(t, nodes, append([]string{"run"}, show...)...)
+		cmd.Stdin = strings.NewReader("standard input\n")
+		out, _, status := result(t, cmd)
+		require.Zero(t, status)
+		first, rest, _ := strings.Cut(out, "\n")
+		assert.Equal(t, "standard input\n", rest)
+		fields := strings.Fields(first)
+		require.Len(t, fields, 3)
+		assert.Equal(t, "job", fields[0])
+		token, err := strconv.ParseUint(fields[1], 10, 64)
+		require.NoError(t, err)
+		assert.Greater(t, token, last)
+		last = token
+		until, err := time.Parse(time.RFC3339Nano, fields[2])
+		require.NoError(t, err)
+		assert.WithinDuration(t, time.Now().Add(10*time.Second), until, 10*time.Second)
+	}
+	cmd := command(t, nodes, append([]string{"run", "-no-token"}, show...)...)
+	cmd.Env = append(cmd.Env, "REDLOCK_TOKEN=")
+	out, _, _ := result(t, cmd)
+	assert.Regexp(t, `^job  \S`, out)
+}
+
+func TestRunDoesNotRunWhileTheLockIsTaken(t *testing.T) {
+	nodes, locks := setup(t)
+	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
+	require.NoError(t, m.Lock())
+	for _, tt := range []struct {
+		flags string
+		want  int
+	}{{"", 75}, {"-wait 0", 75}, {"-wait 100ms", 75}, {"-E 7", 7}} {
+		args := append([]string{"run", "-name", "job"}, strings.Fields(tt.flags)...)
+		out, errs, status := result(t, command(t, nodes, append(args, "--", "echo", "ran")...))
+		assert.Equal(t, tt.want, status, tt.flags)
+		assert.Empty(t, out)
+		assert.Contains(t, errs, "taken on ")
+	}
+	lines, wait := background(t, command(t, nodes, "run", "-wait", "forever", "-name", "job", "--", "echo", "ran"))
+	ok, err := m.Unlock()
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Equal(t, "ran", line(t, lines))
+	assert.Zero(t, wait())
+}
+
+func TestWrongUse(t *testing.T) {
+	nodes, _ := setup(t)
+	const password = "hunter2"
+	t.Setenv("REDLOCK_NODES", "")
+	for line, want := range map[string]string{
+		"":                                     "usage: redlock COMMAND",
+		"fly":                                  `there is no command "fly"`,
+		"run -fly":                             "flag provided but not defined: -fly",
+		"run -- true":                          "needs -name",
+		"run -name job":                        "needs a command",
+		"run -name job -wait soon -- true":     `or "forever"`,
+		"run -name job -expiry 1ms -- true":    "WithExpiry(1ms): must",
+		"run -name job -grace 9s -- true":      "WithMargin(9s): must",
+		"run -name job -max 1s -- true":        "WithMaxHold(1s): must",
+		"elect -name job":                      "needs a command",
+		"status":                               "needs the name of one lock, not 0 arguments",
+		"status a b":                           "needs the name of one lock, not 2 arguments",
+		"watch":                                "needs the name of one lock",
+		"doctor job":                           "takes no arguments",
+		"release job":                          "-force says that this is meant",
+		"release -force":                       "needs the name of one lock",
+		"status -nodes a:1 -nodes-file b job":  "exclude each other",
+		"status -nodes a job":                  "address 1 of 1: neither host:port",
+		"status -nodes-file /no/such/file job": "no such file",
+		"status -nodes redis://u:" + password + "@127.0.0.1:1 job": "-nodes must not contain users and passwords",
+	} {
+		t.Run(line, func(t *testing.T) {
+			out, errs, status := result(t, command(t, nodes, strings.Fields(line)...))
+			assert.Equal(t, exitUsage, status)
+			assert.Empty(t, out)
+			assert.Contains(t, errs, want)
+			assert.NotContains(t, errs, password)
+		})
+	}
+	for _, env := range []string{"", "redis://u:" + password + "@host:port", "redis://u:" + password + "#@127.0.0.1:1"} {
+		cmd := command(t, nil, "status", "job")
+		cmd.Env = append(cmd.Env, "REDLOCK_NODES="+env)
+		out, errs, status := result(t, cmd)
+		assert.Equal(t, exitUsage, status)
+		assert.Empty(t, out)
+		assert.NotContains(t, errs, password)
+	}
+	_, errs, status := result(t, command(t, nodes, "run", "-h"))
+	assert.Zero(t, status)
+	assert.Contains(t, errs, "-grace")
+}
+
+func TestNodesComeFromAFileToo(t *testing.T) {
+	nodes, _ := setup(t)
+	file := filepath.Join(t.TempDir(), "nodes")
+	text := "# the nodes\n\n" + strings.Join(nodes.Addrs(), "\n") + "\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	cmd := command(t, nil, "run", "-nodes-file", file, "-name", "job", "--", "true")
+	cmd.Env = append(cmd.Env, "REDLOCK_NODES=127.0.0.1:1")
+	_, errs, status := result(t, cmd)
+	assert.Zero(t, status, errs)
+}
+
+func TestTooFewNodes(t *testing.T) {
+	cmd := command(t, nil, "run", "-nodes", "127.0.0.1:1,127.0.0.1:1", "-name", "job", "--", "echo", "ran")
+	out, errs, status := result(t, cmd)
+	assert.Equal(t, exitUnavailable, status)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "connection refused")
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	t.Parallel()
+	nodes, locks := setup(t)
+	for _, s := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	} {
+		const script = `trap "echo got; exit 3" INT TERM HUP QUIT USR1 USR2; echo ready; while :; do sleep 0.05; done`
+		cmd := command(t, nodes, "run", "-name", "job", "--", "sh", "-c", script)
+		lines, wait := background(t, cmd)
+		require.Equal(t, "ready", line(t, lines))
+		require.NoError(t, cmd.Process.Signal(s))
+		assert.Equal(t, "got", line(t, lines), s)
+		assert.Equal(t, 3, wait(), s)
+		assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
+	}
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	nodes, locks := setup(t)
+	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
+	require.NoError(t, m.Lock())
+	cmd := command(t, nodes, "run", "-wait", "forever", "-name", "job", "--", "echo", "ran")
+	_, wait := background(t, cmd)
+	// It waits once it listens for the release.
+	client := redis.NewClient(&redis.Options{Addr: nodes.Addrs()[0]})
+	defer client.Close()
+	require.Eventually(t, func() bool {
+		channels, err := client.PubSubChannels(t.Context(), "*").Result()
+		return err == nil && len(channels) > 0
+	}, patient, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 128+15, wait())
+	ok, err := m.Unlock()
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
+}
+
+// A command that ignores TERM, and its own child, are dead before the lock has ended. They write down when they were
+// last alive.
+func TestTheCommandIsDeadBeforeTheLockEnds(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	const expiry = 8 * time.Second
+	const script = `trap "" TERM; live() { while :; do date +%s%N >"$1"; sleep 0.05; done; }; live "$1.a" & echo $!; echo $$; live "$1.b"`
+	diary := filepath.Join(t.TempDir(), "diary")
+	cmd := command(t, nodes, "run", "-name", "job", "-expiry", expiry.String(), "-grace", "3.9s", "--", "sh", "-c", script, "sh", diary)
+	lines, wait := background(t, cmd)
+	pids := []string{line(t, lines), line(t, lines)}
+	nodes.Stop(0)
+	nodes.Stop(1)
+	stopped := time.Now() // no extension after this is confirmed
+	assert.Equal(t, exitLost, wait())
+	for i, pid := range pids {
+		dies(t, pid)
+		text, err := os.ReadFile(diary + "." + string("ab"[i]))
+		require.NoError(t, err)
+		ns, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			continue // it was killed while it wrote
+		}
+		assert.LessOrEqual(t, time.Unix(0, ns).Sub(stopped), expiry)
+	}
+}
+
+// A command that heeds TERM has the grace to end by itself.
+func TestTheCommandIsAskedToEndFirst(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	const script = `trap "echo ending; exit 0" TERM; echo ready; while :; do sleep 0.05; done`
+	lines, wait := background(t, command(t, nodes, "run", "-name", "job", "-expiry", "4s", "-grace", "1.9s", "--", "sh", "-c", script))
+	require.Equal(t, "ready", line(t, lines))
+	nodes.Stop(0)
+	nodes.Stop(1)
+	assert.Equal(t, "ending", line(t, lines))
+	assert.Equal(t, exitLost, wait())
+}
+
+func TestTheLimitEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	nodes, locks := setup(t)
+	cmd := command(t, nodes, "run", "-name", "job", "-expiry", "1s", "-max", "1s", "--", "sleep", "600")
+	_, errs, status := result(t, cmd)
+	assert.Equal(t, exitLost, status)
+	assert.Contains(t, errs, "held for the maximum of 1s")
+	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
+}
+
+// What a command leaves running in its group would go on without the lock.
+func TestNothingOutlivesTheCommand(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	pid, _, status := result(t, command(t, nodes, "run", "-name", "job", "--", "sh", "-c", "sleep 600 >&- 2>&- & echo $!"))
+	require.Zero(t, status)
+	dies(t, strings.TrimSpace(pid))
+}
+
+func TestElectRunsTheCommandInOneProcess(t *testing.T) {
+	t.Parallel()
+	nodes, locks := setup(t)
+	leader := func(owner string) (*exec.Cmd, *bufio.Reader, func() int) {
+		cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "1s", "-owner", owner, "--", "sh", "-c", "echo $REDLOCK_TOKEN; exec sleep 600")
+		lines, wait := background(t, cmd)
+		return cmd, lines, wait
+	}
+	first, firstLines, firstWait := leader("ada")
+	term := line(t, firstLines)
+	in, err := locks.Inspect(t.Context(), "scheduler")
+	require.NoError(t, err)
+	assert.Contains(t, in.Value, "ada:")
+	second, secondLines, secondWait := leader("grace")
+
+	// Somebody takes the lock from the first: its command is ended, and it stands again.
+	_, _, status := result(t, command(t, nodes, "release", "-force", "scheduler"))
+	assert.Zero(t, status)
+	later := line(t, secondLines)
+	assert.Greater(t, later, term)
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 128+15, secondWait(), "the command was ended by a signal")
+	assert.Greater(t, line(t, firstLines), later, "elected again")
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 128+15, firstWait())
+}
+
+func TestStatusAndWatch(t *testing.T) {
+	nodes, locks := setup(t)
+	watch := command(t, nodes, "watch", "job")
+	seen, wait := background(t, watch)
+	next := func(want string) {
+		t.Helper()
+		for { // each change has a line for the lock, and one for each node
+			if text := line(t, seen); strings.Contains(text, `lock "job"`) {
+				assert.Contains(t, text, `lock "job": `+want)
+				return
+			}
+		}
+	}
+	next("free")
+	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
+	require.NoError(t, m.Lock())
+	next("held by ")
+	out, _, status := result(t, command(t, nodes, "status", "job"))
+	assert.Zero(t, status)
+	assert.Contains(t, out, `lock "job": held by `)
+	assert.NotContains(t, out, m.Value())
+	require.NoError(t, watch.Process.Signal(syscall.SIGINT))
+	assert.Equal(t, 128+2, wait())
+
+	_, _, status = result(t, command(t, nodes, "status", "-prefix", "app:", "job"))
+	assert.Zero(t, status)
+	nodes.Stop(0)
+	nodes.Stop(1)
+	out, _, status = result(t, command(t, nodes, "status", "job"))
+	assert.Equal(t, exitUnavailable, status)
+	assert.Contains(t, out, "unknown, only 1 of 3 nodes answered")
+}
+
+func TestReleaseTakesTheLockFromItsHolder(t *testing.T) {
+	nodes, locks := setup(t)
+	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
+	require.NoError(t, m.Lock())
+	out, _, status := result(t, command(t, nodes, "release", "-force", "job"))
+	assert.Zero(t, status)
+	assert.NotContains(t, out, `lock "job": held`)
+	_, err := m.Extend()
+	assert.ErrorIs(t, err, redlock.ErrExpired)
+}
+
+func TestDoctor(t *testing.T) {
+	nodes, _ := setup(t)
+	out, _, status := result(t, command(t, nodes, "doctor", "-fencing"))
+	assert.Contains(t, out, "3 nodes, quorum 2: ")
+	assert.Equal(t, 0, status, out)
+	nodes.Stop(0)
+	nodes.Stop(1)
+	out, _, status = result(t, command(t, nodes, "doctor"))
+	assert.Equal(t, 1, status, out)
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/redlock-go/redlock"
+)
+
+// job is a command to run under a lock.
+type job struct {
+	tool   *tool
+	name   string
+	grace  time.Duration
+	argv   []string
+	locked *redlock.Mutex
+}
+
+// lockFlags are the flags of run and elect.
+type lockFlags struct {
+	*common
+	lock          string
+	expiry, grace time.Duration
+	limit         time.Duration
+	plain         bool
+}
+
+func (t *tool) lockFlags(command string) *lockFlags {
+	c := &lockFlags{common: t.flags(command, "-name NAME -- COMMAND [ARGUMENT …]")}
+	c.set.StringVar(&c.lock, "name", "", "the `name` of the lock")
+	c.set.DurationVar(&c.expiry, "expiry", 10*time.Second, "after how long the lock ends if this process dies")
+	c.set.DurationVar(&c.grace, "grace", 0, "if the lock cannot be extended, send TERM so `long` before it ends, and KILL "+
+		"when a quarter of that is left (default a fifth of the expiry)")
+	c.set.DurationVar(&c.limit, "max", 0, "end the command after so long, at least the expiry (default no limit)")
+	c.set.BoolVar(&c.plain, "no-token", false, "do without REDLOCK_TOKEN, the fencing token")
+	return c
+}
+
+// job returns the mutex of the flags, and what to run.
+func (c *lockFlags) job(locks *redlock.Redlock, opts ...redlock.Option) *job {
+	if c.grace == 0 {
+		c.grace = c.expiry / 5
+	}
+	opts = append(opts, redlock.WithExpiry(c.expiry), redlock.WithMargin(c.grace))
+	if !c.plain {
+		opts = append(opts, redlock.WithFencing())
+	}
+	if c.limit != 0 {
+		opts = append(opts, redlock.WithMaxHold(c.limit))
+	}
+	return &job{c.tool, c.lock, c.grace, c.set.Args(), locks.NewMutex(c.lock, opts...)}
+}
+
+// check says what is wrong with the arguments.
+func (c *lockFlags) check() error {
+	switch {
+	case c.lock == "":
+		return errors.New("needs -name, the name of the lock")
+	case c.set.NArg() == 0:
+		return errors.New("needs a command to run")
+	}
+	return nil
+}
+
+// run runs a command while it holds a lock.
+func (t *tool) run(args []string) (int, error) {
+	c := t.lockFlags("run")
+	patience := wait{}
+	c.set.Var(&patience, "wait", "how `long` to wait for the lock, or forever")
+	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
+	if err := c.parse(args); err != nil {
+		return exitUsage, err
+	}
+	if err := c.check(); err != nil {
+		return c.bad("%w", err)
+	}
+	locks, closeAll, err := c.open()
+	if err != nil {
+		return exitUsage, err
+	}
+	defer closeAll()
+	tries := redlock.Unlimited
+	if patience.d == 0 {
+		tries = 1
+	}
+	j := c.job(locks, redlock.WithTries(tries))
+	status, err := j.whenGranted(patience.d)
+	if err != nil && status == exitTaken {
+		status = *taken
+	}
+	return status, err
+}
+
+// whenGranted waits for the lock, runs the command, and returns its exit status.
+func (j *job) whenGranted(patience time.Duration) (int, error) {
+	ctx, stop := j.tool.interruptible(patience)
+	held, err := j.locked.Hold(ctx)
+	s := stop()
+	switch {
+	case s != 0 && err == nil:
+		_, _ = j.locked.UnlockContext(context.Background())
+		fallthrough
+	case s != 0:
+		return exitSignal + int(s), nil
+	case err != nil:
+		return statusOf(err), err
+	}
+	return j.execute(held)
+}
+
+// execute runs the command while held lasts, and then unlocks.
+func (j *job) execute(held context.Context) (int, error) {
+	until := j.locked.Until()
+	cmd := exec.Command(j.argv[0], j.argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
+	cmd.Env = append(os.Environ(), "REDLOCK_NAME="+j.name, "REDLOCK_UNTIL="+until.Format(time.RFC3339Nano))
+	if token := j.locked.FencingToken(); token != 0 {
+		cmd.Env = append(cmd.Env, "REDLOCK_TOKEN="+strconv.FormatUint(token, 10))
+	}
+	child, err := start(cmd)
+	if err != nil {
+		_, _ = j.locked.UnlockContext(context.Background())
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			return exitNotFound, err
+		}
+		return exitCannotRun, err
+	}
+	cause := j.attend(held, child)
+	child.kill() // what it has left running in its group
+	_, unlocked := j.locked.UnlockContext(context.Background())
+	switch {
+	case cause != nil:
+		return exitLost, fmt.Errorf("the command was ended: %w", cause)
+	case unlocked != nil:
+		fmt.Fprintln(j.tool.stderr, "redlock: the lock ends by itself:", unlocked)
+	}
+	return child.status(), nil
+}
+
+// attend passes signals on to the child until it ends. If the lock ends first, the child gets TERM at once and KILL
+// before anybody else can be granted the lock, and attend returns why.
+func (j *job) attend(held context.Context, child *child) (cause error) {
+	lost := held.Done()
+	var kill <-chan time.Time
+	for {
+		select {
+		case <-child.done:
+			return cause
+		case s := <-j.tool.signals:
+			child.signal(s.(syscall.Signal))
+		case <-lost:
+			lost, cause = nil, context.Cause(held)
+			child.signal(syscall.SIGTERM)
+			left := time.Until(j.locked.Until()) - j.grace/4 // Until is zero after a proven loss
+			kill = time.After(max(left, 0))
+		case <-kill:
+			child.kill()
+			kill = nil
+		}
+	}
+}

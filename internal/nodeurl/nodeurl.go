@@ -1,0 +1,49 @@
+// Package nodeurl reads the addresses of Redis nodes as users write them.
+package nodeurl
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	errAddr = errors.New("neither host:port nor a redis:// or rediss:// URL")
+	errURL  = errors.New("not a valid Redis URL; in user and password, write special characters as %XX: " +
+		"redis://user:p%40ssword@host:6379/0")
+)
+
+// ParseList returns the options of clients for comma-separated addresses. An address is host:port or
+// a URL such as rediss://user:password@host:6379. The errors show no part of an address, which may
+// contain a password.
+func ParseList(addrs string) ([]*redis.Options, error) {
+	var all []*redis.Options
+	list := strings.Split(addrs, ",")
+	for i, addr := range list {
+		options, err := Parse(strings.TrimSpace(addr))
+		if err != nil {
+			return nil, fmt.Errorf("address %d of %d: %w", i+1, len(list), err)
+		}
+		all = append(all, options)
+	}
+	return all, nil
+}
+
+// Parse returns the options of a client for one address.
+func Parse(addr string) (*redis.Options, error) {
+	if !strings.Contains(addr, "://") {
+		if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "@/") {
+			return nil, errAddr
+		}
+		return &redis.Options{Addr: addr, DialerRetries: 1}, nil
+	}
+	options, err := redis.ParseURL(addr)
+	if err != nil || strings.Contains(addr, "#") { // after a # in a password, the rest would not count
+		return nil, errURL
+	}
+	options.DialerRetries = 1
+	return options, nil
+}

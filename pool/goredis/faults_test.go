@@ -85,16 +85,25 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	over := make(chan struct{}) // go-redis before v9.23 forgets a connection that it opens while the client is closed
+	t.Cleanup(func() { _ = l.Close(); close(over); wg.Wait() })
 	wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
+			served := make(chan struct{})
 			wg.Go(func() {
-				defer func() { _ = c.Close() }()
+				defer close(served)
 				serve(c)
+			})
+			wg.Go(func() {
+				select {
+				case <-served:
+				case <-over:
+				}
+				_ = c.Close()
 			})
 		}
 	})

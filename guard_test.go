@@ -308,3 +308,24 @@ func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 		}
 	})
 }
+
+// lesson L96: once a server has been up for long enough, its vote is taken at once. Until then it refuses by the guard, and
+// never says that the lock is taken, which it is not.
+func TestAGuardedServerIsNeverTakenForAHolder(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			rl := redlock.New(newPool(t, redistest.Start(t, 1)[0].Addr()))
+			m := rl.NewMutex("x", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithRestartGuard(time.Second))
+			eventually(t, "a server that has been up for long enough", func() bool {
+				err := m.TryLock()
+				require.NotErrorIs(t, err, redlock.ErrTaken)
+				return err == nil
+			})
+			_, _ = m.Unlock()
+			mustClose(t, rl)
+		})
+	}
+}

@@ -139,17 +139,8 @@ func parseMonitor(text string) (at time.Duration, script bool, args []string, er
 	if !ok || !ok2 || !ok3 || err1 != nil || err2 != nil {
 		return 0, false, nil, fmt.Errorf("chaos: no line of MONITOR: %q", text)
 	}
-	for rest != "" {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return 0, false, nil, fmt.Errorf("chaos: line of MONITOR %q: %w", text, err)
-		}
-		arg, err := strconv.Unquote(quoted)
-		if err != nil {
-			return 0, false, nil, fmt.Errorf("chaos: line of MONITOR %q: %w", text, err)
-		}
-		args = append(args, arg)
-		rest = strings.TrimPrefix(rest[len(quoted):], " ")
+	if args, err = arguments(rest); err != nil {
+		return 0, false, nil, fmt.Errorf("chaos: line of MONITOR %q: %w", text, err)
 	}
 	if len(args) == 0 {
 		return 0, false, nil, fmt.Errorf("chaos: no command in the line of MONITOR %q", text)
@@ -271,4 +262,41 @@ func (a *auditor) close() []*ledger {
 	}
 	a.stop()
 	return a.ledgers
+}
+
+// arguments takes apart a list of quoted strings. Valkey 8 does not escape the quotes in them, Redis does.
+func arguments(list string) (args []string, err error) {
+	for rest := list; rest != ""; {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return unescaped(list)
+		}
+		arg, err := strconv.Unquote(quoted)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, arg)
+		var next bool
+		if rest, next = strings.CutPrefix(rest[len(quoted):], " "); !next && rest != "" {
+			return unescaped(list)
+		}
+	}
+	return args, nil
+}
+
+// unescaped takes apart a list in which a quote ends a string only if a space and a quote follow, or nothing.
+func unescaped(list string) (args []string, err error) {
+	inner, begins := strings.CutPrefix(list, `"`)
+	inner, ends := strings.CutSuffix(inner, `"`)
+	if !begins || !ends {
+		return nil, strconv.ErrSyntax
+	}
+	for text := range strings.SplitSeq(inner, `" "`) {
+		arg, err := strconv.Unquote(`"` + strings.ReplaceAll(text, `"`, `\"`) + `"`)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, arg)
+	}
+	return args, nil
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,5 +98,26 @@ func TestAuditor(t *testing.T) {
 	l := a.close()[0]
 	if l.changes != 9 || l.blind != 1 || len(l.wrong) != 1 || !strings.Contains(l.wrong[0], "by \"c\"\n, of what was \"b\"'s") {
 		t.Errorf("%d changes, %d blind, wrong: %q", l.changes, l.blind, l.wrong)
+	}
+}
+
+// lesson L90: MONITOR as Redis and Valkey write it.
+func TestArgumentsOfMonitor(t *testing.T) {
+	for list, want := range map[string][]string{
+		`"SET" "k" "v"`:           {"SET", "k", "v"},
+		`"GET" ""`:                {"GET", ""},
+		`"GET" "a\" b" "c"`:       {"GET", `a" b`, "c"},
+		`"EVAL" "1" "\"c\"\n"`:    {"EVAL", "1", "\"c\"\n"},
+		`"EVAL" "1" ""c"\n"`:      {"EVAL", "1", "\"c\"\n"},
+		`"EVAL" "1" "a"b" "\x00"`: {"EVAL", "1", `a"b`, "\x00"},
+	} {
+		if args, err := arguments(list); err != nil || !slices.Equal(args, want) {
+			t.Errorf("%s: %q, %v; want %q", list, args, err, want)
+		}
+	}
+	for _, list := range []string{`"SET`, `SET`, `"`} {
+		if args, err := arguments(list); err == nil {
+			t.Errorf("%s: %q, want an error", list, args)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -325,6 +326,23 @@ func TestAGuardedServerIsNeverTakenForAHolder(t *testing.T) {
 				return err == nil
 			})
 			_, _ = m.Unlock()
+			mustClose(t, rl)
+		})
+	}
+}
+
+// lesson L66: whatever time a node names, it refuses for no less.
+func TestARefusalByTheGuardForVeryLong(t *testing.T) {
+	for reply, want := range map[int64]time.Duration{
+		-1: time.Second, -9_223_372_036: 9_223_372_036 * time.Second,
+		-9_223_372_037: math.MaxInt64, math.MinInt64 + 1: math.MaxInt64, math.MinInt64: math.MaxInt64,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rl := redlock.New(&stubborn{reply: reply})
+			err := rl.NewMutex("x", redlock.WithRestartGuard(time.Minute)).TryLock()
+			var guard *redlock.GuardError
+			require.ErrorAs(t, err, &guard, "%d", reply)
+			assert.Equal(t, want, guard.Wait, "%d", reply)
 			mustClose(t, rl)
 		})
 	}

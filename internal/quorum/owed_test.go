@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -478,4 +479,11 @@ func settled(t *testing.T, node *Node) {
 	for end := time.Now().Add(10 * time.Second); owed(node) > 0 || node.tracker.n.Load() > 0; time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(end), "%d owed, %d under way", owed(node), node.tracker.n.Load())
 	}
+}
+
+// lesson L56: an answer within the longest budget is not the last word.
+func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
+	mark := Mark{sent: 2, unsure: true}
+	d := &debt{lane: &newLanes(1)[0], mark: &mark, budget: math.MaxInt64, answeredAt: 1}
+	assert.Equal(t, aBudgetLater, (&try{debt: d, began: 2}).next(0, nil, true))
 }

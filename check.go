@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -72,7 +73,7 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 	})
 	if ctx.Err() != nil {
 		text, causes := why(ctx)
-		return nil, &lineError{"redlock: not checked: " + text, causes}
+		return nil, oneline.Error("redlock: not checked: "+text, causes...)
 	}
 	report := &Report{Quorum: r.core.quorum}
 	for i, a := range answers {
@@ -200,7 +201,7 @@ func (r *Report) judgeAnnouncements(m *Mutex) {
 }
 
 // sentence is the text of an error for the end of a sentence.
-func sentence(err error) string { return strings.TrimRight(oneLine(err.Error()), ". ") }
+func sentence(err error) string { return strings.TrimRight(oneline.Text(err.Error()), ". ") }
 
 // allow is the advice to give the user the rights that are missing: those that were found to be, or all that are needed.
 func (n *NodeReport) allow(needed []right) string {

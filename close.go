@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -136,7 +137,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 	if left > 0 {
 		errs = append(errs, fmt.Errorf("redlock: close: %d of %d locks not released", left, len(holds)))
 	}
-	return join(errs...)
+	return oneline.Join(errs...)
 }
 
 // closeHold unlocks what a hold has held. Where that fails, the hold stays registered for who closes again.

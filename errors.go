@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -82,9 +82,9 @@ type Error struct {
 
 // Error says in one line what failed, why, and which nodes did what.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("redlock: %q %s: %s", e.Name, e.failed, oneLine(e.reason))
+	text := fmt.Sprintf("redlock: %q %s: %s", e.Name, e.failed, oneline.Text(e.reason))
 	if e.nodes != nil {
-		text += " (" + oneAfterTheOther(e.nodes.Errors) + ")"
+		text += " (" + oneline.List(e.nodes.Errors) + ")"
 	}
 	return text
 }
@@ -134,7 +134,7 @@ type NodeError struct {
 
 // Error begins with the node, "node 3 (10.0.0.3:6379)", and is one line.
 func (e *NodeError) Error() string {
-	return nodeName(e.Node, e.Addr) + ": " + oneLine(e.Err.Error())
+	return nodeName(e.Node, e.Addr) + ": " + oneline.Text(e.Err.Error())
 }
 
 // Unwrap returns Err.
@@ -149,7 +149,7 @@ type OptionError struct {
 }
 
 func (e *OptionError) Error() string {
-	return oneLine(fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule))
+	return oneline.Text(fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule))
 }
 
 // ReplyError is the outcome of a node that answered a script with something that is not an
@@ -196,7 +196,7 @@ func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 // nodeErrors lists the nodes that did not do as they were asked; answer says what
 // a reply that is not a yes means.
 func (c *core) nodeErrors(outcomes []quorum.Outcome, answer func(reply int64) error) *multierror.Error {
-	list := &multierror.Error{ErrorFormat: oneAfterTheOther}
+	list := &multierror.Error{ErrorFormat: oneline.List}
 	for i, o := range outcomes {
 		err := o.Err
 		if err == nil && o.Reply <= 0 {
@@ -235,7 +235,7 @@ func why(ctx context.Context) (text string, causes []error) {
 	if cause == err {
 		return err.Error(), []error{err}
 	}
-	return fmt.Sprintf("%v (%s)", err, oneLine(cause.Error())), []error{err, cause}
+	return fmt.Sprintf("%v (%s)", err, oneline.Text(cause.Error())), []error{err, cause}
 }
 
 // addr returns the address of a node, or "". A pool that panics has none.
@@ -251,7 +251,7 @@ func (c *core) addr(node int) (addr string) {
 	}()
 	addr = p.Addr()
 	// What stands before an @ may be a password.
-	return oneLine(addr[strings.LastIndexByte(addr, '@')+1:])
+	return oneline.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }
 
 // nodeName is what errors and reports call a node.
@@ -260,49 +260,4 @@ func nodeName(node int, addr string) string {
 		return fmt.Sprintf("node %d", node)
 	}
 	return fmt.Sprintf("node %d (%s)", node, addr)
-}
-
-// oneLine puts a semicolon in the place of line breaks, with the white space around them: logs are read and searched by lines.
-func oneLine(text string) string {
-	if !strings.ContainsAny(text, "\n\r") {
-		return text
-	}
-	var lines []string
-	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '\n' || c == '\r' }) {
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "; ")
-}
-
-// oneAfterTheOther is the text of several errors in one line.
-func oneAfterTheOther(errs []error) string {
-	texts := make([]string, len(errs))
-	for i, err := range errs {
-		texts[i] = oneLine(err.Error())
-	}
-	return strings.Join(texts, "; ")
-}
-
-// lineError has several causes and a text of one line, unlike what [errors.Join] makes.
-type lineError struct {
-	text   string
-	causes []error
-}
-
-func (e *lineError) Error() string { return e.text }
-
-func (e *lineError) Unwrap() []error { return e.causes }
-
-// join returns the errors that are not nil as one, or nil if there are none.
-func join(errs ...error) error {
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	switch len(errs) {
-	case 0:
-		return nil
-	case 1:
-		return errs[0]
-	}
-	return &lineError{oneAfterTheOther(errs), errs}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -194,7 +195,7 @@ func (in *Inspection) String() string {
 		name := nodeName(node.Node, node.Addr)
 		switch {
 		case node.Err != nil:
-			fmt.Fprintf(w, "  %s\t%s\n", name, oneLine(node.Err.Error()))
+			fmt.Fprintf(w, "  %s\t%s\n", name, oneline.Text(node.Err.Error()))
 		case !node.Found:
 			fmt.Fprintf(w, "  %s\tno key\n", name)
 		default:

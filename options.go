@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
 )
 
 // The defaults of the options. They are Redsync's where Redsync has the option.
@@ -302,7 +303,7 @@ func (c *config) finish() error {
 	if c.margin < 0 || c.margin > (c.expiry-c.drift())/2 {
 		bad("WithMargin", c.margin, "must be at least 0 and at most half of what the drift leaves of the expiry: %v", (c.expiry-c.drift())/2)
 	}
-	return join(errs...)
+	return oneline.Join(errs...)
 }
 
 // checkName says what is wrong with a lock's name and the key that it makes.

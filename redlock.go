@@ -35,6 +35,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/announce"
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -86,7 +87,7 @@ func New(pools ...pool.Pool) *Redlock {
 			lines:   newLines(announce.NewSource(nodes, tracker)),
 		},
 		cfg: &cfg,
-		err: join(checkPools(pools), cfg.finish()),
+		err: oneline.Join(checkPools(pools), cfg.finish()),
 	}
 	if len(pools) > 0 {
 		if src, ok := pools[0].(clock.Source); ok {
@@ -168,7 +169,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 	for i, n := range r.core.nodes {
 		pools[i] = n.Pool
 	}
-	return &cfg, join(checkPools(pools), cfg.finish())
+	return &cfg, oneline.Join(checkPools(pools), cfg.finish())
 }
 
 // NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
@@ -180,7 +181,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
-		m.err = join(nameErr, err)
+		m.err = oneline.Join(nameErr, err)
 	}
 	m.keys[0], m.channel = m.key, ""
 	switch {
@@ -226,7 +227,7 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 		if errors.Is(unlockErr, ErrNotHeld) {
 			unlockErr = nil // Close has done it
 		}
-		err = join(err, closeErr, unlockErr)
+		err = oneline.Join(err, closeErr, unlockErr)
 	}()
 	return fn(held)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -81,7 +82,7 @@ func (m *Mutex) try(ctx context.Context, n *quorum.Node) (unheard, err error) {
 		_, _ = send(quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
 	}
 	unheard = heard(l.value, notReleased == nil)
-	if err := join(notExtended, notRefused, notReleased); err != nil || guard == nil {
+	if err := oneline.Join(notExtended, notRefused, notReleased); err != nil || guard == nil {
 		return unheard, err
 	}
 	return unheard, guard

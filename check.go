@@ -60,11 +60,11 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 	}
 	timeout := r.cfg.nodeTimeout
 	// What a lock asks of a node comes first: it tells who is there at all.
-	tried := survey(ctx, r.core, trialCommands*timeout, func(ctx context.Context, n *quorum.Node) (error, error) {
+	tried := quorum.Survey(ctx, r.core.nodes, trialCommands*timeout, func(ctx context.Context, n *quorum.Node) (error, error) {
 		return r.newTrial().try(ctx, n)
 	})
-	answers := survey(ctx, r.core, probeCommands*timeout, func(ctx context.Context, n *quorum.Node) (NodeReport, error) {
-		report := NodeReport{Err: tried[n.Index].err, Unheard: tried[n.Index].value}
+	answers := quorum.Survey(ctx, r.core.nodes, probeCommands*timeout, func(ctx context.Context, n *quorum.Node) (NodeReport, error) {
+		report := NodeReport{Err: tried[n.Index].Err, Unheard: tried[n.Index].Value}
 		if errors.Is(report.Err, ErrNodeTimeout) {
 			return report, report.Err
 		}
@@ -77,10 +77,10 @@ func (r *Redlock) Check(ctx context.Context) (*Report, error) {
 	}
 	report := &Report{Quorum: r.core.quorum}
 	for i, a := range answers {
-		n := a.value
-		if a.err != nil {
-			n = NodeReport{Err: a.err}
-			n.silent(a.err)
+		n := a.Value
+		if a.Err != nil {
+			n = NodeReport{Err: a.Err}
+			n.silent(a.Err)
 		}
 		n.Node, n.Addr = i, r.core.addr(i)
 		report.Nodes = append(report.Nodes, n)

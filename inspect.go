@@ -89,15 +89,15 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 		return nil, err
 	}
 	in := &Inspection{Name: name, Key: key, Quorum: r.core.quorum}
-	answers := survey(ctx, r.core, r.cfg.nodeTimeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
+	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.nodeTimeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
 		return inspect(ctx, n.Pool, in.Key)
 	})
 	if ctx.Err() != nil {
 		return nil, ended(ctx, name, "not inspected", nil)
 	}
 	for i, a := range answers {
-		a.value.Node, a.value.Addr, a.value.Err = i, r.core.addr(i), a.err
-		in.Nodes = append(in.Nodes, a.value)
+		a.Value.Node, a.Value.Addr, a.Value.Err = i, r.core.addr(i), a.Err
+		in.Nodes = append(in.Nodes, a.Value)
 	}
 	in.judge()
 	return in, nil

@@ -1,0 +1,67 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Answer is what one node said to a [Survey].
+type Answer[T any] struct {
+	Value T
+	Err   error
+}
+
+// Survey asks every node and waits for all of them, each at most for the budget, or until ctx is
+// done. Unlike a [Round] it wants every answer. The answers are in node order. A client that does
+// not come back is left behind with its goroutine, which the tracker counts.
+func Survey[T any](
+	ctx context.Context, nodes []*Node, budget time.Duration,
+	ask func(context.Context, *Node) (T, error),
+) []Answer[T] {
+	type arrival struct {
+		node int
+		Answer[T]
+	}
+	limited, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	arrivals := make(chan arrival, len(nodes))
+	for i, n := range nodes {
+		n.tracker.Enter()
+		go func() {
+			defer n.tracker.Leave()
+			v, err := guarded(limited, n, ask)
+			if err != nil && limited.Err() != nil {
+				if errors.Is(err, context.DeadlineExceeded) {
+					err = nil // says nothing more
+				}
+				err = n.Timeout(budget, err)
+			}
+			arrivals <- arrival{i, Answer[T]{v, err}}
+		}()
+	}
+	answers := make([]Answer[T], len(nodes))
+	arrived := make([]bool, len(nodes))
+	for range nodes {
+		select {
+		case a := <-arrivals:
+			answers[a.node], arrived[a.node] = a.Answer, true
+		case <-limited.Done():
+			for i, n := range nodes {
+				if !arrived[i] {
+					answers[i].Err = n.Timeout(budget, nil)
+				}
+			}
+			return answers
+		}
+	}
+	return answers
+}
+
+// guarded asks a node. A client that panics is that node's failure.
+func guarded[T any](
+	ctx context.Context, n *Node, ask func(context.Context, *Node) (T, error),
+) (v T, err error) {
+	defer guard(&err)
+	return ask(ctx, n)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/embedded"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -562,11 +563,11 @@ func ExampleRedlock_Check() {
 		return
 	}
 	for _, f := range report.Findings {
-		if f.Severity >= redlock.Warning {
+		if f.Severity >= doctor.Warning {
 			fmt.Printf("%s: %s\n%s\n", f.Severity, f.Problem, f.Advice)
 		}
 	}
 	// Output:
-	// warning: Of two nodes both are needed: when either is down, nothing can be locked.
+	// warning: Both nodes are needed: when either is down, nothing can be locked.
 	// Use three nodes.
 }

@@ -47,3 +47,12 @@ func related(key, suffix string) string {
 	}
 	return "{" + key + "}:" + suffix
 }
+
+// relatedStart is what the names begin with that related makes of keys with the prefix, unless only
+// the rest of a key has a closing brace.
+func relatedStart(prefix string) string {
+	if prefix == "" || strings.Contains(prefix, "}") {
+		return prefix
+	}
+	return "{" + prefix
+}

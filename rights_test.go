@@ -353,6 +353,7 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, 1, healthy)[0]
+			admin := newPool(t, s.Addr())
 			for _, without := range append([]string{""}, rules...) {
 				s.Must("ACL", "SETUSER", "app", "reset", "on", ">pw", "+unsubscribe", "+acl|whoami")
 				for _, rule := range rules {
@@ -361,6 +362,9 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 					}
 				}
 				s.Must("SCRIPT", "FLUSH")
+				// Somebody else uses a script that Check does not need.
+				_, err := redlock.New(admin).NewMutex("x", redlock.WithValue("v")).Valid()
+				require.ErrorIs(t, err, redlock.ErrExpired)
 				rl := redlock.New(newPool(t, "app:pw@"+s.Addr())).With(opts...)
 				advised := false
 				for range 3 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 )
 
 // status tells who holds a lock.
@@ -108,7 +109,7 @@ func (t *tool) doctor(args []string) (int, error) {
 		return statusOf(err), err
 	}
 	fmt.Fprint(t.stdout, report)
-	if report.Worst() == redlock.Critical {
+	if report.Worst() == doctor.Critical {
 		return 1, nil
 	}
 	return 0, nil

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/embedded"
 )
 
@@ -95,7 +96,7 @@ func run(ctx context.Context, w io.Writer, addrs, lock string, opts ...redlock.O
 		}
 		fmt.Fprintf(w, "\n%v", in)
 	}
-	if report.Worst() == redlock.Critical {
+	if report.Worst() == doctor.Critical {
 		return 1, nil
 	}
 	return 0, nil

@@ -1,0 +1,75 @@
+// Package checkup examines the nodes of a deployment, for Redlock.Check.
+//
+// Each step is a file. trial.go lives a lock's life on a node. probe.go asks the node about itself,
+// and rights.go finds out what an ACL denies. judge.go draws the conclusions; trouble.go knows the
+// words in which servers and clients refuse. Package doctor has the result.
+package checkup
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Plan says which nodes are examined, and what the locks need of them.
+type Plan struct {
+	Nodes       []*quorum.Node
+	Addr        func(node int) string // the address, or ""
+	Quorum      int
+	NodeTimeout time.Duration // for each command
+	Guard       time.Duration // of the restart guard; 0: there is none
+
+	// What locks use. Nobody else uses the examples of these names, and nothing is there.
+	Key     Name
+	Counter Name // for fencing; zero: there is none
+	Channel Name // for announcements; zero: there are none
+
+	// NewLock makes a lock that exists on that node only, under a key of its own.
+	NewLock func(n *quorum.Node) Lock
+}
+
+// Name is the name of a key or channel, and what all such names begin with.
+type Name struct{ Example, Start string }
+
+// TrialTime is how long the trial of a lock takes at most.
+func TrialTime(nodeTimeout time.Duration) time.Duration {
+	return clock.Times(nodeTimeout, trialCommands)
+}
+
+// Examine examines the nodes, all at the same time. It blocks until all of them have answered, at
+// most for fifteen node timeouts, or until ctx is done; then the report is worth nothing.
+func (p *Plan) Examine(ctx context.Context) *doctor.Report {
+	// What a lock asks of a node comes first: it tells who is there at all.
+	trials := quorum.Survey(ctx, p.Nodes, TrialTime(p.NodeTimeout),
+		func(ctx context.Context, n *quorum.Node) (trial, error) {
+			t := trial{lock: p.NewLock(n), timeout: p.NodeTimeout}
+			err := t.run(ctx, n.Pool)
+			return t, err
+		})
+	reports := quorum.Survey(ctx, p.Nodes, clock.Times(p.NodeTimeout, probeCommands),
+		func(ctx context.Context, n *quorum.Node) (doctor.NodeReport, error) {
+			t := trials[n.Index]
+			if errors.Is(t.Err, quorum.ErrTimeout) {
+				return doctor.NodeReport{}, t.Err
+			}
+			pr := probe{plan: p, report: doctor.NodeReport{
+				Err: t.Err, Guarded: t.Value.guarded, Unheard: t.Value.unheard,
+			}}
+			pr.run(ctx, n.Pool)
+			return pr.report, nil
+		})
+	report := &doctor.Report{Quorum: p.Quorum}
+	for i, a := range reports {
+		if a.Err != nil {
+			a.Value = silent(a.Err)
+		}
+		a.Value.Node, a.Value.Addr = i, p.Addr(i)
+		report.Nodes = append(report.Nodes, a.Value)
+	}
+	p.judge(report)
+	return report
+}

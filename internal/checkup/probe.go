@@ -1,0 +1,235 @@
+package checkup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// probeCommands is how many node timeouts a probe takes at most: INFO, CONFIG, TIME, PING, two for
+// all rights together, and ACL WHOAMI.
+const probeCommands = 7
+
+var (
+	errNoDoer  = errors.New("the pool is no pool.Doer and cannot ask")
+	errNotTold = errors.New("the node does not tell")
+)
+
+// probe asks a node about itself. The report's Err and Unheard are those of the trial.
+type probe struct {
+	plan   *Plan
+	report doctor.NodeReport
+	do     func(args ...any) (any, error)
+}
+
+// run asks everything. Each command has a node timeout.
+func (pr *probe) run(ctx context.Context, p pool.Pool) {
+	doer, ok := p.(pool.Doer)
+	if !ok {
+		pr.unknown(errNoDoer, everything...)
+		return
+	}
+	pr.do = func(args ...any) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, pr.plan.NodeTimeout)
+		defer cancel()
+		reply, err := doer.Do(ctx, args...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", args[0], err)
+		}
+		return reply, nil
+	}
+	err := pr.readInfo()
+	if pr.report.Err != nil && err != nil && !isDenied(err) {
+		pr.unknown(err, "clock")
+		return // it does not answer anything
+	}
+	pr.readClock()
+	pr.readRights()
+}
+
+func (pr *probe) unknown(why error, what ...string) {
+	for _, w := range what {
+		pr.report.Unknown = append(pr.report.Unknown, doctor.Gap{What: w, Why: why})
+	}
+}
+
+// silent is the report of a node that has told nothing.
+func silent(why error) doctor.NodeReport {
+	pr := probe{report: doctor.NodeReport{Err: why}}
+	pr.unknown(why, everything...)
+	return pr.report
+}
+
+// everything is what is unknown of a node that tells nothing.
+var everything = append(infoTells, "clock")
+
+// infoTells is what is unknown of a node that denies INFO.
+var infoTells = []string{
+	"server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence",
+}
+
+// readInfo returns the error of INFO itself; what is missing in its reply is noted as unknown.
+func (pr *probe) readInfo() error {
+	reply, err := pr.do("INFO")
+	if err != nil {
+		pr.unknown(err, infoTells...)
+		return err
+	}
+	n, info := &pr.report, parseInfo(reply)
+	text := func(what, field string) string {
+		v := info[field]
+		if v == "" {
+			pr.unknown(errNotTold, what)
+		}
+		return v
+	}
+	number := func(what, field string) int64 {
+		v, err := strconv.ParseInt(text(what, field), 10, 64)
+		if err != nil && n.Knows(what) {
+			pr.unknown(fmt.Errorf("INFO: %s: %w", field, err), what)
+		}
+		return v
+	}
+	kind := kindOf(info)
+	if v := text("server", kind.version); v != "" {
+		n.Server = kind.name + " " + v
+	}
+	n.RunID = text("run id", "run_id")
+	n.Mode = text("mode", kind.mode)
+	n.Role = text("role", "role")
+	n.Replicas = int(number("replicas", "connected_slaves"))
+	n.Uptime = clock.Times(time.Second, max(number("uptime", "uptime_in_seconds"), 0))
+	n.MaxMemory = number("memory", "maxmemory")
+	if n.Knows("memory") {
+		n.Eviction = text("memory", "maxmemory_policy")
+	}
+	pr.readPersistence(info["aof_enabled"])
+	return nil
+}
+
+// kind is a kind of server, and the fields of INFO by which it tells its version and its mode.
+type kind struct{ name, version, mode string }
+
+// kinds are the servers that have fields of their own. All of them also say which version of Redis
+// they are like.
+var kinds = []kind{
+	{"Valkey", "valkey_version", "server_mode"},
+	{"Redict", "redict_version", "redict_mode"},
+	{"Redis", "redis_version", "redis_mode"},
+}
+
+// kindOf returns the kind of server that made the reply to INFO.
+func kindOf(info map[string]string) kind {
+	for _, k := range kinds {
+		if info[k.version] != "" {
+			if info[k.mode] == "" {
+				k.mode = "redis_mode" // as Valkey's option extended-redis-compatibility has it
+			}
+			return k
+		}
+	}
+	return kinds[len(kinds)-1]
+}
+
+// readPersistence finds out how a node stores its data. The argument is INFO's aof_enabled.
+func (pr *probe) readPersistence(aof string) {
+	parameter := "save"
+	switch aof {
+	case "0":
+	case "1":
+		parameter = "appendfsync"
+	default:
+		pr.unknown(errNotTold, "persistence")
+		return
+	}
+	reply, err := pr.do("CONFIG", "GET", parameter)
+	value, ok := parseConfig(reply, parameter)
+	switch {
+	case err != nil:
+		pr.unknown(err, "persistence")
+	case !ok:
+		pr.unknown(errNotTold, "persistence")
+	case aof == "1":
+		pr.report.Persistence = "AOF " + value
+	case value == "":
+		pr.report.Persistence = "none"
+	default:
+		pr.report.Persistence = "RDB"
+	}
+}
+
+// readClock compares the node's clock with this machine's. The node read it at some moment of the
+// round trip: the middle is wrong by half of that at most.
+func (pr *probe) readClock() {
+	sent := time.Now()
+	reply, err := pr.do("TIME")
+	trip := time.Since(sent)
+	if err != nil {
+		pr.unknown(err, "clock")
+		return
+	}
+	now, ok := parseTime(reply)
+	if !ok {
+		pr.unknown(fmt.Errorf("TIME: reply %#v", reply), "clock")
+		return
+	}
+	pr.report.ClockOffset = now.Sub(sent.Add(trip / 2).Round(0))
+	pr.report.ClockError = trip / 2
+}
+
+// parseTime reads a TIME reply: seconds and microseconds.
+func parseTime(reply any) (time.Time, bool) {
+	var parts [2]int64
+	fields, _ := reply.([]any)
+	if len(fields) != len(parts) {
+		return time.Time{}, false
+	}
+	for i, f := range fields {
+		var err error
+		if parts[i], err = strconv.ParseInt(fmt.Sprint(f), 10, 64); err != nil {
+			return time.Time{}, false
+		}
+	}
+	return time.Unix(parts[0], 0).Add(clock.Times(time.Microsecond, parts[1])), true
+}
+
+// parseInfo reads the lines "field:value" of an INFO reply.
+func parseInfo(reply any) map[string]string {
+	text, _ := reply.(string)
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if field, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[field] = value
+		}
+	}
+	return info
+}
+
+// parseConfig finds a parameter in a CONFIG GET reply. RESP3 makes that a map, whose type depends
+// on the client.
+func parseConfig(reply any, parameter string) (string, bool) {
+	switch r := reply.(type) {
+	case map[any]any:
+		value, ok := r[parameter].(string)
+		return value, ok
+	case map[string]any:
+		value, ok := r[parameter].(string)
+		return value, ok
+	case map[string]string:
+		value, ok := r[parameter]
+		return value, ok
+	case []any:
+		if len(r) == 2 && r[0] == parameter {
+			value, ok := r[1].(string)
+			return value, ok
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,181 @@
+package checkup
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redlock-go/redlock/doctor"
+)
+
+// right is something that an ACL has to allow for locks.
+type right struct {
+	rule string // in the words of ACL SETUSER: "+get"; "" if the right is there only to be tried
+	try  []any  // a command that does no harm, and is denied without the right; nil: there is none
+	on   string // the rule for the key or channel in that command
+}
+
+// noScript is the ID of a script that no node knows, for EVALSHA.
+var noScript = strings.Repeat("0", 40)
+
+// lockRights are the rights that locks need. The page docs/rights.md has them as a table.
+func (p *Plan) lockRights() []right {
+	key, keys := p.Key.Example, p.Key.pattern("~")
+	rights := []right{
+		{"+set", []any{"SET", key, "v", "XX", "PX", 1}, keys}, // XX: it is not there
+		{"+get", []any{"GET", key}, keys},
+		{"+del", []any{"DEL", key}, keys},
+		{"+pexpire", []any{"PEXPIRE", key, 1}, keys},
+		{"+pttl", []any{"PTTL", key}, keys},
+		{"+eval", []any{"EVAL", "return 0", 0}, ""},
+		{"+evalsha", []any{"EVALSHA", noScript, 1, key, ""}, keys},
+		{keys, nil, ""},
+	}
+	if p.Counter != (Name{}) {
+		counters := p.Counter.pattern("~")
+		rights = append(rights,
+			right{"", []any{"GET", p.Counter.Example}, counters},
+			right{counters, nil, ""})
+	}
+	if p.Guard > 0 {
+		rights = append(rights, right{"+info", []any{"INFO", "server"}, ""})
+	}
+	return rights
+}
+
+// announcementRights are the rights that wake-ups need.
+func (p *Plan) announcementRights() []right {
+	if p.Channel == (Name{}) {
+		return nil
+	}
+	channels := p.Channel.pattern("&")
+	return []right{
+		{"+publish", []any{"PUBLISH", p.Channel.Example, ""}, channels},
+		{"+subscribe", nil, channels},
+		{"+unsubscribe", nil, channels},
+		{"+ping", []any{"PING"}, ""},
+		{channels, nil, ""},
+	}
+}
+
+// reportRights are the rights that a report without gaps needs.
+var reportRights = []right{{rule: "+info"}, {rule: "+time"}, {rule: "+config|get"}}
+
+// pattern is the rule that allows all such names.
+func (n Name) pattern(kind string) string { return kind + escape.Replace(n.Start) + "*" }
+
+// escape escapes what has a meaning in the patterns of an ACL.
+var escape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// readRights finds out what an ACL denies.
+func (pr *probe) readRights() {
+	n := &pr.report
+	d := denials{end: time.Now().Add(pr.plan.NodeTimeout), do: pr.do}
+	lock, announcements := pr.plan.lockRights(), pr.plan.announcementRights()
+	// The trial needs EVAL only where the node does not know a script, and PING only if nothing
+	// happens for seconds.
+	if err := d.try(rightOf(lock, "+eval")); err != nil && n.Err == nil {
+		n.Err = err
+	}
+	if isDenied(n.Err) {
+		d.try(lock...)
+	}
+	if len(announcements) > 0 {
+		d.note(n.Unheard, rightOf(announcements, "+subscribe"))
+		if err := d.try(rightOf(announcements, "+ping")); err != nil && n.Unheard == nil {
+			n.Unheard = err
+		}
+		if n.Unheard == errUnheard || isDenied(n.Unheard) {
+			d.try(announcements...)
+		}
+	}
+	for _, u := range n.Unknown {
+		if command, _, _ := strings.Cut(u.Why.Error(), ":"); isDenied(u.Why) {
+			d.add(map[string]string{
+				"INFO": "+info", "TIME": "+time", "CONFIG": "+config|get",
+			}[command])
+		}
+	}
+	n.Denied = d.rules
+	if len(d.rules) > 0 {
+		reply, err := pr.do("ACL", "WHOAMI")
+		if n.User, _ = reply.(string); err != nil {
+			n.User = userOf(err)
+		}
+	}
+}
+
+// denials lists the rules that a user lacks, without repetition.
+type denials struct {
+	rules []string
+	do    func(args ...any) (any, error)
+	end   time.Time // no command begins later
+}
+
+// try tries rights, and returns the last denial.
+func (d *denials) try(rights ...right) (why error) {
+	for _, r := range rights {
+		if r.try == nil || time.Now().After(d.end) {
+			continue
+		}
+		if _, err := d.do(r.try...); isDenied(err) {
+			d.note(err, r)
+			why = err
+		}
+	}
+	return why
+}
+
+// note adds the rule that a denial speaks of: for the key, the channel or the command.
+func (d *denials) note(err error, r right) {
+	if !isDenied(err) {
+		return
+	}
+	for _, object := range []string{" a key", " the keys", " a channel", " the channels"} {
+		if strings.Contains(err.Error(), object) {
+			d.add(r.on)
+			return
+		}
+	}
+	d.add(r.rule)
+}
+
+func (d *denials) add(rule string) {
+	if rule != "" && !slices.Contains(d.rules, rule) {
+		d.rules = append(d.rules, rule)
+	}
+}
+
+// rightOf returns the one of the rights with that rule.
+func rightOf(rights []right, rule string) right {
+	return rights[slices.IndexFunc(rights, func(r right) bool { return r.rule == rule })]
+}
+
+// userOf finds the user in a denial, if that names one.
+func userOf(err error) string {
+	_, rest, _ := strings.Cut(err.Error(), "User ")
+	user, _, ok := strings.Cut(rest, " has no permissions")
+	if !ok || strings.Contains(user, " ") {
+		return ""
+	}
+	return user
+}
+
+// allow is the advice to grant the rights that were found to be missing, or all that are needed.
+func allow(n *doctor.NodeReport, needed []right) string {
+	var missing, all []string
+	for _, right := range needed {
+		if right.rule == "" {
+			continue
+		}
+		all = append(all, right.rule)
+		if slices.Contains(n.Denied, right.rule) {
+			missing = append(missing, right.rule)
+		}
+	}
+	if len(missing) == 0 {
+		missing = all
+	}
+	return "Allow it: ACL SETUSER " + cmp.Or(n.User, "<user>") + " " + strings.Join(missing, " ")
+}

@@ -1,0 +1,122 @@
+package checkup_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// A client that sends SET again after its reply was lost is refused by its own key.
+func TestCheckAllowsForClientsThatResend(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[1].Next("set", sim.Fate{ReplyLost: true, Again: 10 * time.Millisecond})
+		r, _ := check(t, rl)
+		assert.NoError(t, r.Nodes[1].Err)
+		assert.Zero(t, nodes[1].Keys())
+	})
+}
+
+// An address behind which there are several servers grants what it does not have a moment later.
+func TestCheckFindsNodesThatForgetAtOnce(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[1].Next("extend", sim.Reply(int64(0)))
+		_, found := check(t, rl)
+		assert.Contains(t, found, "warning unreachable [1]")
+		nodes[1].Next("release", sim.Reply(int64(1)))
+		_, found = check(t, rl)
+		assert.Contains(
+			t,
+			found,
+			"warning unreachable [1]",
+			"it deletes without looking at the value",
+		)
+	})
+}
+
+func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		kept := func(want ...string) *doctor.Report {
+			t.Helper()
+			r, found := check(t, rl)
+			assert.Equal(t, want, found)
+			return r
+		}
+		nodes[0].Restart(true)
+		time.Sleep(60 * time.Second)
+		r := kept("note guard [0]", "note unknown [0 1 2]")
+		assert.Equal(t, &redlock.GuardError{Wait: time.Second}, r.Nodes[0].Err)
+		assert.NotContains(t, r.String(), "unreachable")
+		nodes[2].Restart(true)
+		kept("critical guard [0]", "critical guard [2]", "note unknown [0 1 2]")
+		time.Sleep(time.Second)
+		nodes[1].Always(sim.Fail(errOops))
+		kept("critical unreachable [1]", "critical guard [2]", "note unknown [0 2]")
+	}, redlock.WithRestartGuard(time.Minute))
+}
+
+func TestCheckEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		nodes[1].Always(sim.Deaf(sim.Hang()))
+		rl := redlock.New(nodes.Pools("a")...)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { cancel(errOops) })
+		start := time.Now()
+		r, err := rl.Check(ctx)
+		assert.Nil(t, r)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, errOops)
+		assert.Equal(t, time.Millisecond, time.Since(start))
+
+		// A client that does not come back costs a node timeout.
+		start = time.Now()
+		r, err = rl.Check(t.Context())
+		require.NoError(t, err)
+		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+
+		// Nor does one that hangs only later cost more than a node timeout for each command.
+		ds, pools := doers(3)
+		ds[1].hang = make(chan struct{})
+		late := redlock.New(pools...)
+		start = time.Now()
+		r, err = late.Check(t.Context())
+		require.NoError(t, err)
+		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
+		assert.Equal(t, 2800*time.Millisecond, time.Since(start))
+		close(ds[1].hang)
+		require.NoError(t, late.Close())
+		nodes.Close()
+		require.NoError(t, rl.Close())
+	})
+	_, err := redlock.New().Check(t.Context())
+	assert.ErrorAs(t, err, new(*redlock.OptionError))
+}
+
+// The time for several commands is no longer than a duration can be.
+//
+// lesson L66
+func TestCheckWithTheLongestNodeTimeouts(t *testing.T) {
+	const longest = time.Duration(math.MaxInt64 / time.Millisecond * time.Millisecond)
+	for _, timeout := range []time.Duration{longest, longest / 5, longest / 10} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, pools := doers(3)
+				rl := redlock.New(pools...).
+					With(redlock.WithExpiry(longest), redlock.WithNodeTimeout(timeout))
+				_, found := check(t, rl)
+				assert.Empty(t, found)
+				require.NoError(t, rl.Close())
+			})
+		})
+	}
+}

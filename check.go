@@ -14,29 +14,31 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Check reports what in the deployment makes locks unsafe or unavailable. It tries on every node
-// whether locks with r's options can live there, and asks the node about itself, by INFO, TIME and
-// CONFIG GET. Package doctor lists what it may find. Check disturbs no lock and can be used in
-// production: in a start-up log, a health page or a command such as examples/doctor. It is too much
-// for every lock.
+// Check reports what in the deployment makes locks unsafe or unavailable. Package doctor lists what
+// it may find. Check tries on every node whether locks with r's options can live there. It asks
+// each node about itself, by INFO, TIME and CONFIG GET. It disturbs no lock and can be used in
+// production: at the start, on a health page, or by a command such as examples/doctor. It is too
+// much for every lock.
 //
-// On each node, Check acquires a key of its own, extends it, sees that another value does not
-// release it, and releases it, by the commands of a lock. It also waits for the announcement of
-// that release, unless [WithoutAnnouncements] is set or the pool is no [pool.Subscriber]. The key
-// is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix]. [WithFencing]
-// raises the shared counter redlock:fence:330d, which stays. With [WithFencePerName], the key has a
-// counter of its own instead. Nothing else is written, and the key and its own counter are gone
-// when Check returns. On a node that does not answer, or denies the deletion, they expire after
-// eight node timeouts, or after a second if that is longer.
+// On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of
+// its own, extends it, sees that another value does not release it, and releases it. It also waits
+// for the announcement of that release, unless [WithoutAnnouncements] is set or the pool is no
+// [pool.Subscriber].
 //
-// If an ACL denies something, Check tries one by one the rights that locks with r's options need,
-// and reports those that are missing. The page docs/rights.md lists them all.
+// The key is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix].
+// [WithFencing] raises the shared counter redlock:fence:330d, which stays. With [WithFencePerName],
+// the key has a counter of its own instead. Nothing else is written, and the key and its own
+// counter are gone when Check returns. On a node that does not answer, or denies the deletion, they
+// expire. That takes eight node timeouts, and at least a second.
+//
+// If an ACL denies something, Check tries the rights that locks with r's options need, one by one.
+// It reports those that are missing. The page docs/rights.md lists them all.
 //
 // Check blocks until all nodes have answered, or until ctx is done. It takes fifteen node timeouts
-// at most, and one where a node answers nothing. What a node does not tell of itself, and what a
-// pool that is no [pool.Doer] cannot ask, is reported as unknown. The error is an [*OptionError],
-// or the context's; then the report is nil. The Err of a node is a [*GuardError] if only the
-// restart guard keeps the node out.
+// at most, and one where a node answers nothing. What a node does not tell of itself is reported as
+// unknown. So is everything that a pool that is no [pool.Doer] cannot ask. The error is an
+// [*OptionError], or the context's; then the report is nil. The Err of a node is a [*GuardError] if
+// only the restart guard keeps the node out.
 func (r *Redlock) Check(ctx context.Context) (*doctor.Report, error) {
 	r.mustBeMade()
 	needContext(ctx)
@@ -179,8 +181,8 @@ func (t *trial) step(
 // positive is the reply of a node that did as it was asked.
 func positive(reply int64) bool { return reply > 0 }
 
-// notNegative also allows for a client that sends SET NX again after a lost reply: it is refused by
-// its own key.
+// notNegative also allows for a client that sends SET NX again after a lost reply. Its own key
+// refuses it.
 func notNegative(reply int64) bool { return reply >= 0 }
 
 // foreign is the reply to a release with another value: -2 less the milliseconds until the key

@@ -48,8 +48,8 @@ func related(key, suffix string) string {
 	return "{" + key + "}:" + suffix
 }
 
-// relatedStart is what the names begin with that related makes of keys with the prefix, unless only
-// the rest of a key has a closing brace.
+// relatedStart is the beginning of the names that related makes of keys with the prefix. A key
+// whose closing brace comes after the prefix is an exception.
 func relatedStart(prefix string) string {
 	if prefix == "" || strings.Contains(prefix, "}") {
 		return prefix

@@ -96,8 +96,8 @@ type NodeReport struct {
 	Node int
 	// Addr is the node's address, or "" if its pool does not tell it.
 	Addr string
-	// Err says why the node cannot take part in a lock: it does not answer, or refuses something
-	// that a lock needs.
+	// Err says why the node cannot take part in a lock. Either it does not answer, or it refuses
+	// something that a lock needs.
 	Err error
 	// Guarded is how long the restart guard still keeps the node out, if nothing else does. Err is
 	// the guard's error then, a *redlock.GuardError.

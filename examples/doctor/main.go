@@ -1,16 +1,19 @@
-// Command doctor looks at the Redis nodes of a deployment, and reports what makes locks on them unsafe or
-// unavailable, and what to do about it.
+// Command doctor looks at the Redis nodes of a deployment. It reports what makes locks on them
+// unsafe or unavailable, and what to do about it.
 //
 //	go run ./examples/doctor -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379 -lock invoice:42
 //
-// A node is host:port or a URL with user, password and TLS: rediss://user:password@10.0.0.1:6379. Other users of
-// the machine can see a program's arguments, so nodes with passwords belong into the environment variable
-// REDLOCK_NODES, which has the form of -addrs. The doctor never prints a password.
+// A node is host:port or a URL with user, password and TLS: rediss://user:password@10.0.0.1:6379.
+// Other users of the machine can see a program's arguments. Put nodes with passwords into the
+// environment variable REDLOCK_NODES, which has the form of -addrs. The doctor never prints a
+// password.
 //
-// The doctor tries on each node whether locks can live there. For that it writes a key of its own and deletes it
-// again, see Redlock.Check. The flags -prefix, -fencing, -fence-per-name and -guard are the options of your
-// program; the doctor also tries what they need, and with -fencing leaves a counter. Without any nodes it looks at
-// three embedded ones. The exit status is 1 if there is a critical finding, and 2 if the nodes could not be checked.
+// The doctor tries on each node whether locks can live there. For that it writes a key of its own
+// and deletes it again, see Redlock.Check. The flags -prefix, -fencing, -fence-per-name and -guard
+// are the options of your program. The doctor also tries what they need, and leaves a counter with
+// -fencing. Without any nodes it looks at three embedded ones.
+//
+// The exit status is 1 if there is a critical finding, and 2 if the nodes could not be checked.
 package main
 
 import (
@@ -39,12 +42,17 @@ func main() {
 }
 
 // command runs the doctor with the arguments and the environment of a command line.
-func command(ctx context.Context, stdout, stderr io.Writer, args []string, env func(string) string) (status int, err error) {
+func command(
+	ctx context.Context, stdout, stderr io.Writer, args []string, env func(string) string,
+) (status int, err error) {
 	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	addrs := flags.String("addrs", "", "comma-separated `nodes`, host:port or URLs; if empty, those of REDLOCK_NODES or three embedded ones")
-	guard := flags.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
-	prefix := flags.String("prefix", "", "the `prefix` of WithKeyPrefix in your program, if it uses that")
+	addrs := flags.String("addrs", "", "comma-separated `nodes`, host:port or URLs; "+
+		"if empty, those of REDLOCK_NODES or three embedded ones")
+	guard := flags.Duration("guard", 0,
+		"the `maxTTL` of WithRestartGuard in your program, if it uses that")
+	prefix := flags.String("prefix", "",
+		"the `prefix` of WithKeyPrefix in your program, if it uses that")
 	fencing := flags.Bool("fencing", false, "whether your program uses WithFencing")
 	perName := flags.Bool("fence-per-name", false, "whether your program uses WithFencePerName")
 	lock := flags.String("lock", "", "also tell who holds the lock of this `name`")
@@ -75,7 +83,9 @@ func options(guard time.Duration, prefix string, fencing, perName bool) []redloc
 	return opts
 }
 
-func run(ctx context.Context, w io.Writer, addrs, lock string, opts ...redlock.Option) (status int, err error) {
+func run(
+	ctx context.Context, w io.Writer, addrs, lock string, opts ...redlock.Option,
+) (status int, err error) {
 	pools, closePools, err := embedded.Open(addrs, 3)
 	if err != nil {
 		return 2, err

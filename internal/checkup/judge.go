@@ -89,7 +89,7 @@ func when(condition bool, text string) string {
 	return ""
 }
 
-// outvoted is the severity of nodes that take no part in locks: with too many of them, nothing can
+// outvoted is the severity of nodes that take no part in locks. With too many of them, nothing can
 // be locked.
 func (j *judge) outvoted(otherwise doctor.Severity) doctor.Severity {
 	out := 0

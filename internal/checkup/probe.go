@@ -166,7 +166,7 @@ func (pr *probe) readPersistence(aof string) {
 }
 
 // readClock compares the node's clock with this machine's. The node read it at some moment of the
-// round trip: the middle is wrong by half of that at most.
+// round trip. The middle of that is wrong by half of it at most.
 func (pr *probe) readClock() {
 	sent := time.Now()
 	reply, err := pr.do("TIME")

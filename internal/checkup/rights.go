@@ -73,8 +73,8 @@ func (pr *probe) readRights() {
 	n := &pr.report
 	d := denials{end: time.Now().Add(pr.plan.NodeTimeout), do: pr.do}
 	lock, announcements := pr.plan.lockRights(), pr.plan.announcementRights()
-	// The trial needs EVAL only where the node does not know a script, and PING only if nothing
-	// happens for seconds.
+	// The trial says nothing of two rights. It needs EVAL only where the node does not know a
+	// script, and PING only if nothing happens for seconds.
 	if err := d.try(rightOf(lock, "+eval")); err != nil && n.Err == nil {
 		n.Err = err
 	}

@@ -32,8 +32,8 @@ type Lock interface {
 	Announcement() (channel, message string)
 }
 
-// trialCommands is how many answers a trial waits for at most, one after the other: two Acquires,
-// SUBSCRIBE, Extend, ReleaseAsStranger, two commands of Release, and the announcement.
+// trialCommands is how many answers a trial waits for at most, one after the other. They are those
+// of two Acquires, SUBSCRIBE, Extend, ReleaseAsStranger and two releases, and the announcement.
 const trialCommands = 8
 
 // trial is a lock's life on a node.

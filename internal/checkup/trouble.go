@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// trouble is a way in which a node takes no part in locks, known by the words of the server or the
-// client.
+// trouble is a reason why a node takes no part in locks. The words of the server or the client tell
+// which it is.
 type trouble struct {
 	code    string
 	said    []string // one of these words is in the error's text

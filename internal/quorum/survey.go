@@ -12,9 +12,9 @@ type Answer[T any] struct {
 	Err   error
 }
 
-// Survey asks every node and waits for all of them, each at most for the budget, or until ctx is
-// done. Unlike a [Round] it wants every answer. The answers are in node order. A client that does
-// not come back is left behind with its goroutine, which the tracker counts.
+// Survey asks every node and returns the answers in node order. Unlike a [Round] it wants all of
+// them. It blocks for the budget at most, or until ctx is done. A client that does not come back is
+// left behind with its goroutine, which the tracker counts.
 func Survey[T any](
 	ctx context.Context, nodes []*Node, budget time.Duration,
 	ask func(context.Context, *Node) (T, error),

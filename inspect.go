@@ -19,12 +19,12 @@ import (
 type Verdict string
 
 const (
-	// VerdictFree: a quorum of nodes has no key. Nobody holds the lock, and it can be had.
+	// VerdictFree: a quorum of nodes has no key. Nobody holds the lock, and it can be acquired.
 	VerdictFree Verdict = "free"
 	// VerdictHeld: a quorum of nodes has the same value. Its owner holds the lock.
 	VerdictHeld Verdict = "held"
-	// VerdictSplit: nobody holds the lock, and nobody can have it before keys are deleted or
-	// expire. Contenders leave this behind for a moment; if it stays, look at the nodes' values.
+	// VerdictSplit: nobody holds the lock, and nobody can acquire it before keys are deleted or
+	// expire. Contenders leave this behind for a moment. If it stays, look at the nodes' values.
 	VerdictSplit Verdict = "split"
 	// VerdictUnknown: the nodes that did not answer could make it free or held.
 	VerdictUnknown Verdict = "unknown"
@@ -33,8 +33,8 @@ const (
 // NoExpiry is the TTL of a key that never expires.
 const NoExpiry time.Duration = -1
 
-// Inspection is what [Redlock.Inspect] found out. The nodes are asked at the same time but answer each for itself: a
-// lock that changes hands meanwhile can be seen in between.
+// Inspection is what [Redlock.Inspect] found out. The nodes are asked at the same time, but each
+// answers at a moment of its own. A lock that changes hands meanwhile may be seen in between.
 type Inspection struct {
 	// Name is the lock's name.
 	Name string
@@ -44,13 +44,14 @@ type Inspection struct {
 	Verdict Verdict
 	// Quorum is the number of nodes that make a holder.
 	Quorum int
-	// Value is the value that most nodes have. It is what releases the lock: keep it out of logs. With
-	// [WithGenValueFunc] it begins with what that function returned.
+	// Value is the value that most nodes have. It is what releases the lock: keep it out of logs.
+	// With [WithGenValueFunc] it begins with what that function returned.
 	Value string
 	// Votes is how many nodes have Value.
 	Votes int
-	// TTL is for how long a quorum will go on having the value, unless it is extended or deleted, if
-	// the verdict is held: 0 otherwise, and [NoExpiry] for ever. The owner itself trusts the lock for less, see [Mutex.Until].
+	// TTL is how long a quorum keeps the value unless it is extended or deleted, [NoExpiry] for
+	// ever. It is 0 unless the verdict is held. The owner trusts the lock for less, see
+	// [Mutex.Until].
 	TTL time.Duration
 	// Nodes is what each node said, in node order.
 	Nodes []NodeKey
@@ -66,18 +67,21 @@ type NodeKey struct {
 	Found bool
 	// Value is what the key holds.
 	Value string
-	// TTL is the time until the key expires by the node's clock, in whole milliseconds, or [NoExpiry].
+	// TTL is the time until the key expires by the node's clock, in whole milliseconds, or
+	// [NoExpiry].
 	TTL time.Duration
-	// Err says why nothing is known of the node: what the client returned, or an error that matches [ErrNodeTimeout].
+	// Err says why nothing is known of the node. It is what the client returned, or matches
+	// [ErrNodeTimeout].
 	Err error
 }
 
-// Inspect asks every node what it has under the lock of that name, and changes nothing. The key is the name after
-// the prefix of [WithKeyPrefix], if r was made [Redlock.With] one.
+// Inspect asks every node what it has under the lock of that name, and changes nothing. The key is
+// the name after the prefix of [WithKeyPrefix], if r was made [Redlock.With] one.
 //
-// It blocks until all nodes have answered, at most for the node timeout, or until ctx is done. Nodes that fail do
-// not make it fail: their errors are in the result, and if they are too many the verdict is [VerdictUnknown]. The error is an
-// [*OptionError], or the context's; then the result is nil.
+// Inspect blocks until all nodes have answered, at most for the node timeout, or until ctx is done.
+// Nodes that fail do not make it fail: their errors are in the result. If they are too many, the
+// verdict is [VerdictUnknown]. The error is an [*OptionError], or the context's; then the result is
+// nil.
 func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error) {
 	r.mustBeMade()
 	needContext(ctx)
@@ -89,9 +93,10 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 		return nil, err
 	}
 	in := &Inspection{Name: name, Key: key, Quorum: r.core.quorum}
-	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.nodeTimeout, func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
-		return inspect(ctx, n.Pool, in.Key)
-	})
+	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.nodeTimeout,
+		func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
+			return inspect(ctx, n.Pool, in.Key)
+		})
 	if ctx.Err() != nil {
 		return nil, ended(ctx, name, "not inspected", nil)
 	}
@@ -123,7 +128,8 @@ func inspect(ctx context.Context, p pool.Pool, key string) (NodeKey, error) {
 			return NodeKey{Found: true, Value: value, TTL: NoExpiry}, nil
 		}
 	}
-	return NodeKey{}, fmt.Errorf("inspect script: reply %#v of type %T instead of a value and milliseconds", reply, reply)
+	const wrong = "inspect script: reply %#v of type %T instead of a value and milliseconds"
+	return NodeKey{}, fmt.Errorf(wrong, reply, reply)
 }
 
 // judge fills in what follows from the nodes' answers.
@@ -169,8 +175,9 @@ func (in *Inspection) quorumTTL() time.Duration {
 	return ttls[in.Quorum-1]
 }
 
-// String tells everything in a line for the lock and one for each node. Of values only the beginning is shown, so that who
-// reads it can tell redlock's own apart but release no lock: all but the last 18 characters, or a third of a short one.
+// String tells everything in a line for the lock and one for each node. It shows the beginnings of
+// values: all but the last 18 characters, or a third of a short value. That tells the values of
+// redlock apart and releases no lock.
 func (in *Inspection) String() string {
 	var b strings.Builder
 	n, answered := len(in.Nodes), 0
@@ -184,9 +191,11 @@ func (in *Inspection) String() string {
 	case VerdictFree:
 		fmt.Fprintf(&b, ", at least %d of %d nodes have no key\n", in.Quorum, n)
 	case VerdictHeld:
-		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n", shortValue(in.Value), in.Votes, n, ttlText(in.TTL))
+		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n",
+			shortValue(in.Value), in.Votes, n, ttlText(in.TTL))
 	case VerdictSplit:
-		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n", in.Quorum, n)
+		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
+			in.Quorum, n)
 	case VerdictUnknown:
 		fmt.Fprintf(&b, ", only %d of %d nodes answered\n", answered, n)
 	}
@@ -206,8 +215,8 @@ func (in *Inspection) String() string {
 	return b.String()
 }
 
-// shortValue keeps the beginning of a value: of redlock's own, six of 24 letters and what is before them; of a short one, as other
-// libraries may set, a third.
+// shortValue keeps the beginning of a value. Of the 24 random letters of redlock's values, it shows
+// six. Other libraries may set short values, of which it shows a third.
 func shortValue(value string) string {
 	if value == "" {
 		return `""`

@@ -16,7 +16,7 @@ import (
 
 func TestEmbeddedNodesAreNotCritical(t *testing.T) {
 	var out bytes.Buffer
-	status, err := run(t.Context(), &out, "", "")
+	status, err := run(t.Context(), &out, "", "", options(0, "", false, false)...)
 	require.NoError(t, err)
 	assert.Equal(t, 0, status)
 	assert.Contains(t, out.String(), "3 nodes, quorum 2: 0 critical")
@@ -36,7 +36,7 @@ func TestOneServerTwiceIsCritical(t *testing.T) {
 
 func TestNoAnswerIsCritical(t *testing.T) {
 	var out bytes.Buffer
-	status, err := run(t.Context(), &out, "127.0.0.1:1", "")
+	status, err := run(t.Context(), &out, "127.0.0.1:1", "", options(0, "", false, false)...)
 	require.NoError(t, err)
 	assert.Equal(t, 1, status)
 }

@@ -62,7 +62,7 @@ func run(ctx context.Context, w io.Writer, addrs string, fencing, claim bool) er
 	}
 	defer closePools()
 	// Unlimited tries: Ada and Grace wait for the lock as long as ctx does.
-	locks := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited))
+	locks := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/4), redlock.WithTries(redlock.Unlimited))
 	defer locks.Close()
 	if fencing {
 		locks = locks.With(redlock.WithFencing())
@@ -130,8 +130,18 @@ type sale struct {
 	stock int
 }
 
-// begin locks, claims the stock, and reads it.
+// begin locks, claims the stock, and reads it. It does so again if the lock has run out by then.
 func (s *scene) begin(ctx context.Context, who string) (*sale, error) {
+	for {
+		a, err := s.tryToBegin(ctx, who)
+		if !errors.Is(err, redlock.ErrExpired) {
+			return a, err
+		}
+		s.say(who, "begins again: %v", err)
+	}
+}
+
+func (s *scene) tryToBegin(ctx context.Context, who string) (*sale, error) {
 	m := s.locks.NewMutex(item)
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
@@ -179,8 +189,9 @@ func (a *sale) unlock() error {
 	switch {
 	case err == nil:
 		a.say(a.who, "releases the lock")
-	case errors.Is(err, redlock.ErrExpired):
-		// Too late to do anything about it: that is what the token is for.
+	case errors.Is(err, redlock.ErrExpired), errors.Is(err, redlock.ErrNoQuorum):
+		// Too late to do anything about it: that is what the token is for. Or too few nodes have
+		// answered in time, and the lock expires by itself.
 		a.say(a.who, "cannot release the lock: %v", err)
 	default:
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,12 +40,12 @@ func (c *crowd) withdraw(ctx context.Context, clients int) error {
 func (c *crowd) customer(ctx context.Context, i int) error {
 	for n := range withdrawals {
 		account := []string{"ada", "grace"}[(i+n)%2]
-		for attempt := 0; ; attempt++ {
+		for attempt := 1; ; attempt++ {
 			again, err := c.post(ctx, i, account, (i+n+attempt)%len(c.urls))
-			if err != nil {
-				return err
-			}
-			if again == 0 {
+			if again == 0 || attempt == attempts {
+				if err != nil {
+					return err
+				}
 				break
 			}
 			select {
@@ -57,7 +58,10 @@ func (c *crowd) customer(ctx context.Context, i int) error {
 	return nil
 }
 
-// post withdraws once. It returns after what time to try again, or 0.
+// attempts is how often a client asks for one withdrawal.
+const attempts = 60
+
+// post withdraws once. It returns after what time to try again, or 0, and why it did not withdraw.
 func (c *crowd) post(ctx context.Context, i int, account string, replica int) (again time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.urls[replica]+"/accounts/"+account+"/withdraw", nil)
 	if err != nil {
@@ -78,12 +82,11 @@ func (c *crowd) post(ctx context.Context, i int, account string, replica int) (a
 	fmt.Fprintf(c.w, "%6.2fs  %-6d  %-7s  %-8d  %4dms  %d %s\n", time.Since(c.start).Seconds(), i+1, account, replica+1,
 		time.Since(began).Milliseconds(), res.StatusCode, text)
 	c.mu.Unlock()
-	switch res.StatusCode {
-	case http.StatusOK:
+	if res.StatusCode == http.StatusOK {
 		return 0, nil
-	case http.StatusConflict:
-		return time.ParseDuration(res.Header.Get("Retry-After") + "s")
-	default:
-		return 0, fmt.Errorf("%s: %d %s", req.URL, res.StatusCode, text)
 	}
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		again = time.Duration(seconds) * time.Second
+	}
+	return again, fmt.Errorf("%s: %d %s", req.URL, res.StatusCode, text)
 }

@@ -104,6 +104,8 @@ func (b *bank) withdraw(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(5 * time.Millisecond)
 	if r.Context().Err() != nil {
 		// The client has gone, or the lock is lost: nothing may be written any more.
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "lock lost", http.StatusServiceUnavailable)
 		return
 	}
 	b.write(account, balance-1)

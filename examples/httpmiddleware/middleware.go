@@ -14,9 +14,8 @@ import (
 // nodes. The request's context ends when the lock cannot be trusted any more: from then on
 // next must not change anything.
 //
-// A request that does not get the lock within a quarter of a second or so is answered 409 Conflict with a
-// Retry-After; if too few Redis nodes
-// answer, 503 Service Unavailable, after a second at most.
+// A request that does not get the lock within a quarter of a second or so is answered 409 Conflict; if too
+// few Redis nodes answer, 503 Service Unavailable, after a second at most. Both come with a Retry-After.
 func OnePerKey(locks *redlock.Redlock, key func(*http.Request) string, next http.Handler) http.Handler {
 	locks = locks.With(
 		redlock.WithNodeTimeout(100*time.Millisecond),
@@ -43,7 +42,8 @@ func OnePerKey(locks *redlock.Redlock, key func(*http.Request) string, next http
 			// The client has gone.
 		default:
 			log.Printf("%s %s: %v", r.Method, r.URL.Path, err)
-			http.Error(w, "locking is out of order", http.StatusServiceUnavailable)
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "lock service unavailable", http.StatusServiceUnavailable)
 		}
 	})
 }

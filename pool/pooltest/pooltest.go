@@ -77,7 +77,7 @@ const (
 	// limit bounds each subtest.
 	limit = 2 * time.Minute
 	// arrival bounds the wait for a message.
-	arrival = 30 * time.Second
+	arrival = 10 * time.Second
 	// expiry is that of the keys whose expiry does not matter.
 	expiry = 30 * time.Second
 )

@@ -30,7 +30,8 @@ func (r *Redlock) Close() error {
 // CloseContext is Close with a bound of the caller's own. It blocks until every hold is released and
 // all commands have returned from the clients, or until ctx is done. It returns the first errors of
 // releasing holds and the number of locks that are not released, and then the context's error if
-// that came first. Closing again goes on with what is left.
+// that came first. Closing again goes on with what is left. A lock that is gone before its Until is
+// an error too: [ErrExpired], as for Unlock.
 //
 // It returns nil if nothing is held any more. A client may then still keep commands to a node that
 // does not answer: nobody waits for them, and they change no lock. Releases that such a node has not
@@ -124,31 +125,37 @@ func (c *core) closeHolds(ctx context.Context) error {
 		select {
 		case err := <-outcomes:
 			over++
-			if err == nil {
+			if !errors.Is(err, ErrNoQuorum) {
 				left--
-			} else if len(errs) < maxErrors {
+			}
+			if err != nil && len(errs) < maxErrors {
 				errs = append(errs, err)
 			}
 		case <-ctx.Done():
 			ended = true
-			errs = append(errs, ctx.Err())
 		}
 	}
 	if left > 0 {
-		errs = append(errs, fmt.Errorf("redlock: close: %d of %d locks not released", left, len(holds)))
+		err := fmt.Errorf("redlock: close: %d of %d locks not released", left, len(holds))
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		errs = append(errs, err)
 	}
 	return oneline.Join(errs...)
 }
 
-// closeHold unlocks what a hold has held. Where that fails, the hold stays registered for who closes again.
+// closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
+// another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
 	err := h.m.unlock(ctx, h.l)
 	if errors.Is(err, ErrNoQuorum) {
 		return err
 	}
 	c.unregister(h)
-	if errors.Is(err, ErrNotHeld) {
-		return nil // unlocked by its owner meanwhile
+	// Its owner may have unlocked it meanwhile, or it ran out before its turn came.
+	if errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.m.ranOut(h.l) {
+		return nil
 	}
 	return err
 }

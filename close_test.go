@@ -108,7 +108,7 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 			err := rl.CloseContext(ctx)
 			assert.Equal(t, bound, time.Since(start))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.ErrorContains(t, err, fmt.Sprintf("%d of %d locks not released", n, n))
+			assert.ErrorContains(t, err, fmt.Sprintf("redlock: close: %d of %d locks not released: context deadline exceeded", n, n))
 			assert.Less(t, len(err.Error()), 10_000, "the rest are no different")
 			cancel()
 			for _, h := range held {
@@ -373,4 +373,36 @@ func TestNothingIsSentByItselfAfterClose(t *testing.T) {
 			})
 		}
 	}
+}
+
+// lesson L79: some holds run out before Close comes to them. Their contexts have ended before that, and nothing is held.
+func TestCloseOfHoldsThatRunOutMeanwhile(t *testing.T) {
+	const holds, expiry = 1000, 200 * time.Millisecond // 256 of them are released at a time
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for i := range holds {
+			mustHold(t, rl.NewMutex(fmt.Sprint("x", i)))
+		}
+		all(nodes, sim.Slow(90*time.Millisecond))
+		require.NoError(t, rl.Close())
+		landed()
+		assert.Zero(t, keys(nodes))
+	}, redlock.WithExpiry(expiry), redlock.WithTimeoutFactor(1))
+}
+
+// A lock that is gone before until may have been somebody else's while it was held. Close says so, of that lock, and
+// that it left none.
+func TestCloseSaysThatALockIsGone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		mustHold(t, rl.NewMutex("x"))
+		mustHold(t, rl.NewMutex("y"))
+		nodes[0].Delete("x")
+		nodes[1].Delete("x")
+		err := rl.Close()
+		require.ErrorIs(t, err, redlock.ErrExpired)
+		assert.ErrorContains(t, err, `redlock: "x" not released: gone on 2 of 3 nodes`)
+		assert.NotContains(t, err.Error(), "close")
+		synctest.Wait()
+		assert.Zero(t, keys(nodes))
+		require.NoError(t, rl.Close(), "nothing is left to do")
+	})
 }

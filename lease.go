@@ -66,6 +66,13 @@ func (m *Mutex) adopt(ctx context.Context, l *lease) {
 // trusted reports whether the lease counts until until. The caller holds the mutex's mu.
 func (l *lease) trusted() bool { return !l.releasing && l.lost == nil }
 
+// ranOut reports whether the lease was in force until until, which has passed.
+func (m *Mutex) ranOut(l *lease) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return l.lost == nil && clock.Remaining(m.core.now(), l.until) <= 0
+}
+
 // lose ends a lease that is gone, and the hold that keeps it. The caller holds mu, and calls tell
 // after unlocking it, which tells the holder.
 func (m *Mutex) lose(l *lease, why *Error) (tell func()) {

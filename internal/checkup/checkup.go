@@ -1,8 +1,8 @@
 // Package checkup examines the nodes of a deployment, for Redlock.Check.
 //
-// Each step is a file. trial.go lives a lock's life on a node. probe.go asks the node about itself,
-// and rights.go finds out what an ACL denies. judge.go draws the conclusions; trouble.go knows the
-// words in which servers and clients refuse. Package doctor has the result.
+// Each step is a file. trial.go lives a lock's life on a node. inquiry.go asks the node about
+// itself, and rights.go finds out what an ACL denies. judge.go draws the conclusions; trouble.go
+// knows the words in which servers and clients refuse. Package doctor has the result.
 package checkup
 
 import (
@@ -50,17 +50,17 @@ func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 			err := t.run(ctx, n.Pool)
 			return t, err
 		})
-	reports := quorum.Survey(ctx, p.Nodes, clock.Times(p.NodeTimeout, probeCommands),
+	reports := quorum.Survey(ctx, p.Nodes, clock.Times(p.NodeTimeout, inquiryCommands),
 		func(ctx context.Context, n *quorum.Node) (doctor.NodeReport, error) {
 			t := trials[n.Index]
 			if errors.Is(t.Err, quorum.ErrTimeout) {
 				return doctor.NodeReport{}, t.Err
 			}
-			pr := probe{plan: p, report: doctor.NodeReport{
+			q := inquiry{plan: p, report: doctor.NodeReport{
 				Err: t.Err, Guarded: t.Value.guarded, Unheard: t.Value.unheard,
 			}}
-			pr.run(ctx, n.Pool)
-			return pr.report, nil
+			q.run(ctx, n.Pool)
+			return q.report, nil
 		})
 	report := &doctor.Report{Quorum: p.Quorum}
 	for i, a := range reports {

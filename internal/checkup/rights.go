@@ -69,10 +69,10 @@ func (n Name) pattern(kind string) string { return kind + escape.Replace(n.Start
 var escape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
 // readRights finds out what an ACL denies.
-func (pr *probe) readRights() {
-	n := &pr.report
-	d := denials{end: time.Now().Add(pr.plan.NodeTimeout), do: pr.do}
-	lock, announcements := pr.plan.lockRights(), pr.plan.announcementRights()
+func (q *inquiry) readRights() {
+	n := &q.report
+	d := denials{end: time.Now().Add(q.plan.NodeTimeout), do: q.do}
+	lock, announcements := q.plan.lockRights(), q.plan.announcementRights()
 	// The trial says nothing of two rights. It needs EVAL only where the node does not know a
 	// script, and PING only if nothing happens for seconds.
 	if err := d.try(rightOf(lock, "+eval")); err != nil && n.Err == nil {
@@ -99,7 +99,7 @@ func (pr *probe) readRights() {
 	}
 	n.Denied = d.rules
 	if len(d.rules) > 0 {
-		reply, err := pr.do("ACL", "WHOAMI")
+		reply, err := q.do("ACL", "WHOAMI")
 		if n.User, _ = reply.(string); err != nil {
 			n.User = userOf(err)
 		}

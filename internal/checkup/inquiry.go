@@ -13,31 +13,31 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// probeCommands is how many node timeouts a probe takes at most: INFO, CONFIG, TIME, PING, two for
-// all rights together, and ACL WHOAMI.
-const probeCommands = 7
+// inquiryCommands is how many node timeouts an inquiry takes at most: INFO, CONFIG, TIME, PING, two
+// for all rights together, and ACL WHOAMI.
+const inquiryCommands = 7
 
 var (
 	errNoDoer  = errors.New("the pool is no pool.Doer and cannot ask")
 	errNotTold = errors.New("the node does not tell")
 )
 
-// probe asks a node about itself. The report's Err and Unheard are those of the trial.
-type probe struct {
+// inquiry asks a node about itself. The report's Err and Unheard are those of the trial.
+type inquiry struct {
 	plan   *Plan
 	report doctor.NodeReport
 	do     func(args ...any) (any, error)
 }
 
 // run asks everything. Each command has a node timeout.
-func (pr *probe) run(ctx context.Context, p pool.Pool) {
+func (q *inquiry) run(ctx context.Context, p pool.Pool) {
 	doer, ok := p.(pool.Doer)
 	if !ok {
-		pr.unknown(errNoDoer, everything...)
+		q.unknown(errNoDoer, everything...)
 		return
 	}
-	pr.do = func(args ...any) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, pr.plan.NodeTimeout)
+	q.do = func(args ...any) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, q.plan.NodeTimeout)
 		defer cancel()
 		reply, err := doer.Do(ctx, args...)
 		if err != nil {
@@ -45,26 +45,26 @@ func (pr *probe) run(ctx context.Context, p pool.Pool) {
 		}
 		return reply, nil
 	}
-	err := pr.readInfo()
-	if pr.report.Err != nil && err != nil && !isDenied(err) {
-		pr.unknown(err, "clock")
+	err := q.readInfo()
+	if q.report.Err != nil && err != nil && !isDenied(err) {
+		q.unknown(err, "clock")
 		return // it does not answer anything
 	}
-	pr.readClock()
-	pr.readRights()
+	q.readClock()
+	q.readRights()
 }
 
-func (pr *probe) unknown(why error, what ...string) {
+func (q *inquiry) unknown(why error, what ...string) {
 	for _, w := range what {
-		pr.report.Unknown = append(pr.report.Unknown, doctor.Gap{What: w, Why: why})
+		q.report.Unknown = append(q.report.Unknown, doctor.Gap{What: w, Why: why})
 	}
 }
 
 // silent is the report of a node that has told nothing.
 func silent(why error) doctor.NodeReport {
-	pr := probe{report: doctor.NodeReport{Err: why}}
-	pr.unknown(why, everything...)
-	return pr.report
+	q := inquiry{report: doctor.NodeReport{Err: why}}
+	q.unknown(why, everything...)
+	return q.report
 }
 
 // everything is what is unknown of a node that tells nothing.
@@ -76,24 +76,24 @@ var infoTells = []string{
 }
 
 // readInfo returns the error of INFO itself; what is missing in its reply is noted as unknown.
-func (pr *probe) readInfo() error {
-	reply, err := pr.do("INFO")
+func (q *inquiry) readInfo() error {
+	reply, err := q.do("INFO")
 	if err != nil {
-		pr.unknown(err, infoTells...)
+		q.unknown(err, infoTells...)
 		return err
 	}
-	n, info := &pr.report, parseInfo(reply)
+	n, info := &q.report, parseInfo(reply)
 	text := func(what, field string) string {
 		v := info[field]
 		if v == "" {
-			pr.unknown(errNotTold, what)
+			q.unknown(errNotTold, what)
 		}
 		return v
 	}
 	number := func(what, field string) int64 {
 		v, err := strconv.ParseInt(text(what, field), 10, 64)
 		if err != nil && n.Knows(what) {
-			pr.unknown(fmt.Errorf("INFO: %s: %w", field, err), what)
+			q.unknown(fmt.Errorf("INFO: %s: %w", field, err), what)
 		}
 		return v
 	}
@@ -110,7 +110,7 @@ func (pr *probe) readInfo() error {
 	if n.Knows("memory") {
 		n.Eviction = text("memory", "maxmemory_policy")
 	}
-	pr.readPersistence(info["aof_enabled"])
+	q.readPersistence(info["aof_enabled"])
 	return nil
 }
 
@@ -139,49 +139,49 @@ func kindOf(info map[string]string) kind {
 }
 
 // readPersistence finds out how a node stores its data. The argument is INFO's aof_enabled.
-func (pr *probe) readPersistence(aof string) {
+func (q *inquiry) readPersistence(aof string) {
 	parameter := "save"
 	switch aof {
 	case "0":
 	case "1":
 		parameter = "appendfsync"
 	default:
-		pr.unknown(errNotTold, "persistence")
+		q.unknown(errNotTold, "persistence")
 		return
 	}
-	reply, err := pr.do("CONFIG", "GET", parameter)
+	reply, err := q.do("CONFIG", "GET", parameter)
 	value, ok := parseConfig(reply, parameter)
 	switch {
 	case err != nil:
-		pr.unknown(err, "persistence")
+		q.unknown(err, "persistence")
 	case !ok:
-		pr.unknown(errNotTold, "persistence")
+		q.unknown(errNotTold, "persistence")
 	case aof == "1":
-		pr.report.Persistence = "AOF " + value
+		q.report.Persistence = "AOF " + value
 	case value == "":
-		pr.report.Persistence = "none"
+		q.report.Persistence = "none"
 	default:
-		pr.report.Persistence = "RDB"
+		q.report.Persistence = "RDB"
 	}
 }
 
 // readClock compares the node's clock with this machine's. The node read it at some moment of the
 // round trip. The middle of that is wrong by half of it at most.
-func (pr *probe) readClock() {
+func (q *inquiry) readClock() {
 	sent := time.Now()
-	reply, err := pr.do("TIME")
+	reply, err := q.do("TIME")
 	trip := time.Since(sent)
 	if err != nil {
-		pr.unknown(err, "clock")
+		q.unknown(err, "clock")
 		return
 	}
 	now, ok := parseTime(reply)
 	if !ok {
-		pr.unknown(fmt.Errorf("TIME: reply %#v", reply), "clock")
+		q.unknown(fmt.Errorf("TIME: reply %#v", reply), "clock")
 		return
 	}
-	pr.report.ClockOffset = now.Sub(sent.Add(trip / 2).Round(0))
-	pr.report.ClockError = trip / 2
+	q.report.ClockOffset = now.Sub(sent.Add(trip / 2).Round(0))
+	q.report.ClockError = trip / 2
 }
 
 // parseTime reads a TIME reply: seconds and microseconds.

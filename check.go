@@ -116,6 +116,7 @@ func (t *trial) Acquire(ctx context.Context) (guarded time.Duration, err error) 
 }
 
 func (t *trial) AcquireUnguarded(ctx context.Context) (err error) {
+	// New marks do not know of the refusal, after which the release would be sent twice.
 	t.lease = newLease(t.lease.value, 1)
 	c := t.m.acquireScripted(t.lease.value, 0, t.m.core.proposal())
 	t.counter, err = t.step(ctx, quorum.Write, c, notNegative)

@@ -491,6 +491,35 @@ func TestCheckCleansUpWhatComesLate(t *testing.T) {
 	})
 }
 
+// What Check cannot delete expires after eight node timeouts, whatever the expiry of locks.
+func TestCheckWritesShortLivedKeys(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		50 * time.Millisecond: time.Second,
+		time.Second:           8 * time.Second,
+	} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
+				pools := nodes.Pools("b")
+				pools[0].(*sim.Link).Plan(func(op sim.Op) sim.Fate {
+					if op.Command == "set" {
+						return sim.Fate{}
+					}
+					return sim.Fail(errOops)
+				})
+				rl := redlock.New(pools...).
+					With(redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(timeout))
+				_, err := rl.Check(t.Context())
+				require.NoError(t, err)
+				time.Sleep(want - time.Millisecond)
+				assert.Equal(t, 1, nodes[0].Keys())
+				time.Sleep(time.Millisecond)
+				assert.Zero(t, nodes[0].Keys())
+				require.NoError(t, rl.Close())
+			})
+		})
+	}
+}
+
 // RESP2, RESP3 and redigo give maps and lists in different forms.
 func TestCheckReadsAllClients(t *testing.T) {
 	t.Parallel()

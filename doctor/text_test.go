@@ -48,6 +48,9 @@ func TestReportShowsWhatIsKnownOfANode(t *testing.T) {
 		"0|Redis 7.0.15|72h0m0s|master|no limit|RDB|-1m30s ± 1.0ms": func(n *report) {
 			n.ClockOffset, n.ClockError = -90*time.Second-time.Millisecond, time.Millisecond
 		},
+		"0|Redis 7.0.15|72h0m0s|master|no limit|RDB|+1s ± 0.2ms": func(n *report) {
+			n.ClockOffset = time.Second
+		},
 		"0|Redis 7.0.15|72h0m0s|master|no limit|RDB|-999.0ms ± 0.2ms": func(n *report) {
 			n.ClockOffset = -999 * time.Millisecond
 		},

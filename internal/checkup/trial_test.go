@@ -53,6 +53,8 @@ func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
 		nodes[0].Restart(true)
 		time.Sleep(60 * time.Second)
 		r := kept("note guard [0]", "note unknown [0 1 2]")
+		time.Sleep(500 * time.Millisecond) // an Undo that is owed is sent again after a node timeout
+		assert.Equal(t, 2, nodes[0].Count("release"), "a stranger's, and one")
 		assert.Equal(t, &redlock.GuardError{Wait: time.Second}, r.Nodes[0].Err)
 		assert.NotContains(t, r.String(), "unreachable")
 		nodes[2].Restart(true)
@@ -115,6 +117,44 @@ func TestCheckWithTheLongestNodeTimeouts(t *testing.T) {
 					With(redlock.WithExpiry(longest), redlock.WithNodeTimeout(timeout))
 				_, found := check(t, rl)
 				assert.Empty(t, found)
+				require.NoError(t, rl.Close())
+			})
+		})
+	}
+}
+
+// A node through which no announcement comes wakes nobody. It takes part in locks.
+func TestCheckFindsNodesThatDoNotWake(t *testing.T) {
+	lost := sim.Fate{ReplyLost: true}
+	for name, tt := range map[string]struct {
+		plan map[string]sim.Fate
+		says string
+		time time.Duration
+	}{
+		"the message is lost": {
+			map[string]sim.Fate{"message": lost},
+			"(the announcement of a release did not arrive)", 400 * time.Millisecond,
+		},
+		"no subscription": {map[string]sim.Fate{"subscribe": sim.Fail(errOops)}, "(oops)", 0},
+		"not released": {
+			map[string]sim.Fate{"message": lost, "release": sim.Fail(errOops)}, "", 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
+				pools := nodes.Pools("b")
+				pools[1].(*sim.Link).Plan(func(op sim.Op) sim.Fate { return tt.plan[op.Command] })
+				rl := redlock.New(pools...)
+				start := time.Now()
+				r, found := check(t, rl)
+				assert.Equal(t, tt.time, time.Since(start))
+				if tt.says == "" {
+					assert.Equal(t, []string{"warning unreachable [1]", "note unknown [0 2]"}, found)
+				} else {
+					assert.Equal(t, []string{"warning announcements [1]", "note unknown [0 1 2]"}, found)
+					assert.Contains(t, r.Findings[0].Problem, tt.says)
+				}
+				nodes.Close()
 				require.NoError(t, rl.Close())
 			})
 		})

@@ -320,8 +320,8 @@ func (e *expiries) note(node int, at time.Time) {
 	}
 }
 
-// forget drops the times up to now, when an attempt begins. That asks those nodes anew, and one that is silent since
-// then may have a key.
+// forget drops the times up to now, when an attempt begins or has won. It asks those nodes anew, and one that is silent
+// since then may have a key.
 func (e *expiries) forget(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

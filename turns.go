@@ -44,6 +44,7 @@ type turns struct {
 	alone    int       // releases by this process in a row with none by others in between
 
 	// Without announcements.
+	won     time.Time     // when this process last took the lock, as far as it has noted that
 	leaving time.Time     // when this process last began to release the key
 	passed  time.Time     // when it last had, and told nobody but its own line
 	unheard time.Time     // when a line of this process could last not hear a release; others may have polled then
@@ -73,6 +74,9 @@ func (t *turns) patience() time.Duration {
 func (t *turns) slice(now time.Time) {
 	t.ends = now.Add(t.rest / 2 << min(max(t.quiet-quietRests, 0), maxDoubled))
 }
+
+// taken reports whether this process has had the lock since it last began to release it.
+func (t *turns) taken() bool { return t.won.After(t.leaving) }
 
 // pass returns how long a key that this process has released is left to others: 0 within a slice.
 func (t *turns) pass(delay time.Duration, now time.Time) time.Duration {
@@ -113,7 +117,9 @@ func (t *turns) tried(why reason, won bool, now time.Time) {
 		t.slice(now)
 	}
 	t.resting = false
-	if !won {
+	if won {
+		t.won = now
+	} else {
 		t.refused = now
 	}
 }
@@ -226,11 +232,25 @@ func (ls *lines) woken(key, value string) time.Duration {
 	return t.patience()
 }
 
-// pass returns how long the line should leave to others what its own process has released without an announcement.
-func (ls *lines) pass(key string, delay time.Duration, now time.Time) time.Duration {
+// pass returns how long the line should leave to others what its own process has released without an announcement, and
+// whether it has been taken again meanwhile: an attempt may win while the line is told why to make one.
+func (ls *lines) pass(key string, delay time.Duration, now time.Time) (rest time.Duration, taken bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.turnsOf(key, now).pass(delay, now)
+	t := ls.turnsOf(key, now)
+	if t.taken() {
+		return 0, true
+	}
+	return t.pass(delay, now), false
+}
+
+// taken notes that a waiter in the queue has won.
+func (ls *lines) taken(key string, now time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if t := ls.turns[key]; t != nil {
+		t.won = now
+	}
 }
 
 // unwoken returns how long this process should leave a key to others that have just been woken, if it wants the lock

@@ -112,7 +112,7 @@ func (w *waiter) ask() (l *lease, d *defeat, ln *line, place *fifo.Place) {
 	now := time.Now()
 	patience, polled := m.core.lines.unwoken(m.key, now)
 	if polled {
-		patience = m.core.lines.pass(m.key, w.delay(), now)
+		patience, _ = m.core.lines.pass(m.key, w.delay(), now)
 	}
 	w.pause(patience)
 	l, d = w.attempt(everywhere, true)
@@ -142,6 +142,9 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 		l, d := m.attempt(w.ctx, first, final, keys)
 		switch {
 		case d == nil:
+			if w.line != nil {
+				w.line.keys.forget(time.Now()) // what was free is taken
+			}
 			m.adopt(w.ctx, l)
 			return l, nil
 		case w.ctx.Err() != nil:
@@ -188,19 +191,22 @@ func closedError(name string) *Error {
 }
 
 // queue waits until the waiter is at the head of the line, and then returns neither a lease nor an error. Each retry delay
-// in the queue, and as long as an attempt takes, costs a try, as it would outside. The head asks for all; but a waiter that sees nobody ask during a
-// retry delay of its own, or that has one try left, asks by itself.
+// in the queue, and as long as an attempt takes, costs a try, as it would outside. The head asks for all; but a waiter
+// that sees nobody ask during a retry delay of its own, or that has one try left, asks by itself.
 func (w *waiter) queue() (*lease, error) {
 	ln, head := w.line, w.place.Head()
+	w.due = time.Time{}
 	select {
 	case <-head:
 		return nil, nil
 	default:
 	}
-	since, delay := time.Now(), ln.try(w.delay())
+	w.rest()
+	since, delay := time.Now(), ln.try(w.drawn)
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	for {
+		w.due = since.Add(delay)
 		select {
 		case <-head:
 			return nil, nil
@@ -213,13 +219,15 @@ func (w *waiter) queue() (*lease, error) {
 		w.used++
 		last := w.used == w.tries
 		if !last {
-			delay = ln.try(w.delay())
+			w.rest()
+			delay = ln.try(w.drawn)
 		}
 		now := time.Now()
 		if last || ln.idle(since, now, now.Add(delay)) {
 			ln.begin(now)
 			l, d := w.attempt(everywhere, false)
 			if d == nil {
+				w.m.core.lines.taken(w.m.key, time.Now())
 				return l, nil
 			}
 			ln.end(d, time.Now())
@@ -233,11 +241,14 @@ func (w *waiter) queue() (*lease, error) {
 	}
 }
 
-// lead is the wait at the head of the line: an attempt whenever there is reason for one. It returns neither a lease nor an
-// error if the waiter has gone back to the end.
+// lead is the wait at the head of the line: an attempt whenever there is reason for one. It begins with a retry delay of
+// its own; but a last try that was due in the queue is made then. It returns neither a lease nor an error if the waiter
+// has gone back to the end.
 func (w *waiter) lead() (*lease, error) {
 	m, ln := w.m, w.line
-	w.rest()
+	if w.used+1 != w.tries || w.due.IsZero() {
+		w.rest()
+	}
 	why, first := arrived, everywhere
 	for ask := !ln.taken; ; ask = true {
 		if ask {
@@ -349,7 +360,11 @@ func (w *waiter) rung(r *announce.Release) (why reason, first int, ok bool) {
 		w.missed, why = true, missed
 	case r.First == everywhere:
 		now := time.Now()
-		if d := ls.pass(key, w.drawn, now); d > 0 {
+		d, taken := ls.pass(key, w.drawn, now)
+		if taken {
+			return 0, 0, false
+		}
+		if d > 0 {
 			if !w.resting {
 				w.resting, w.due = true, now.Add(d)
 			}

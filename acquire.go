@@ -167,6 +167,12 @@ func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
 		soon, cancel := context.WithTimeout(ctx, max(clock.Times(m.core.now().Sub(l.granted), 8), minAfterword))
 		defer cancel()
 		foreign, _ := d.back.Wait(soon)
+		if !foreign { // the errors of some have decided it; what the others say tells whether there was a quorum
+			select {
+			case <-d.back.Over():
+			case <-soon.Done():
+			}
+		}
 		for i, o := range d.back.Outcomes() {
 			if o.Err == nil && o.Reply > 0 && was[i] {
 				d.own = !foreign
@@ -181,17 +187,17 @@ func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
 
 // count returns what each node has come to by now, and how many granted, refused, and failed: those answered with an
 // error, or are silent. A node that nobody waited for, because others had refused or the context ended, fails only when
-// it has had a quarter of the node timeout. The release may have told what the attempt has not. What the attempt
-// failed with comes first: a node answers it before the release.
+// it has had a quarter of the node timeout. The attempt or its release may have told meanwhile what was not known when it
+// was decided. The attempt comes first: a node answers it before the release.
 func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
 	outcomes = slices.Clone(d.met)
 	backs, later := d.back.Outcomes(), d.asked.Outcomes()
 	for i, back := range backs {
 		o := &outcomes[i]
 		silent := o.Err == quorum.ErrUnanswered
-		if err := later[i].Err; silent && err != nil && !errors.Is(err, quorum.ErrUnsent) {
-			o.Err = err
-			silent = err == quorum.ErrUnanswered
+		if silent && !errors.Is(later[i].Err, quorum.ErrUnsent) {
+			*o = later[i]
+			silent = o.Err == quorum.ErrUnanswered
 		}
 		switch {
 		case silent && back.Err != nil && back.Err != quorum.ErrUnanswered && !errors.Is(back.Err, quorum.ErrUnsent):

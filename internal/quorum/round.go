@@ -319,6 +319,9 @@ func (r *Round) Wait(ctx context.Context) (bool, error) {
 // Done returns a channel that is closed when the round is decided.
 func (r *Round) Done() <-chan struct{} { return r.done }
 
+// Over returns a channel that is closed when every node has answered, or when its time is over.
+func (r *Round) Over() <-chan struct{} { return r.ctx.Done() }
+
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 

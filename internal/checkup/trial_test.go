@@ -53,7 +53,7 @@ func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
 		nodes[0].Restart(true)
 		time.Sleep(60 * time.Second)
 		r := kept("note guard [0]", "note unknown [0 1 2]")
-		time.Sleep(500 * time.Millisecond) // an Undo that is owed is sent again after a node timeout
+		time.Sleep(500 * time.Millisecond) // an Undo that is owed comes again after a node timeout
 		assert.Equal(t, 2, nodes[0].Count("release"), "a stranger's, and one")
 		assert.Equal(t, &redlock.GuardError{Wait: time.Second}, r.Nodes[0].Err)
 		assert.NotContains(t, r.String(), "unreachable")
@@ -149,11 +149,12 @@ func TestCheckFindsNodesThatDoNotWake(t *testing.T) {
 				r, found := check(t, rl)
 				assert.Equal(t, tt.time, time.Since(start))
 				if tt.says == "" {
-					assert.Equal(t, []string{"warning unreachable [1]", "note unknown [0 2]"}, found)
+					assert.Contains(t, found, "warning unreachable [1]")
 				} else {
-					assert.Equal(t, []string{"warning announcements [1]", "note unknown [0 1 2]"}, found)
+					assert.Contains(t, found, "warning announcements [1]")
 					assert.Contains(t, r.Findings[0].Problem, tt.says)
 				}
+				assert.Len(t, found, 2, "that, and what no simulated node tells")
 				nodes.Close()
 				require.NoError(t, rl.Close())
 			})

@@ -639,7 +639,8 @@ func (c centuries) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 	return []any{"value", c.ms}, nil
 }
 
-// A head whose context ends as a release wakes it, or while it leaves the lock to others, lets its successor ask.
+// lesson L96: a head whose context ends as a release wakes it, or while it leaves the lock to others, lets its successor
+// ask.
 func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
 	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
 		cancelled := 0
@@ -691,7 +692,7 @@ func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
 	}
 }
 
-// The last try of a waiter in the queue is a real one.
+// lesson L100: the last try of a waiter in the queue is a real one.
 func TestTheLastTryInTheQueueCanWin(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		occupy(nodes, 0)

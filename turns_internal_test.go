@@ -10,7 +10,7 @@ import (
 	"github.com/redlock-go/redlock/internal/announce"
 )
 
-// What a process knows of keys that nobody has wanted for long is forgotten, so that names do not pile up.
+// lesson L100: what a process knows of keys that nobody has wanted for long is forgotten. Names do not pile up.
 func TestOldTurnsAreForgotten(t *testing.T) {
 	ls := newLines(announce.NewSource(nil, nil))
 	now := time.Now()

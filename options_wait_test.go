@@ -475,7 +475,7 @@ func TestAFlappingConnectionCostsLittle(t *testing.T) {
 			start := time.Now()
 			err := rl.NewMutex("x", redlock.WithTries(tries), redlock.WithRetryDelay(delay)).LockContext(ctx)
 			assert.ErrorIs(t, err, redlock.ErrTaken)
-			assert.Equal(t, lasts, time.Since(start))
+			assert.InDelta(t, lasts, time.Since(start), float64(time.Microsecond)) // a timer that may be due at once is set a nanosecond ahead
 			synctest.Wait()
 			due := int(lasts/delay) + 1
 			assert.LessOrEqual(t, nodes[0].Count("set"), 2*due)

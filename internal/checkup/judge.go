@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/oneline"
 )
 
@@ -267,7 +268,7 @@ func (j *judge) clocks() {
 	var wrong []int
 	var most time.Duration
 	for _, n := range known {
-		d := (n.ClockOffset - middle.ClockOffset).Abs() - n.ClockError - middle.ClockError
+		d := clock.Sub(n.ClockOffset, middle.ClockOffset).Abs() - n.ClockError - middle.ClockError
 		if d > clockLimit {
 			wrong = append(wrong, n.Node)
 			most = max(most, d)

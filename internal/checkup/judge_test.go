@@ -44,6 +44,18 @@ func TestCheckFindsSentinels(t *testing.T) {
 	assert.Equal(t, []string{"critical sentinel [2]"}, found)
 }
 
+// lesson L66: clocks that differ by more than a duration can be.
+func TestCheckFindsClocksThatAreCenturiesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ds, pools := doers(3)
+		ds[0].clock = func() time.Time { return time.Now().AddDate(-400, 0, 0) }
+		ds[1].clock = func() time.Time { return time.Now().AddDate(400, 0, 0) }
+		ds[2].clock = ds[1].clock
+		_, found := check(t, redlock.New(pools...))
+		assert.Equal(t, []string{"warning clock [0]", "warning clock []"}, found)
+	})
+}
+
 func TestReportString(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ds, pools := doers(4)

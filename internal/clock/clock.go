@@ -54,6 +54,18 @@ func Add(a, b time.Duration) time.Duration {
 	}
 }
 
+// Sub returns a - b, or the longest or shortest duration if that is out of range.
+func Sub(a, b time.Duration) time.Duration {
+	switch difference := a - b; {
+	case b < 0 && difference < a:
+		return math.MaxInt64
+	case b > 0 && difference > a:
+		return math.MinInt64
+	default:
+		return difference
+	}
+}
+
 // Times returns d × n for an n that is not negative, or the longest or shortest duration if that is out of range.
 func Times(d time.Duration, n int64) time.Duration {
 	switch {

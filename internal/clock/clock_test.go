@@ -95,6 +95,7 @@ func FuzzReckoning(f *testing.F) {
 		}
 		x, y := big.NewInt(a), big.NewInt(b)
 		assert.Equal(t, fits(new(big.Int).Add(x, y)), Add(time.Duration(a), time.Duration(b)))
+		assert.Equal(t, fits(new(big.Int).Sub(x, y)), Sub(time.Duration(a), time.Duration(b)))
 		if b >= 0 {
 			assert.Equal(t, fits(new(big.Int).Mul(x, y)), Times(time.Duration(a), b))
 			assert.Equal(t, fits(new(big.Int).Mul(y, big.NewInt(1e6))), Milliseconds(b))

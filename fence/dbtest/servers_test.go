@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +23,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/redlock-go/redlock/fence"
+	"github.com/redlock-go/redlock/internal/redistest"
 )
 
 // database is one that the tests run on.
@@ -239,10 +239,9 @@ func await(t testing.TB, driver, dsn string) {
 	}
 }
 
-// freePort returns a port of the loopback address that nobody uses.
+// freePort returns a port of the loopback address that nobody uses, or is given before the test ends.
 func freePort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(redistest.FreeAddr(t, "127.0.0.1"))
 	require.NoError(t, err)
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	return port
 }

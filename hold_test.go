@@ -1110,10 +1110,12 @@ func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
 	require.NoError(t, err)
 	var mu sync.Mutex
 	var conns []net.Conn
+	over := false
 	var tasks sync.WaitGroup
 	t.Cleanup(func() {
 		_ = l.Close()
 		mu.Lock()
+		over = true
 		for _, c := range conns {
 			_ = c.Close()
 		}
@@ -1147,8 +1149,13 @@ func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
 				continue
 			}
 			mu.Lock()
+			ended := over // while this dialled
 			conns = append(conns, c, s)
 			mu.Unlock()
+			if ended {
+				_, _ = c.Close(), s.Close()
+				return
+			}
 			tasks.Go(func() { carry(s, c) })
 			tasks.Go(func() { carry(c, s) })
 		}

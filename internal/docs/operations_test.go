@@ -298,6 +298,7 @@ func TestTheKubernetesObjectsOfThePage(t *testing.T) {
 	assert.Greater(t, at(t, set, "spec", "minReadySeconds").(int), int(redlock.DefaultExpiry/time.Second)+1)
 
 	c := at(t, pod, "containers", 0)
+	assert.Equal(t, []any{"redis-server", "/etc/redis/redis.conf"}, at(t, c, "args"))
 	mounts := map[any]any{}
 	for _, m := range at(t, c, "volumeMounts").([]any) {
 		mounts[at(t, m, "mountPath")] = at(t, m, "name")

@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/assert/yaml"
 	"github.com/stretchr/testify/require"
@@ -36,6 +35,9 @@ import (
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
+
+// It turns off go-redis's log once, before there is a client: the log is shared and has no lock.
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // blocks returns the code blocks of a language on a page.
 func blocks(t *testing.T, page, language string) []string {
@@ -100,7 +102,6 @@ func exported(t *testing.T) (all []string) {
 // Servers with the configuration of the page, and a program with its addresses, are without fault. A
 // node takes no more memory than the page says, and tells all that is to be watched.
 func TestTheConfigurationOfThePageIsSound(t *testing.T) {
-	logging.Disable()
 	conf := blocks(t, operations, "conf")[0]
 	servers := redistest.Start(t, 3, redistest.Password(adminPassword), included(t, conf))
 	for _, nodes := range exported(t) {
@@ -164,7 +165,6 @@ func TestThePageHasTheUserWithAllRights(t *testing.T) {
 
 // With the lines for the guard, a server keeps nothing, and Check asks for nothing else.
 func TestTheConfigurationForTheGuardIsSound(t *testing.T) {
-	logging.Disable()
 	all := blocks(t, operations, "conf")
 	servers := redistest.Start(t, 3, redistest.Password(adminPassword), included(t, all[0]+all[1]))
 	var nodes []string
@@ -183,7 +183,6 @@ func TestTheConfigurationForTheGuardIsSound(t *testing.T) {
 
 // The lines for TLS work, with an authority of one's own.
 func TestTheConfigurationForTLSIsSound(t *testing.T) {
-	logging.Disable()
 	plain := redistest.Start(t, 1)[0]
 	if len(plain.Must("CONFIG", "GET", "tls-port").([]any)) == 0 {
 		t.Skip("this server was built without TLS")
@@ -453,16 +452,21 @@ func TestTheCommandsOfThePage(t *testing.T) {
 
 // Links to a heading of a page for operators lead to one.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+	heading, link := regexp.MustCompile(`(?m)^#+ (.*)$`), regexp.MustCompile(`\]\(([^):]*?)(?:#([^)]*))?\)`)
+	noise := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	pages := map[string]map[string]bool{} // the anchors of each
 	anchors := func(page string) map[string]bool {
-		found := map[string]bool{}
-		for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(read(t, page), -1) {
-			slug := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
-			found[strings.ReplaceAll(slug, " ", "-")] = true
+		if pages[page] == nil {
+			pages[page] = map[string]bool{}
+			for _, m := range heading.FindAllStringSubmatch(read(t, page), -1) {
+				slug := noise.ReplaceAllString(strings.ToLower(m[1]), "")
+				pages[page][strings.ReplaceAll(slug, " ", "-")] = true
+			}
 		}
-		return found
+		return pages[page]
 	}
 	for _, page := range []string{operations, "docs/changing-nodes.md", "docs/README.md", "README.md"} {
-		for _, m := range regexp.MustCompile(`\]\(([^):]*?)(?:#([^)]*))?\)`).FindAllStringSubmatch(strings.ReplaceAll(read(t, page), "\n", " "), -1) {
+		for _, m := range link.FindAllStringSubmatch(strings.ReplaceAll(read(t, page), "\n", " "), -1) {
 			target := page
 			if m[1] != "" {
 				target = filepath.Join(filepath.Dir(page), m[1])

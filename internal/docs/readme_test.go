@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +28,6 @@ func TestReadmeShowsARealError(t *testing.T) {
 	require.True(t, ok, "no error in the README")
 	line, _, _ := strings.Cut(rest, "\n")
 
-	logging.Disable()
 	nodes, err := embedded.Start(3)
 	require.NoError(t, err)
 	defer nodes.Close()

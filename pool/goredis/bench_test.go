@@ -3,7 +3,6 @@ package goredis_test
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,7 @@ var release = &pool.Script{
 
 // BenchmarkPair measures what a lock and its release cost on one node: SET NX and a
 // compare-and-delete. "client" sends the same commands without the adapter,
-// "autopipeline" by go-redis's own means of sharing round trips, which it has from v9.22 on.
+// "autopipeline" by go-redis's own means of sharing round trips.
 func BenchmarkPair(b *testing.B) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
@@ -33,6 +32,10 @@ func BenchmarkPair(b *testing.B) {
 	server.Must("SCRIPT", "LOAD", release.Source)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
+	auto, err := client.AutoPipeline()
+	if err != nil {
+		b.Fatal(err)
+	}
 	plain := func(c redis.UniversalClient) func(key, value string) error {
 		return func(key, value string) error {
 			if err := c.Do(ctx, "SET", key, value, "NX", "PX", int64(10_000)).Err(); err != nil {
@@ -49,20 +52,11 @@ func BenchmarkPair(b *testing.B) {
 		_, err := node.Eval(ctx, release, []string{key}, value)
 		return err
 	}
-	type competitor struct {
-		name string
-		pair func(key, value string) error
-	}
-	competitors := []competitor{{"goredis", shared}, {"client", plain(client)}}
-	if auto := reflect.ValueOf(client).MethodByName("AutoPipeline"); auto.IsValid() {
-		results := auto.Call(nil)
-		if err, _ := results[1].Interface().(error); err != nil {
-			b.Fatal(err)
-		}
-		competitors = append(competitors, competitor{"autopipeline", plain(results[0].Interface().(redis.UniversalClient))})
-	}
 	for _, n := range []int{1, 2, 8, 64} {
-		for _, c := range competitors {
+		for _, c := range []struct {
+			name string
+			pair func(key, value string) error
+		}{{"goredis", shared}, {"client", plain(client)}, {"autopipeline", plain(auto)}} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				var left atomic.Int64

@@ -256,3 +256,33 @@ func TestPoolsOfOneClientShareItsHook(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// lesson L93: NewPool adds its hook to clients that are in use. Before v9.22, go-redis reads its hooks
+// without a lock, which the race detector sees.
+func TestAPoolOfClientsInUse(t *testing.T) {
+	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
+	for name, client := range map[string]redis.UniversalClient{
+		"client": redis.NewClient(&redis.Options{Dialer: refuse, DialerRetries: 1, MaxRetries: -1}),
+		"ring": redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"shard": "a:1"}, Dialer: refuse, DialerRetries: 1, MaxRetries: -1,
+			HeartbeatFrequency: time.Hour,
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer client.Close()
+			var wg sync.WaitGroup
+			begun := make(chan struct{})
+			wg.Go(func() {
+				for i := range 1000 {
+					_ = client.Ping(t.Context()).Err()
+					if i == 0 {
+						close(begun)
+					}
+				}
+			})
+			<-begun
+			goredis.NewPool(client)
+			wg.Wait()
+		})
+	}
+}

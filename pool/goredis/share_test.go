@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -467,15 +466,6 @@ func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
 	})
 }
 
-// forPipelines sets how many connections are for pipelines alone: -1 for none, which is what go-redis
-// has before v9.22.
-func forPipelines(n int64, o redis.Options) redis.Options {
-	if size := reflect.ValueOf(&o).Elem().FieldByName("PipelinePoolSize"); size.IsValid() {
-		size.SetInt(n)
-	}
-	return o
-}
-
 // Not even clients that never give up are kept waiting by more and more connections.
 func TestConnectionsThatNeverReplyAreBounded(t *testing.T) {
 	inBubble(t, redis.Options{PoolSize: 100, ReadTimeout: -1}, func(b *bench) {
@@ -498,7 +488,7 @@ func TestConnectionsThatNeverReplyAreBounded(t *testing.T) {
 // lesson L58: pipelines that wait for replies on lost connections do not keep a node unasked that has come
 // back.
 func TestANodeIsAskedBesideLostConnections(t *testing.T) {
-	inBubble(t, forPipelines(100, redis.Options{PoolSize: 100}), func(b *bench) {
+	inBubble(t, redis.Options{PoolSize: 100, PipelinePoolSize: 100}, func(b *bench) {
 		b.hold("lost")
 		var lost []*outcome
 		for range 50 {
@@ -523,7 +513,7 @@ func TestANodeIsAskedBesideLostConnections(t *testing.T) {
 // A pipeline that waits for a connection carries in the end the commands of those who
 // are still there.
 func TestACommandWhoseContextEndsBeforeThereIsAConnectionIsNotSent(t *testing.T) {
-	inRealTime(t, forPipelines(-1, redis.Options{PoolSize: 1}), func(b *bench) {
+	inRealTime(t, redis.Options{PoolSize: 1, PipelinePoolSize: -1}, func(b *bench) {
 		for round := range 5 {
 			first := strconv.Itoa(round)
 			gate := b.hold(first)
@@ -555,7 +545,7 @@ func TestACommandWhoseContextEndsBeforeThereIsAConnectionIsNotSent(t *testing.T)
 }
 
 func TestNobodyWaitsForAConnectionThatNobodyNeeds(t *testing.T) {
-	inRealTime(t, forPipelines(-1, redis.Options{PoolSize: 1, PoolTimeout: time.Hour}), func(b *bench) {
+	inRealTime(t, redis.Options{PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: time.Hour}, func(b *bench) {
 		b.hold("first")
 		busy := make(chan error)
 		go func() { busy <- b.client.Set(b.ctx, "first", "x", 0).Err() }() // somebody else's

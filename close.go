@@ -149,12 +149,14 @@ func (c *core) closeHolds(ctx context.Context) error {
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
 	err := h.m.unlock(ctx, h.l)
-	if errors.Is(err, ErrNoQuorum) {
+	// Its holder has been told of the loss before Close was called, and whoever told is about to unregister it.
+	lost := errors.Is(err, ErrLost)
+	if !lost && errors.Is(err, ErrNoQuorum) {
 		return err
 	}
 	c.unregister(h)
 	// Its owner may have unlocked it meanwhile, or it ran out before its turn came.
-	if errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.m.ranOut(h.l) {
+	if lost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.m.ranOut(h.l) {
 		return nil
 	}
 	return err

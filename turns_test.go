@@ -93,6 +93,7 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(48*time.Hour)).With(tt.opts...)
 				m := rl.NewMutex("x")
 				require.NoError(t, m.Lock())
+				synctest.Wait() // before the waiter is granted a node that has not granted yet
 				got := make(chan time.Time)
 				go func() {
 					w := rl.NewMutex("x")

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -93,6 +94,40 @@ func TestTheLastTryIsNotPutOffAtTheHead(t *testing.T) {
 	})
 }
 
+// lesson L55: waiters in the queue wake together, and their delays do not add up for it.
+func TestQueuedWaitersWakeTogether(t *testing.T) {
+	const waiters, tries, delay = 20, 101, 23 * time.Millisecond
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		occupy(nodes, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			assert.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(redlock.Unlimited)).LockContext(ctx), redlock.ErrTaken)
+		})
+		var mu sync.Mutex // guards woken
+		woken := map[time.Time]bool{}
+		opts := []redlock.Option{redlock.WithTries(tries), redlock.WithRetryDelayFunc(func(int) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			woken[time.Now()] = true
+			return delay
+		})}
+		var queued sync.WaitGroup
+		for range waiters {
+			time.Sleep(time.Millisecond)
+			queued.Go(func() {
+				came := time.Now()
+				assert.ErrorIs(t, rl.NewMutex("x", opts...).Lock(), redlock.ErrTaken)
+				assert.Equal(t, (tries-1)*delay, time.Since(came))
+			})
+		}
+		queued.Wait()
+		assert.Less(t, len(woken), 300, "moments, of %d delays", waiters*tries)
+		cancel()
+		all.Wait()
+	})
+}
+
 // lesson L55: Close ends the wait, too.
 func TestCloseEndsAWaitOfAnyNumberOfTries(t *testing.T) {
 	for _, tries := range []int{1e8, math.MaxInt, redlock.Unlimited} {
@@ -144,6 +179,7 @@ func TestTheLongestDelayIsWaitedFor(t *testing.T) {
 // lesson L57: contenders for a lock on healthy nodes say that it is taken, with what is true of the nodes; and with a
 // majority in trouble they say that.
 func TestContendersSayWhatPreventsTheLock(t *testing.T) {
+	t.Parallel()
 	const processes, patience = 8, 150 * time.Millisecond
 	for name, tt := range map[string]struct {
 		trouble func(*sim.Node)
@@ -403,21 +439,38 @@ func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 	}
 }
 
-// lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine.
+// deaths is how often a dead holder's lock is waited for.
+var deaths = flag.Int("deaths", 1, "how often, with each client and number of servers, a lock is waited for whose holder is dead")
+
+// lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine. With more
+// deaths than one, 95 of 100 are granted within 30 ms of the keys' end.
 func TestTheLockOfADeadHolderIsGrantedWhenItExpiresOnNodes(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		onNodes(t, n, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 			if _, ok := nodes[0].(*redistest.Mini); ok {
 				t.Skip("the clocks of embedded nodes fall behind on a busy machine")
 			}
-			for _, node := range nodes {
-				node.Must("SET", "x", "the dead's", "PX", "300")
-			}
-			start := time.Now()
+			const left, late = 100 * time.Millisecond, 30 * time.Millisecond
 			m := rl.NewMutex("x", redlock.WithRetryDelay(time.Minute))
-			require.NoError(t, m.Lock())
-			assert.Less(t, time.Since(start), 30*time.Second)
-			mustUnlock(t, m)
+			inTime, worst := 0, time.Duration(0)
+			for range *deaths {
+				for _, node := range nodes {
+					node.Must("SET", "x", "the dead's", "PX", "100")
+				}
+				start := time.Now()
+				require.NoError(t, m.Lock())
+				took := time.Since(start)
+				require.Less(t, took, 30*time.Second)
+				mustUnlock(t, m)
+				worst = max(worst, took)
+				if took <= left+late {
+					inTime++
+				}
+			}
+			t.Logf("%d nodes: %d of %d within %v, the longest %v", n, inTime, *deaths, left+late, worst)
+			if *deaths > 1 { // else a busy machine is no reason to fail
+				assert.GreaterOrEqual(t, inTime, *deaths*95/100)
+			}
 		})
 	}
 }

@@ -206,10 +206,11 @@ func (w *waiter) queue() (*lease, error) {
 	}
 	w.rest()
 	since, delay := time.Now(), ln.try(w.drawn)
+	begun := since // the try
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
-		w.due = since.Add(delay)
+		w.due = begun.Add(delay)
 		t.Reset(clock.Ahead(time.Until(w.together(w.due, delay))))
 		select {
 		case <-head:
@@ -238,10 +239,11 @@ func (w *waiter) queue() (*lease, error) {
 			if d.final {
 				return nil, d.explain()
 			}
-			over = time.Now()
+			over = over.Add(time.Since(now))
 		}
-		if since = over; now.Sub(over) > 2*wakes { // the process stood still
-			since = now
+		since = time.Now()
+		if begun = over; since.Sub(over) > 2*wakes { // the process stood still
+			begun = since
 		}
 	}
 }
@@ -252,7 +254,7 @@ func (w *waiter) together(over time.Time, delay time.Duration) time.Time {
 	if delay < 2*wakes || w.used+1 == w.tries {
 		return over
 	}
-	return over.Add(wakes - time.Duration(over.UnixNano())%wakes)
+	return over.Add(wakes - time.Duration(over.Nanosecond())%wakes)
 }
 
 // lead is the wait at the head of the line: an attempt whenever there is reason for one. It begins with a retry delay of

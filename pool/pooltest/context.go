@@ -179,7 +179,7 @@ var doTests = []test{
 		}
 		reply, err := d.Do(s.ctx, "HGETALL", k)
 		if got, ok := texts(reply); err != nil || !ok || !maps.Equal(got, want) {
-			s.Errorf("HGETALL = %#v, %v, want %v as a map[string]any, a map[any]any or a []any of keys and values", reply, err, want)
+			s.Errorf("HGETALL = %#v, %v, want %v as a map[string]string, a map[string]any, a map[any]any or a []any of keys and values", reply, err, want)
 		}
 	}},
 
@@ -218,6 +218,8 @@ func texts(reply any) (map[string]string, bool) {
 		for k, v := range r {
 			add(k, v)
 		}
+	case map[string]string:
+		maps.Copy(m, r)
 	case []any:
 		for pair := range slices.Chunk(r, 2) {
 			add(pair[0], pair[len(pair)-1])

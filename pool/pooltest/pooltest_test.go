@@ -523,6 +523,15 @@ var (
 				return m
 			})
 		},
+		"returns a map[string]string": func(p *redigo.Pool, b *broken) {
+			b.do = mapped(p, func(pairs []any) any {
+				m := map[string]string{}
+				for i := 0; i < len(pairs); i += 2 {
+					m[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+				}
+				return m
+			})
+		},
 		"returns a map[any]any": func(p *redigo.Pool, b *broken) {
 			b.do = mapped(p, func(pairs []any) any {
 				m := map[any]any{}

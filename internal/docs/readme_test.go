@@ -27,6 +27,7 @@ func TestReadmeShowsARealError(t *testing.T) {
 	_, rest, ok := strings.Cut(string(page), "\n    redlock: ")
 	require.True(t, ok, "no error in the README")
 	line, _, _ := strings.Cut(rest, "\n")
+	require.Contains(t, string(page), "redis.Options{Addr: addr, DialerRetries: 1}", "the client of the README's program")
 
 	nodes, err := embedded.Start(3)
 	require.NoError(t, err)
@@ -34,7 +35,7 @@ func TestReadmeShowsARealError(t *testing.T) {
 	var pools []pool.Pool
 	var names []string
 	for i, addr := range nodes.Addrs() {
-		client := redis.NewClient(&redis.Options{Addr: addr}) // as in the README's program
+		client := redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1})
 		defer client.Close()
 		pools = append(pools, goredis.NewPool(client))
 		names = append(names, addr, fmt.Sprintf("10.0.0.%d:6379", i+1))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock/internal/leak"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -430,50 +428,53 @@ func TestTriesThatNeverReturnAreBounded(t *testing.T) {
 	})
 }
 
-// With real goroutines and the race detector.
+// With many goroutines, for the race detector. In virtual time, because the last Undo is sent one budget after the client
+// has returned from the Write: a busy machine may keep a goroutine from running for longer than a short budget.
 func TestOwedUnderRace(t *testing.T) {
-	const short = 5 * time.Millisecond
-	before := runtime.NumGoroutine()
-	k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
-	over := make(chan struct{})
-	var owners, stalls sync.WaitGroup
-	stalls.Go(func() {
-		for {
-			k.stall()
-			time.Sleep(rand.N(4 * short))
-			k.goOn()
-			select {
-			case <-over:
-				return
-			case <-time.After(rand.N(short)):
-			}
-		}
-	})
-	for owner := range 20 {
-		owners.Go(func() {
-			for i := range 50 {
-				lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
-				v := owner*1000 + i
-				w := Start(t.Context(), lanes, Spec{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
-				if i%2 == 0 {
-					_, _ = w.Wait(t.Context())
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			const short = 5 * time.Millisecond
+			k, node := newKeys(seed), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+			over := make(chan struct{})
+			var owners, stalls sync.WaitGroup
+			stalls.Go(func() {
+				for {
+					k.stall()
+					time.Sleep(rand.N(4 * short))
+					k.goOn()
+					select {
+					case <-over:
+						return
+					case <-time.After(rand.N(short)):
+					}
 				}
-				u := Start(t.Context(), lanes, Spec{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
-				if i%3 == 0 {
-					_, _ = u.Wait(t.Context())
-				}
+			})
+			for owner := range 20 {
+				owners.Go(func() {
+					for i := range 50 {
+						lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+						v := owner*1000 + i
+						w := Start(t.Context(), lanes, Spec{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
+						if i%2 == 0 {
+							_, _ = w.Wait(t.Context())
+						}
+						u := Start(t.Context(), lanes, Spec{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
+						if i%3 == 0 {
+							_, _ = u.Wait(t.Context())
+						}
+					}
+				})
 			}
+			owners.Wait()
+			close(over)
+			stalls.Wait()
+			settled(t, node)
+			assert.Zero(t, k.left())
 		})
 	}
-	owners.Wait()
-	close(over)
-	stalls.Wait()
-	settled(t, node)
-	assert.Zero(t, k.left())
-	assert.Empty(t, leak.Remaining(before, 10*time.Second))
 }
 
-// settled is when, in real time, all commands have returned and nothing is owed.
+// settled is when all commands have returned and nothing is owed.
 func settled(t *testing.T, node *Node) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); owed(node) > 0 || node.tracker.n.Load() > 0; time.Sleep(time.Millisecond) {

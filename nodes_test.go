@@ -29,7 +29,7 @@ func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, r
 			for i, node := range nodes {
 				pools[i] = newPool(t, node.Addr())
 			}
-			rl := redlock.New(pools...).With(patient)
+			rl := redlock.New(pools...).With(redlock.WithTimeoutFactor(0.5)) // none of the nodes is silent on purpose
 			f(t, nodes, rl)
 			mustClose(t, rl)
 		})

@@ -181,7 +181,6 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 // lesson L27: an outage of whatever kind does not end a hold, if it is over when until is still six times as far away as
 // the nodes take to answer, and a few milliseconds. The node timeout may be all of the expiry.
 func TestAHoldSurvivesOutages(t *testing.T) {
-	t.Parallel()
 	const trials = 1000
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(trials) {
@@ -371,7 +370,6 @@ func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
 // lesson L28, L29: however Hold, Unlock, cancellations and Close fall, when Unlock has returned nothing but
 // releases is sent for the key any more, and when what was under way has landed no key is left.
 func TestNothingIsWrittenAfterUnlock(t *testing.T) {
-	t.Parallel()
 	const rounds, each = 100, 100
 	var began, ended, closed atomic.Int64
 	for round := range uint64(rounds) {

@@ -179,7 +179,6 @@ func TestTheLongestDelayIsWaitedFor(t *testing.T) {
 // lesson L57: contenders for a lock on healthy nodes say that it is taken, with what is true of the nodes; and with a
 // majority in trouble they say that.
 func TestContendersSayWhatPreventsTheLock(t *testing.T) {
-	t.Parallel()
 	const processes, patience = 8, 150 * time.Millisecond
 	for name, tt := range map[string]struct {
 		trouble func(*sim.Node)

@@ -37,7 +37,6 @@ func (b *busy) Eval(ctx context.Context, s *pool.Script, keys []string, args ...
 
 // Holds that began together come due together, and are renewed in turn, a bounded number at a time.
 func TestHoldsThatAreDueTogetherAreRenewedInTurn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const holds, bound = 2000, 256
 		pools := sim.NewNodes(1).Pools("a")
@@ -125,7 +124,6 @@ func starting(pools []pool.Pool) []pool.Pool {
 // renewals of holds with more time left wait for answers that are lost, for as long as half of
 // their time.
 func TestHoldsOfAllExpiriesSurviveAnOutage(t *testing.T) {
-	t.Parallel()
 	const answer = time.Millisecond
 	for i, tt := range []struct {
 		nodes   int
@@ -233,7 +231,6 @@ func TestRenewalsKeepTheirPlacesWhileOthersAreConfirmed(t *testing.T) {
 // lesson L63: some commands hang, on connections that are cut, perhaps. The answers to others show
 // that nodes answer, and those that hang keep nobody waiting.
 func TestRenewalsThatHangLoseTheirPlaces(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(1)
 		defer nodes.Close()

@@ -29,7 +29,6 @@ func contend(t *testing.T, seed uint64, c contention) *contention {
 
 // lesson L88: within one process a release wakes the next waiter directly where announcements do not.
 func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
-	t.Parallel()
 	for _, waiters := range []int{2, 4, 16} {
 		for _, hold := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
 			c := contention{processes: 1, waiters: waiters, hold: hold, last: 5 * time.Second}
@@ -45,7 +44,6 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 
 // lesson L88: and the processes still take turns.
 func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
-	t.Parallel()
 	for _, processes := range []int{2, 4} {
 		for _, hold := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
 			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold, last: 2 * time.Minute,
@@ -205,7 +203,6 @@ func listen(t *testing.T, node *sim.Node, channel string) {
 
 // lesson L68: beside a monitor, processes that do want the lock take turns as they do without one.
 func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(5)
 		for _, n := range nodes {
@@ -222,7 +219,6 @@ func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
 // A node that announces nothing, because its subscriptions were lost or an ACL forbids them, makes nobody believe that
 // a release went unheard. Processes that believed it rested in turn: some waited for 300 to 870 ms, not 100.
 func TestAMuteMinorityMakesNobodyRest(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct{ n, mute int }{{3, 1}, {4, 1}, {5, 1}, {5, 2}, {6, 2}, {7, 3}} {
 		t.Run(fmt.Sprintf("%d of %d", tt.mute, tt.n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -133,7 +133,6 @@ func TestContentionIsCheapAndFair(t *testing.T) {
 
 // lesson L50: nothing rests on announcements. With all of them lost everybody gets a turn.
 func TestEverybodyGetsATurnWithoutAnyAnnouncement(t *testing.T) {
-	t.Parallel()
 	const seeds = 1000
 	var longest time.Duration
 	for seed := range uint64(seeds) {
@@ -155,7 +154,6 @@ func TestEverybodyGetsATurnWithoutAnyAnnouncement(t *testing.T) {
 // The bound that the comment of line states, with nodes that crash and come back, votes that split, holders
 // that die and waiters that give up, and without announcements.
 func TestNobodyWaitsLongerThanTheBound(t *testing.T) {
-	t.Parallel()
 	const seeds, hold, expiry = 300, 5 * time.Millisecond, time.Second
 	var mu sync.Mutex   // guards longest
 	var longest float64 // part of the bound
@@ -504,7 +502,6 @@ func TestOptionsHaveNoState(t *testing.T) {
 
 // One release that nobody heard is no reason to leave a lock that nobody else wants to others for ever.
 func TestAnUnheardReleaseSlowsNobodyDownForLong(t *testing.T) {
-	t.Parallel()
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())

@@ -15,6 +15,7 @@ import (
 )
 
 func TestEmbeddedNodesAreNotCritical(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	status, err := run(t.Context(), &out, "", "", options(0, "", false, false)...)
 	require.NoError(t, err)
@@ -23,6 +24,7 @@ func TestEmbeddedNodesAreNotCritical(t *testing.T) {
 }
 
 func TestOneServerTwiceIsCritical(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 2)
 	addrs := servers[0].Addr() + "," + servers[1].Addr() + "," + servers[0].Addr()
 	var out bytes.Buffer
@@ -35,6 +37,7 @@ func TestOneServerTwiceIsCritical(t *testing.T) {
 }
 
 func TestNoAnswerIsCritical(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	status, err := run(t.Context(), &out, "127.0.0.1:1", "", options(0, "", false, false)...)
 	require.NoError(t, err)
@@ -43,7 +46,8 @@ func TestNoAnswerIsCritical(t *testing.T) {
 
 // Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token is made.
 func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
-	server := redistest.Start(t, 1)[0]
+	t.Parallel()
+	redistest.Require(t)
 	for _, tt := range []struct {
 		keys    string
 		options []redlock.Option
@@ -57,16 +61,21 @@ func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
 		{"~app:*", options(time.Minute, "app:", false, false), 1},
 		{"~app:*", options(0, "", false, false), 1},
 	} {
-		server.Must(append([]string{"ACL", "SETUSER", "default", "-info", "resetkeys"}, strings.Fields(tt.keys)...)...)
-		var out bytes.Buffer
-		status, err := run(t.Context(), &out, server.Addr(), "", tt.options...)
-		require.NoError(t, err)
-		assert.Equal(t, tt.status, status, out.String())
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, 1)[0]
+			server.Must(append([]string{"ACL", "SETUSER", "default", "-info", "resetkeys"}, strings.Fields(tt.keys)...)...)
+			var out bytes.Buffer
+			status, err := run(t.Context(), &out, server.Addr(), "", tt.options...)
+			require.NoError(t, err)
+			assert.Equal(t, tt.status, status, out.String())
+		})
 	}
 }
 
 // lesson L83: nodes with user and password come from an argument or the environment, and no password is printed.
 func TestNodesAreURLs(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, 1)[0]
 	server.Must("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all")
 	server.Must("ACL", "SETUSER", "default", "off")

@@ -449,6 +449,7 @@ func TestDefects(t *testing.T) {
 			switch {
 			case defects[name] != nil:
 				defects[name](b.Pool, b)
+				pooltest.Hurry()
 			case tolerated[name] != nil:
 				tolerated[name](b.Pool, b)
 			}

@@ -461,6 +461,9 @@ func (r *report) growth(nodes, workers []int) string {
 
 // processTables is the part of the page about processes that share a lock.
 func (r *report) processTables(p func(format string, args ...any), figure func(name, alt string)) {
+	if len(r.who(processPart, "turns/s")) == 0 {
+		return // not measured yet
+	}
 	conf := r.config(processPart)
 	p("### Processes")
 	p("Processes that share one lock, each a client with connections of its own and one waiter, spread over %d operating-system processes; "+

@@ -26,8 +26,11 @@ type node struct {
 	line   *line
 }
 
+// The nodes' errors are in those of the lock. go-redis does not guard what this changes, so it comes
+// before there is a client.
+func init() { logging.Disable() }
+
 func open(addrs string) (*nodes, error) {
-	logging.Disable() // the nodes' errors are in those of the lock
 	ns := &nodes{}
 	var list []string
 	if addrs != "" {

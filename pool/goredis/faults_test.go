@@ -225,7 +225,6 @@ func startCluster(t *testing.T) (servers []*redistest.Server, addrs []string) {
 
 // lesson L91
 func TestClusterAndRingAreNodes(t *testing.T) {
-	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		servers, addrs := startCluster(t)
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})

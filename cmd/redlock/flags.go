@@ -8,13 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/nodeurl"
-	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 // common are the flags of all commands.
@@ -73,17 +70,10 @@ func (c *common) open() (*redlock.Redlock, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	options, err := nodeurl.ParseList(list)
+	logging.Disable() // the errors of the locks say the same once
+	pools, closePools, err := nodeurl.Open(list)
 	if err != nil {
 		return nil, nil, err
-	}
-	logging.Disable() // the errors of the locks say the same once
-	var clients []*redis.Client
-	var pools []pool.Pool
-	for _, o := range options {
-		client := redis.NewClient(o)
-		clients = append(clients, client)
-		pools = append(pools, goredis.NewPool(client))
 	}
 	opts := []redlock.Option{redlock.WithKeyPrefix(c.prefix)}
 	if c.perName {
@@ -92,9 +82,7 @@ func (c *common) open() (*redlock.Redlock, func(), error) {
 	locks := redlock.New(pools...).With(opts...)
 	return locks, func() {
 		_ = locks.Close() // what it could not release ends with its expiry
-		for _, client := range clients {
-			_ = client.Close()
-		}
+		_ = closePools()
 	}, nil
 }
 

@@ -1,15 +1,12 @@
 package embedded
 
 import (
-	"errors"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redlock-go/redlock/internal/nodeurl"
 	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 // go-redis would write a line for each failed attempt to connect. The errors of the locks, which the
@@ -21,33 +18,20 @@ func init() { logging.Disable() }
 // nodes. An address is host:port or a URL such as rediss://user:password@host:6379. The function that Open
 // returns closes the pools, and ends the embedded nodes.
 func Open(addrs string, n int) ([]pool.Pool, func() error, error) {
-	var nodes *Nodes
-	if addrs == "" {
-		var err error
-		if nodes, err = Start(n); err != nil {
-			return nil, nil, err
-		}
-		addrs = strings.Join(nodes.Addrs(), ",")
+	if addrs != "" {
+		return nodeurl.Open(addrs)
 	}
-	all, err := nodeurl.ParseList(addrs)
+	nodes, err := Start(n)
 	if err != nil {
 		return nil, nil, err
 	}
-	var pools []pool.Pool
-	var clients []*redis.Client
-	for _, options := range all {
-		c := redis.NewClient(options)
-		clients = append(clients, c)
-		pools = append(pools, goredis.NewPool(c))
+	pools, closePools, err := nodeurl.Open(strings.Join(nodes.Addrs(), ","))
+	if err != nil {
+		nodes.Close()
+		return nil, nil, err
 	}
 	return pools, func() error {
-		var errs []error
-		for _, c := range clients {
-			errs = append(errs, c.Close())
-		}
-		if nodes != nil {
-			nodes.Close()
-		}
-		return errors.Join(errs...)
+		defer nodes.Close()
+		return closePools()
 	}, nil
 }

@@ -1,4 +1,4 @@
-// Package nodeurl reads the addresses of Redis nodes as users write them.
+// Package nodeurl reads the addresses of Redis nodes as users write them, and opens clients.
 package nodeurl
 
 import (
@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 var (
@@ -16,6 +19,29 @@ var (
 		"redis://user:p%40ssword@host:6379/0")
 )
 
+// Open returns pools for the nodes at comma-separated addresses, see [ParseList], and a function that
+// closes their clients.
+func Open(addrs string) ([]pool.Pool, func() error, error) {
+	all, err := ParseList(addrs)
+	if err != nil {
+		return nil, nil, err
+	}
+	var pools []pool.Pool
+	var clients []*redis.Client
+	for _, options := range all {
+		c := redis.NewClient(options)
+		clients = append(clients, c)
+		pools = append(pools, goredis.NewPool(c))
+	}
+	return pools, func() error {
+		var errs []error
+		for _, c := range clients {
+			errs = append(errs, c.Close())
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
 // ParseList returns the options of clients for comma-separated addresses. An address is host:port or
 // a URL such as rediss://user:password@host:6379. The errors show no part of an address, which may
 // contain a password.
@@ -23,7 +49,7 @@ func ParseList(addrs string) ([]*redis.Options, error) {
 	var all []*redis.Options
 	list := strings.Split(addrs, ",")
 	for i, addr := range list {
-		options, err := Parse(strings.TrimSpace(addr))
+		options, err := parse(strings.TrimSpace(addr))
 		if err != nil {
 			return nil, fmt.Errorf("address %d of %d: %w", i+1, len(list), err)
 		}
@@ -32,8 +58,8 @@ func ParseList(addrs string) ([]*redis.Options, error) {
 	return all, nil
 }
 
-// Parse returns the options of a client for one address.
-func Parse(addr string) (*redis.Options, error) {
+// parse returns the options of a client for one address.
+func parse(addr string) (*redis.Options, error) {
 	if !strings.Contains(addr, "://") {
 		if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "@/") {
 			return nil, errAddr

@@ -3,7 +3,6 @@ package sim_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,7 +51,7 @@ func TestSchedulesThatChangeTheNodes(t *testing.T) {
 		"a dead node leaves": {lists: [][]int{upTo(5), {0, 1, 2, 3, 5}}, buried: true, grantSetup: grantSetup{clocks: time.Second / 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := changeCampaign(t, *grantsWanted/20, c)
+			r := grantCampaign(t, *grantsWanted/20, c.run)
 			r.clean(t)
 			r.saw(t, "restart", "raise round", "extended", "left to expire", "changed hands between lists")
 		})
@@ -71,7 +70,7 @@ func TestSchedulesThatChangeTooManyNodes(t *testing.T) {
 		"two swapped, by step": {lists: [][]int{upTo(5), {0, 1, 2, 5, 6}}, orderly: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := changeCampaign(t, seeds*grantsPerSeed, c)
+			r := grantCampaign(t, seeds*grantsPerSeed, c.run)
 			require.NotEmpty(t, r.violations)
 			t.Logf("found by seed %d: %s", r.seed, r.violations[0])
 			assert.Contains(t, []string{"I1 mutual exclusion", "I3 token order", "I6 continuity"}, r.violations[0].invariant)
@@ -113,29 +112,6 @@ func TestTokensAcrossTwoChangesRestOnClocks(t *testing.T) {
 	}
 }
 
-func changeCampaign(t *testing.T, wanted int, c change) *grantReport {
-	r := &grantReport{states: make(map[string]int)}
-	var next atomic.Uint64
-	done := func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.grants >= wanted || r.violations != nil
-	}
-	t.Run("shards", func(t *testing.T) {
-		for shard := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint(shard), func(t *testing.T) {
-				t.Parallel()
-				for !done() && !t.Failed() {
-					seed := *first + next.Add(1) - 1
-					bubble(t, grantSeed(t, seed), func(t *testing.T) { r.add(runChanges(t, c, dice(seed)), seed) })
-				}
-			})
-		}
-	})
-	t.Logf("%d grants, %d seeds, %v", r.grants, next.Load(), r.states)
-	return r
-}
-
 // changes is a bubble whose clients restart with other lists of nodes.
 type changes struct {
 	*grants
@@ -145,7 +121,7 @@ type changes struct {
 	lastList map[string]int // of the client that was granted a name last; guarded by mu of grants
 }
 
-func runChanges(t *testing.T, c change, d dice) *grants {
+func (c change) run(t *testing.T, d dice) *grants {
 	nodes := 0
 	for _, list := range c.lists {
 		for _, i := range list {

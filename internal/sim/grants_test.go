@@ -34,14 +34,14 @@ const grantsPerSeed = 50
 
 // Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and jump.
 func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
-	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour})
+	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name")
 }
 
 // With loss of data, and nodes that are back at once, they rest on the restart guard and on clocks that are about right.
 func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
-	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true, guard: true})
+	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true, guard: true}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name", "guard refused")
 }
@@ -59,7 +59,7 @@ func TestSchedulesOfGrantsWithPlantedBugs(t *testing.T) {
 		"no restart guard":           {grantSetup{clocks: time.Second, loss: true}, []string{"I1 mutual exclusion", "I3 token order", "I6 continuity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := grantCampaign(t, seeds*grantsPerSeed, planted.bug)
+			r := grantCampaign(t, seeds*grantsPerSeed, planted.bug.run)
 			require.NotEmpty(t, r.violations)
 			t.Logf("found by seed %d: %s", r.seed, r.violations[0])
 			assert.Contains(t, planted.breaks, r.violations[0].invariant)
@@ -111,7 +111,8 @@ func (r *grantReport) saw(t *testing.T, states ...string) {
 	}
 }
 
-func grantCampaign(t *testing.T, wanted int, s grantSetup) *grantReport {
+// grantCampaign runs bubbles with ever new seeds until they have seen so many grants, or a violation.
+func grantCampaign(t *testing.T, wanted int, run func(t *testing.T, d dice) *grants) *grantReport {
 	r := &grantReport{states: make(map[string]int)}
 	begun := time.Now()
 	var next atomic.Uint64
@@ -126,7 +127,7 @@ func grantCampaign(t *testing.T, wanted int, s grantSetup) *grantReport {
 				t.Parallel()
 				for !done() && !t.Failed() {
 					seed := *first + next.Add(1) - 1
-					bubble(t, grantSeed(t, seed), func(t *testing.T) { r.add(runGrants(t, s, dice(seed)), seed) })
+					bubble(t, grantSeed(t, seed), func(t *testing.T) { r.add(run(t, dice(seed)), seed) })
 				}
 			})
 		}
@@ -186,7 +187,7 @@ type lastGrant struct {
 	until  time.Duration // of its lease, by the true clock
 }
 
-func runGrants(t *testing.T, s grantSetup, d dice) *grants {
+func (s grantSetup) run(t *testing.T, d dice) *grants {
 	g := &grants{
 		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}), states: make(map[string]int), locks: make(map[string]*lastGrant),
 		nodes:  sim.NewNodes([]int{3, 3, 3, 3, 5, 4}[d.below(6, "nodes")]),

@@ -10,27 +10,18 @@ import (
 func (t *tool) elect(args []string) (int, error) {
 	c := t.lockFlags("elect")
 	owner := c.set.String("owner", "", "a `text` that status and watch show for the leader")
-	if err := c.parse(args); err != nil {
-		return exitUsage, err
-	}
-	if err := c.check(); err != nil {
-		return c.bad("%w", err)
-	}
-	locks, closeAll, err := c.open()
-	if err != nil {
-		return exitUsage, err
-	}
-	defer closeAll()
-	opts := []redlock.Option{redlock.WithTries(redlock.Unlimited)}
-	if *owner != "" {
-		opts = append(opts, redlock.WithGenValueFunc(func() (string, error) { return *owner, nil }))
-	}
-	j := c.job(locks, opts...)
-	for {
-		status, err := j.whenGranted(0)
-		if !errors.Is(err, redlock.ErrLost) {
-			return status, err
+	return c.with(args, c.check, func(locks *redlock.Redlock) (int, error) {
+		opts := []redlock.Option{redlock.WithTries(redlock.Unlimited)}
+		if *owner != "" {
+			opts = append(opts, redlock.WithGenValueFunc(func() (string, error) { return *owner, nil }))
 		}
-		t.say("elect", err)
-	}
+		j := c.job(locks, opts...)
+		for {
+			status, err := j.whenGranted(0)
+			if !errors.Is(err, redlock.ErrLost) {
+				return status, err
+			}
+			t.say("elect", err)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -50,18 +51,46 @@ func (c *common) parse(args []string) error {
 	return err
 }
 
-// bad prints what is wrong with the arguments.
-func (c *common) bad(format string, args ...any) (int, error) {
-	c.set.Usage()
-	return exitUsage, fmt.Errorf(format, args...)
+// with parses the arguments, and calls f with the locks on the nodes unless check finds something
+// wrong with the arguments.
+func (c *common) with(
+	args []string, check func() error, f func(*redlock.Redlock) (int, error),
+) (int, error) {
+	if err := c.parse(args); err != nil {
+		return exitUsage, err
+	}
+	if err := check(); err != nil {
+		c.set.Usage()
+		return exitUsage, err
+	}
+	locks, closeAll, err := c.open()
+	if err != nil {
+		return exitUsage, err
+	}
+	defer closeAll()
+	return f(locks)
 }
 
-// name returns the only argument.
-func (c *common) name() (string, error) {
+// untilSignal is with for a function whose context ends with a signal.
+func (c *common) untilSignal(
+	args []string, check func() error, f func(context.Context, *redlock.Redlock) (int, error),
+) (int, error) {
+	return c.with(args, check, func(locks *redlock.Redlock) (int, error) {
+		ctx, stop := c.tool.interruptible(0)
+		status, err := f(ctx, locks)
+		if s := stop(); s != 0 {
+			return exitSignal + int(s), nil
+		}
+		return status, err
+	})
+}
+
+// oneName is the check of a command whose only argument is the name of a lock.
+func (c *common) oneName() error {
 	if c.set.NArg() != 1 {
-		return "", fmt.Errorf("needs the name of one lock, not %d arguments", c.set.NArg())
+		return fmt.Errorf("needs the name of one lock, not %d arguments", c.set.NArg())
 	}
-	return c.set.Arg(0), nil
+	return nil
 }
 
 // open returns the locks on the nodes, and a function that closes them and the clients.

@@ -12,8 +12,9 @@ import (
 
 // status tells who holds a lock.
 func (t *tool) status(args []string) (int, error) {
-	return t.look("status", args, func(ctx context.Context, locks *redlock.Redlock, name string) (int, error) {
-		in, err := locks.Inspect(ctx, name)
+	c := t.flags("status", "NAME")
+	return c.untilSignal(args, c.oneName, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
+		in, err := locks.Inspect(ctx, c.set.Arg(0))
 		if err != nil {
 			return statusOf(err), err
 		}
@@ -27,13 +28,14 @@ func (t *tool) status(args []string) (int, error) {
 
 // watch tells who holds a lock each time that changes.
 func (t *tool) watch(args []string) (int, error) {
-	return t.look("watch", args, func(ctx context.Context, locks *redlock.Redlock, name string) (int, error) {
+	c := t.flags("watch", "NAME")
+	return c.untilSignal(args, c.oneName, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
 		const every = 200 * time.Millisecond
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		seen := ""
 		for {
-			in, err := locks.Inspect(ctx, name)
+			in, err := locks.Inspect(ctx, c.set.Arg(0))
 			if ctx.Err() != nil {
 				return 0, nil
 			}
@@ -52,90 +54,56 @@ func (t *tool) watch(args []string) (int, error) {
 	})
 }
 
-// look parses the arguments of a command about one lock, and calls f until a signal ends it.
-func (t *tool) look(
-	command string, args []string, f func(context.Context, *redlock.Redlock, string) (int, error),
-) (int, error) {
-	c := t.flags(command, "NAME")
-	if err := c.parse(args); err != nil {
-		return exitUsage, err
-	}
-	name, err := c.name()
-	if err != nil {
-		return c.bad("%w", err)
-	}
-	locks, closeAll, err := c.open()
-	if err != nil {
-		return exitUsage, err
-	}
-	defer closeAll()
-	ctx, stop := t.interruptible(0)
-	status, err := f(ctx, locks, name)
-	if s := stop(); s != 0 {
-		return exitSignal + int(s), nil
-	}
-	return status, err
-}
-
 // doctor prints what is wrong with the nodes.
 func (t *tool) doctor(args []string) (int, error) {
 	c := t.flags("doctor", "")
 	guard := c.set.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
 	fencing := c.set.Bool("fencing", false, "whether your program uses WithFencing; leaves a counter")
-	if err := c.parse(args); err != nil {
-		return exitUsage, err
+	check := func() error {
+		if c.set.NArg() > 0 {
+			return fmt.Errorf("takes no arguments, not %q", c.set.Args())
+		}
+		return nil
 	}
-	if c.set.NArg() > 0 {
-		return c.bad("takes no arguments, not %q", c.set.Args())
-	}
-	locks, closeAll, err := c.open()
-	if err != nil {
-		return exitUsage, err
-	}
-	defer closeAll()
-	var opts []redlock.Option
-	if *fencing {
-		opts = append(opts, redlock.WithFencing())
-	}
-	if *guard != 0 {
-		opts = append(opts, redlock.WithRestartGuard(*guard))
-	}
-	ctx, stop := t.interruptible(0)
-	report, err := locks.With(opts...).Check(ctx)
-	if s := stop(); s != 0 {
-		return exitSignal + int(s), nil
-	}
-	if err != nil {
-		return statusOf(err), err
-	}
-	fmt.Fprint(t.stdout, report)
-	if report.Worst() == doctor.Critical {
-		return 1, nil
-	}
-	return 0, nil
+	return c.untilSignal(args, check, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
+		var opts []redlock.Option
+		if *fencing {
+			opts = append(opts, redlock.WithFencing())
+		}
+		if *guard != 0 {
+			opts = append(opts, redlock.WithRestartGuard(*guard))
+		}
+		report, err := locks.With(opts...).Check(ctx)
+		if err != nil {
+			return statusOf(err), err
+		}
+		fmt.Fprint(t.stdout, report)
+		if report.Worst() == doctor.Critical {
+			return 1, nil
+		}
+		return 0, nil
+	})
 }
 
 // release deletes a lock that somebody else holds.
 func (t *tool) release(args []string) (int, error) {
 	c := t.flags("release", "-force NAME")
 	force := c.set.Bool("force", false, "needed, because the holder does not learn of it before it extends the lock")
-	if err := c.parse(args); err != nil {
-		return exitUsage, err
+	check := func() error {
+		if err := c.oneName(); err != nil {
+			return err
+		}
+		if !*force {
+			return errors.New("takes the lock from a holder that may be at work: -force says that this is meant")
+		}
+		return nil
 	}
-	name, err := c.name()
-	switch {
-	case err != nil:
-		return c.bad("%w", err)
-	case !*force:
-		return c.bad("takes the lock from a holder that may be at work: -force says that this is meant")
-	}
-	locks, closeAll, err := c.open()
-	if err != nil {
-		return exitUsage, err
-	}
-	defer closeAll()
-	ctx, stop := t.interruptible(0)
-	defer stop()
+	return c.untilSignal(args, check, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
+		return t.forceRelease(ctx, locks, c.set.Arg(0))
+	})
+}
+
+func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name string) (int, error) {
 	in, err := locks.Inspect(ctx, name)
 	if err != nil {
 		return statusOf(err), err

@@ -74,27 +74,17 @@ func (t *tool) run(args []string) (int, error) {
 	patience := wait{}
 	c.set.Var(&patience, "wait", "how `long` to wait for the lock, or forever")
 	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
-	if err := c.parse(args); err != nil {
-		return exitUsage, err
-	}
-	if err := c.check(); err != nil {
-		return c.bad("%w", err)
-	}
-	locks, closeAll, err := c.open()
-	if err != nil {
-		return exitUsage, err
-	}
-	defer closeAll()
-	tries := redlock.Unlimited
-	if patience.d == 0 {
-		tries = 1
-	}
-	j := c.job(locks, redlock.WithTries(tries))
-	status, err := j.whenGranted(patience.d)
-	if err != nil && status == exitTaken {
-		status = *taken
-	}
-	return status, err
+	return c.with(args, c.check, func(locks *redlock.Redlock) (int, error) {
+		tries := redlock.Unlimited
+		if patience.d == 0 {
+			tries = 1
+		}
+		status, err := c.job(locks, redlock.WithTries(tries)).whenGranted(patience.d)
+		if err != nil && status == exitTaken {
+			status = *taken
+		}
+		return status, err
+	})
 }
 
 // whenGranted waits for the lock, runs the command, and returns its exit status.
@@ -143,8 +133,8 @@ func (j *job) execute(held context.Context) (int, error) {
 	return child.status(), nil
 }
 
-// attend passes signals on to the child until it ends. If the lock ends first, the child gets TERM at once and KILL
-// before anybody else can be granted the lock, and attend returns why.
+// attend passes signals on to the child until it ends. If the lock ends first, the child gets TERM at
+// once, and KILL before anybody else can be granted the lock. Then attend returns why.
 func (j *job) attend(held context.Context, child *child) (cause error) {
 	lost := held.Done()
 	var kill <-chan time.Time

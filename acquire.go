@@ -35,13 +35,14 @@ type defeat struct {
 // everywhere is the first argument of an attempt that asks all nodes at once.
 const everywhere = -1
 
-// attempt asks the nodes for the lock once, with a value of its own: the node first before the others, where one is
-// named, and only if that grants it. Contenders who know that the lock was free a moment ago ask the same node
-// first, so that the losers trouble that one only, and do not split the vote.
+// attempt asks the nodes for the lock once, with a value of its own: the node first before the
+// others, where one is named, and only if that grants it. Contenders who know that the lock was
+// free a moment ago ask the same node first, so that the losers trouble that one only, and do not
+// split the vote.
 //
-// What the attempt was granted without winning is being released when it returns. The keys are told when the nodes will
-// have none any more; nil for new ones. If it is the final one, it does not call the lock
-// taken before it has made sure that what it was refused was not its own.
+// What the attempt was granted without winning is being released when it returns. The keys are
+// told when the nodes will have none any more; nil for new ones. If it is the final one, it does
+// not call the lock taken before it has made sure that what it was refused was not its own.
 func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiries) (*lease, *defeat) {
 	value, err := m.newValue()
 	if err != nil {
@@ -54,8 +55,8 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiri
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
 	spec := quorum.Spec{
 		Command: m.acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
-		// While one contender waits for the vote of a frozen node, the votes that it has are lost to the
-		// others, and theirs to it: with a few of them, nobody ever gets a quorum.
+		// While one contender waits for the vote of a frozen node, the votes that it has are lost
+		// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
 		Hasty: !final,
 	}
 
@@ -94,7 +95,8 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiri
 		return l, nil
 	}
 	r.Abandon()
-	d := &defeat{first: everywhere, met: outcomes, asked: r, cut: err != nil, final: final, keys: keys}
+	d := &defeat{first: everywhere, met: outcomes, asked: r, cut: err != nil, final: final,
+		keys: keys}
 	if won {
 		d.late = m.tooLate(l)
 	}
@@ -110,14 +112,15 @@ func (m *Mutex) tooLate(l *lease) string {
 	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
 }
 
-// attemptRounds is how many node timeouts an attempt may take: it asks one node first, then the others, and then may
-// raise the token.
+// attemptRounds is how many node timeouts an attempt may take: it asks one node first, then the
+// others, and then may raise the token.
 const attemptRounds = 3
 
-// deadline is when the attempt for a lease must have won. With the restart guard that is not only until: each round keeps
-// to its node timeout, but the process can stop between two of them, while a node that has voted restarts, is healed by the
-// holder, and votes for that one. Healing waits for as long as an attempt may take, see acquireAgain. The node
-// measures that, so a slow clock of ours is allowed for.
+// deadline is when the attempt for a lease must have won. With the restart guard that is not only
+// until: each round keeps to its node timeout, but the process can stop between two of them,
+// while a node that has voted restarts, is healed by the holder, and votes for that one. Healing
+// waits for as long as an attempt may take, see acquireAgain. The node measures that, so a slow
+// clock of ours is allowed for.
 func (m *Mutex) deadline(l *lease) time.Time {
 	limit := attemptRounds * float64(m.cfg.nodeTimeout) * (1 - m.cfg.driftFactor)
 	if m.cfg.guarded && limit < float64(l.until.Sub(l.granted)) {
@@ -138,11 +141,11 @@ func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
 	}
 	final := d.final
 	d.final = final || d.cut
-	// The release tells more than the attempt. A client that sends SET NX again after a lost reply is refused
-	// by its own key: then the release deletes what was thought to be somebody else's, and the lock was
-	// free. And where the attempt was outvoted before a node had answered, perhaps by the errors of others,
-	// it tells that the lock is taken there, too. And SET NX does not look at what it finds: the release tells
-	// that it is no lock.
+	// The release tells more than the attempt. A client that sends SET NX again after a lost
+	// reply is refused by its own key: then the release deletes what was thought to be somebody
+	// else's, and the lock was free. And where the attempt was outvoted before a node had
+	// answered, perhaps by the errors of others, it tells that the lock is taken there, too. And
+	// SET NX does not look at what it finds: the release tells that it is no lock.
 	granted, refused := 0, 0
 	was, silent := make([]bool, n), make([]bool, n) // taken, not answered yet
 	for i, o := range d.met {
@@ -185,10 +188,11 @@ func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
 // blocking is how many refusals rule a quorum out.
 func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
 
-// count returns what each node has come to by now, and how many granted, refused, and failed: those answered with an
-// error, or are silent. A node that nobody waited for, because others had refused or the context ended, fails only when
-// it has had a quarter of the node timeout. The attempt or its release may have told meanwhile what was not known when it
-// was decided. The attempt comes first: a node answers it before the release.
+// count returns what each node has come to by now, and how many granted, refused, and failed:
+// those answered with an error, or are silent. A node that nobody waited for, because others had
+// refused or the context ended, fails only when it has had a quarter of the node timeout. The
+// attempt or its release may have told meanwhile what was not known when it was decided. The
+// attempt comes first: a node answers it before the release.
 func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
 	outcomes = slices.Clone(d.met)
 	backs, later := d.back.Outcomes(), d.asked.Outcomes()
@@ -234,7 +238,8 @@ func (d *defeat) troubled() bool {
 	return len(d.met)-failed < d.m.core.quorum
 }
 
-// settled reports whether the nodes that have not said anything yet make no difference to why the attempt did not win.
+// settled reports whether the nodes that have not said anything yet make no difference to why the
+// attempt did not win.
 func (d *defeat) settled() bool {
 	if d.err != nil || d.first != everywhere {
 		return true
@@ -278,8 +283,9 @@ func (d *defeat) explain() error {
 	return e
 }
 
-// reply notes what a node said to the release: when it has no key any more. A node that answered the attempt with an
-// error may have no key and grant nothing even so. Where only one node was asked, it stands for all.
+// reply notes what a node said to the release: when it has no key any more. A node that answered
+// the attempt with an error may have no key and grant nothing even so. Where only one node was
+// asked, it stands for all.
 func (d *defeat) reply(node int, reply int64) {
 	free := time.Now()
 	switch err := d.met[node].Err; {
@@ -297,7 +303,8 @@ func (d *defeat) reply(node int, reply int64) {
 	}
 }
 
-// expiries is when the nodes will have no key any more, as far as they have told. It is safe for concurrent use.
+// expiries is when the nodes will have no key any more, as far as they have told. It is safe for
+// concurrent use.
 type expiries struct {
 	told chan struct{} // something is new; has room for one
 
@@ -310,8 +317,8 @@ func newExpiries(nodes int) *expiries {
 	return &expiries{told: make(chan struct{}, 1), free: make([]time.Time, nodes), noted: make([]time.Time, nodes)}
 }
 
-// note notes when a node will have no key any more. Two replies that come together may have overtaken each other: then
-// the earlier time counts.
+// note notes when a node will have no key any more. Two replies that come together may have
+// overtaken each other: then the earlier time counts.
 func (e *expiries) note(node int, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -326,8 +333,8 @@ func (e *expiries) note(node int, at time.Time) {
 	}
 }
 
-// forget drops the times up to now, when an attempt begins or has won. It asks those nodes anew, and one that is silent
-// since then may have a key.
+// forget drops the times up to now, when an attempt begins or has won. It asks those nodes anew,
+// and one that is silent since then may have a key.
 func (e *expiries) forget(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -373,9 +380,9 @@ func (m *Mutex) newValue() (string, error) {
 }
 
 // fence settles the token of a lease that a quorum has granted: the largest counter among the
-// granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares
-// a node with this one, gets at least one more. The nodes mostly agree at once, because the client's
-// proposal is greater than what they had. If it fails, outcomes tell where it did.
+// granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares a
+// node with this one, gets at least one more. The nodes mostly agree at once, because the
+// client's proposal is greater than what they had. If it fails, outcomes tell where it did.
 func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) (bool, error) {
 	token, agree := int64(0), 0
 	for _, o := range outcomes {
@@ -412,8 +419,9 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 	return raised, err
 }
 
-// tokenMemory is how far ahead of the clock a token may be to be remembered for the next proposals, which are about other
-// names, too: a counter that somebody has moved to its end must not take those with it.
+// tokenMemory is how far ahead of the clock a token may be to be remembered for the next
+// proposals, which are about other names, too: a counter that somebody has moved to its end must
+// not take those with it.
 const tokenMemory = 24 * time.Hour
 
 // sawToken remembers the greatest token seen.

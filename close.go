@@ -11,10 +11,10 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That takes
-// no longer than three node timeouts, and one more for every 256 holds. Then it waits, for one more
-// node timeout at most, until all commands to the nodes have returned from the clients. The longest
-// node timeout counts, of r or of a hold. See [Redlock.CloseContext].
+// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
+// takes no longer than three node timeouts, and one more for every 256 holds. Then it waits, for
+// one more node timeout at most, until all commands to the nodes have returned from the clients.
+// The longest node timeout counts, of r or of a hold. See [Redlock.CloseContext].
 func (r *Redlock) Close() error {
 	r.mustBeMade()
 	longest, bound := r.core.closeBound(r.cfg.nodeTimeout)
@@ -27,20 +27,20 @@ func (r *Redlock) Close() error {
 	return err
 }
 
-// CloseContext is Close with a bound of the caller's own. It blocks until every hold is released and
-// all commands have returned from the clients, or until ctx is done. It returns the first errors of
-// releasing holds and the number of locks that are not released, and then the context's error if
-// that came first. Closing again goes on with what is left. A lock that is gone before its Until is
-// an error too: [ErrExpired], as for Unlock.
+// CloseContext is Close with a bound of the caller's own. It blocks until every hold is released
+// and all commands have returned from the clients, or until ctx is done. It returns the first
+// errors of releasing holds and the number of locks that are not released, and then the context's
+// error if that came first. Closing again goes on with what is left. A lock that is gone before
+// its Until is an error too: [ErrExpired], as for Unlock.
 //
-// It returns nil if nothing is held any more. A client may then still keep commands to a node that
-// does not answer: nobody waits for them, and they change no lock. Releases that such a node has not
-// answered are tried once more and then forgotten; its keys expire.
+// It returns nil if nothing is held any more. A client may then still keep commands to a node
+// that does not answer: nobody waits for them, and they change no lock. Releases that such a node
+// has not answered are tried once more and then forgotten; its keys expire.
 //
-// From the moment Close is called every held context is done, with the cause [ErrReleased]. Locking
-// fails with [ErrClosed]; only an attempt that is under way may still succeed, for Lock but not for
-// Hold. An Unlock of a lock that Close has released returns [ErrNotHeld]. A lock that is not held by
-// Hold stays as it is, and Unlock releases it. Close the pools after the Redlock.
+// From the moment Close is called every held context is done, with the cause [ErrReleased].
+// Locking fails with [ErrClosed]; only an attempt that is under way may still succeed, for Lock
+// but not for Hold. An Unlock of a lock that Close has released returns [ErrNotHeld]. A lock that
+// is not held by Hold stays as it is, and Unlock releases it. Close the pools after the Redlock.
 func (r *Redlock) CloseContext(ctx context.Context) error {
 	r.mustBeMade()
 	needContext(ctx)
@@ -49,15 +49,16 @@ func (r *Redlock) CloseContext(ctx context.Context) error {
 	return err
 }
 
-// maxReleases is how many releases Close has under way at a time. A client that has a connection for each
-// command would need as many for each node.
+// maxReleases is how many releases Close has under way at a time. A client that has a connection
+// for each command would need as many for each node.
 const maxReleases = 256
 
 // maxErrors is how many of the errors of its releases Close returns; thousands say no more.
 const maxErrors = 8
 
-// closeBound returns the longest node timeout, and how long Close may take to release all holds: each
-// release takes a node timeout at most, and so may what the clients have in their hands before it.
+// closeBound returns the longest node timeout, and how long Close may take to release all holds:
+// each release takes a node timeout at most, and so may what the clients have in their hands
+// before it.
 func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,8 +95,8 @@ func (c *core) isClosed() bool {
 	}
 }
 
-// closeHolds lets nothing begin any more and unlocks what is held. All held contexts are cancelled at once;
-// of the releases, a bounded number is under way at a time, until ctx is done.
+// closeHolds lets nothing begin any more and unlocks what is held. All held contexts are
+// cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
 func (c *core) closeHolds(ctx context.Context) error {
 	c.mu.Lock()
 	if !c.isClosed() {
@@ -149,7 +150,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
 	err := h.m.unlock(ctx, h.l)
-	// Its holder has been told of the loss before Close was called, and whoever told is about to unregister it.
+	// The loss has ended its held context before Close was called, and is about to unregister it.
 	lost := errors.Is(err, ErrLost)
 	if !lost && errors.Is(err, ErrNoQuorum) {
 		return err

@@ -90,8 +90,8 @@ func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
 	}
 }
 
-// CloseContext returns when its context ends, whatever the nodes do, and says what it did not finish. Closing
-// again goes on with it.
+// CloseContext returns when its context ends, whatever the nodes do, and says what it did not
+// finish. Closing again goes on with it.
 func TestCloseIsBoundedByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 600 // more than are released at a time
@@ -128,8 +128,8 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	})
 }
 
-// A node that is down or frozen does not make Close fail when every lock is released, nor take long:
-// a node timeout, in which the node may answer yet.
+// A node that is down or frozen does not make Close fail when every lock is released, nor take
+// long: a node timeout, in which the node may answer yet.
 //
 // lesson L79
 func TestCloseOfWhatIsReleasedReturnsNil(t *testing.T) {
@@ -137,9 +137,11 @@ func TestCloseOfWhatIsReleasedReturnsNil(t *testing.T) {
 		fate sim.Fate
 		took time.Duration
 	}{
-		"refused":                    {sim.Fail(sim.ErrRefused), 0},
-		"frozen":                     {sim.Fate{Lost: true, Timeout: time.Minute}, redlock.DefaultExpiry / 20},
-		"frozen, with a deaf client": {sim.Fate{Lost: true, Deaf: true, Timeout: time.Minute}, redlock.DefaultExpiry / 20},
+		"refused": {sim.Fail(sim.ErrRefused), 0},
+		"frozen": {sim.Fate{Lost: true, Timeout: time.Minute},
+			redlock.DefaultExpiry / 20},
+		"frozen, with a deaf client": {sim.Fate{Lost: true, Deaf: true, Timeout: time.Minute},
+			redlock.DefaultExpiry / 20},
 	} {
 		for _, n := range []int{1, 100} {
 			t.Run(fmt.Sprint(name, ", ", n), func(t *testing.T) {
@@ -251,8 +253,9 @@ func TestCloseAndUnlockAtOnce(t *testing.T) {
 	})
 }
 
-// lesson L65: the mutex has been locked anew since, while its hold had not noticed that most nodes had lost the lock.
-// Close releases what the hold has left, and not the plain lock, which stays as it is.
+// lesson L65: the mutex has been locked anew since, while its hold had not noticed that most
+// nodes had lost the lock. Close releases what the hold has left, and not the plain lock, which
+// stays as it is.
 func TestCloseReleasesTheLeaseOfTheHold(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -276,7 +279,8 @@ func TestCloseReleasesTheLeaseOfTheHold(t *testing.T) {
 	}
 }
 
-// lesson L65: the lock is granted anew at the moment of Close, which has the hold of the one before in its hands.
+// lesson L65: the lock is granted anew at the moment of Close, which has the hold of the one
+// before in its hands.
 func TestCloseDuringALockOfAHeldMutex(t *testing.T) {
 	for at := range 8 {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -304,7 +308,8 @@ func TestCloseDuringALockOfAHeldMutex(t *testing.T) {
 	}
 }
 
-// lesson L65: of two who unlock at once, and one who locks meanwhile, neither releases what is not theirs.
+// lesson L65: of two who unlock at once, and one who locks meanwhile, neither releases what is
+// not theirs.
 func TestAnUnlockThatWaitedReleasesNoOtherLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
@@ -333,8 +338,8 @@ func TestAnUnlockThatWaitedReleasesNoOtherLease(t *testing.T) {
 	}, redlock.WithExpiry(time.Minute))
 }
 
-// After Close nothing is sent but what the caller asks for: a release that fails is not sent again, whether its Unlock
-// comes after Close or the client returns from it only then.
+// After Close nothing is sent but what the caller asks for: a release that fails is not sent
+// again, whether its Unlock comes after Close or the client returns from it only then.
 func TestNothingIsSentByItselfAfterClose(t *testing.T) {
 	for name, fate := range map[string]sim.Fate{
 		"silent":                    sim.Hang(),
@@ -376,7 +381,8 @@ func TestNothingIsSentByItselfAfterClose(t *testing.T) {
 	}
 }
 
-// lesson L79: some holds run out before Close comes to them. Their contexts have ended before that, and nothing is held.
+// lesson L79: some holds run out before Close comes to them. Their contexts have ended before
+// that, and nothing is held.
 func TestCloseOfHoldsThatRunOutMeanwhile(t *testing.T) {
 	const holds, expiry = 1000, 200 * time.Millisecond // 256 of them are released at a time
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -390,8 +396,8 @@ func TestCloseOfHoldsThatRunOutMeanwhile(t *testing.T) {
 	}, redlock.WithExpiry(expiry), redlock.WithTimeoutFactor(1))
 }
 
-// A lock that is gone before until may have been somebody else's while it was held. Close says so, of that lock, and
-// that it left none.
+// A lock that is gone before until may have been somebody else's while it was held. Close says
+// so, of that lock, and that it left none.
 func TestCloseSaysThatALockIsGone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		mustHold(t, rl.NewMutex("x"))

@@ -21,13 +21,13 @@ var (
 	// nothing is left behind but what expires by itself.
 	ErrFailed = errors.New("redlock: lock not acquired")
 
-	// ErrTaken is returned when enough nodes answered, and others hold the lock on so many of them that there is no
-	// quorum; or when the node that was asked first refused. Somebody has the lock, or several are after it at the
-	// same moment; try later.
+	// ErrTaken is returned when enough nodes answered, and others hold the lock on so many of
+	// them that there is no quorum; or when the node that was asked first refused. Somebody has
+	// the lock, or several are after it at the same moment; try later.
 	ErrTaken = errors.New("redlock: lock taken")
 
-	// ErrNoQuorum is returned when too few nodes answered. Redis is in trouble, or the
-	// way to it is. After Lock, what may be left on nodes that did not answer expires by itself. After
+	// ErrNoQuorum is returned when too few nodes answered. Redis is in trouble, or the way to it
+	// is. After Lock, what may be left on nodes that did not answer expires by itself. After
 	// Unlock, nodes may still hold the lock until its expiry, and Unlock may be called again.
 	// After Extend or Valid, the lock is still held until [Mutex.Until].
 	ErrNoQuorum = errors.New("redlock: no quorum of nodes answered")
@@ -40,8 +40,9 @@ var (
 	// already unlocked. Nothing was sent.
 	ErrNotHeld = errors.New("redlock: lock not held")
 
-	// ErrLost is the cause of a held context whose lock cannot be trusted any more, or soon will not be: see
-	// [WithMargin] and [WithMaxHold]. Stop working: somebody else may be granted the lock.
+	// ErrLost is the cause of a held context whose lock cannot be trusted any more, or soon will
+	// not be: see [WithMargin] and [WithMaxHold]. Stop working: somebody else may be granted the
+	// lock.
 	ErrLost = errors.New("redlock: lock lost")
 
 	// ErrReleased is the cause of a held context after Unlock, or after the Close of
@@ -51,9 +52,9 @@ var (
 	// ErrClosed is returned by Lock and its siblings after Close. It matches ErrFailed too.
 	ErrClosed = errors.New("redlock: closed")
 
-	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout, or was not
-	// asked within it because it leaves too many commands unanswered. An [*Error] matches it if one of its
-	// nodes does: the operation as a whole may have failed for another reason.
+	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout, or was
+	// not asked within it because it leaves too many commands unanswered. An [*Error] matches it
+	// if one of its nodes does: the operation as a whole may have failed for another reason.
 	ErrNodeTimeout = quorum.ErrTimeout
 )
 
@@ -67,8 +68,9 @@ var decisions = []error{
 // Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err
 // variables and the context's errors only if they are true of the operation as a whole.
 // [ErrNodeTimeout] and any other error match if they are true of one of the nodes. With
-// [errors.As] it yields a [*NodeError] (the first), or a *multierror.Error of hashicorp/go-multierror
-// with a NodeError for every node that did not do as it was asked, in node order.
+// [errors.As] it yields a [*NodeError] (the first), or a *multierror.Error of
+// hashicorp/go-multierror with a NodeError for every node that did not do as it was asked, in
+// node order.
 type Error struct {
 	// Name is the lock's name, without the key prefix.
 	Name string
@@ -126,9 +128,9 @@ type NodeError struct {
 	Node int
 	// Addr is the node's address, or "" if its pool does not tell, see [pool.Addressed].
 	Addr string
-	// Err is the client's error as it came, or one of the package's: it matches ErrTaken if somebody else
-	// has the lock on this node, ErrExpired if the node does not have it any more, ErrNodeTimeout if
-	// the node has not answered in time.
+	// Err is the client's error as it came, or one of the package's: it matches ErrTaken if
+	// somebody else has the lock on this node, ErrExpired if the node does not have it any more,
+	// ErrNodeTimeout if the node has not answered in time.
 	Err error
 }
 

@@ -56,7 +56,8 @@ func locked(t *testing.T, rl *redlock.Redlock, opts ...redlock.Option) *redlock.
 	return m
 }
 
-// always gives each node a fate, in order. What comes later is the same for all replies to be there.
+// always gives each node a fate, in order. What comes later is the same for all replies to be
+// there.
 func always(nodes sim.Nodes, fates ...sim.Fate) {
 	for i, f := range fates {
 		f.Request += time.Duration(i+1) * time.Millisecond
@@ -526,8 +527,9 @@ func TestAnErrorNamesTheLockWithoutThePrefix(t *testing.T) {
 	}, redlock.WithKeyPrefix("p:"))
 }
 
-// A quorum is out of reach as soon as one node has failed and another one has refused, before the third one has said
-// that it would refuse, too: somebody has the lock, and Redis is not in trouble.
+// A quorum is out of reach as soon as one node has failed and another one has refused, before the
+// third one has said that it would refuse, too: somebody has the lock, and Redis is not in
+// trouble.
 func TestALockThatIsTakenIsTakenThoughANodeIsDown(t *testing.T) {
 	for n, down := range map[int]int{2: 0, 3: 1, 4: 1, 5: 2, 7: 3} {
 		t.Run(fmt.Sprintf("%d of %d down", down, n), func(t *testing.T) {

@@ -236,7 +236,8 @@ func TestASharedCounterLosesAnExpiry(t *testing.T) {
 	})
 }
 
-// lesson L70: the key of a counter is no name for a lock. A counter of WithFencePerName is no name for locks with that option.
+// lesson L70: the key of a counter is no name for a lock. A counter of WithFencePerName is no
+// name for locks with that option.
 func TestTheKeyOfAFenceCounterIsNoLock(t *testing.T) {
 	own := redlock.WithFencePerName()
 	for _, c := range []struct {
@@ -285,8 +286,8 @@ func TestTheKeyOfAFenceCounterIsNoLock(t *testing.T) {
 	}
 }
 
-// lesson L70: without the option, nothing keeps a lock from the key of another's own counter. The two then
-// refuse each other, and no token goes back.
+// lesson L70: without the option, nothing keeps a lock from the key of another's own counter. The
+// two then refuse each other, and no token goes back.
 func TestALockOnTheKeyOfAnothersOwnCounter(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		fenced := rl.NewMutex("x", redlock.WithFencing(), redlock.WithFencePerName())
@@ -371,7 +372,8 @@ func TestARaiseNeedsAQuorumTogetherWithTheNodesThatHadTheToken(t *testing.T) {
 	}
 }
 
-// onAllKinds is onNodes, on servers and on embedded nodes. It flushes nothing in between: fn uses names of its own.
+// onAllKinds is onNodes, on servers and on embedded nodes. It flushes nothing in between: fn uses
+// names of its own.
 func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock)) {
 	t.Helper()
 	run := func(t *testing.T, newPool func(testing.TB, string) pool.Pool, nodes []redistest.Node) {
@@ -494,7 +496,8 @@ func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
 	})
 }
 
-// What somebody has done to one counter must not reach other names by way of what a client has seen.
+// What somebody has done to one counter must not reach other names by way of what a client has
+// seen.
 func TestACounterAtItsEndDoesNotSpread(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		for _, n := range nodes {
@@ -620,7 +623,8 @@ func TestExtendAndHoldKeepACounterOfItsOwn(t *testing.T) {
 	})
 }
 
-// lesson L38: on servers that know the scripts, each operation is one command, EVALSHA, or SET for a lock without a token.
+// lesson L38: on servers that know the scripts, each operation is one command, EVALSHA, or SET
+// for a lock without a token.
 func TestEachOperationIsOneCommandANode(t *testing.T) {
 	t.Parallel()
 	for client, newPool := range adapters {
@@ -664,7 +668,8 @@ func TestEachOperationIsOneCommandANode(t *testing.T) {
 							sent = append(sent, strings.ToUpper(words[1]))
 						}
 					}
-					// A server that is slow to answer may not be asked to extend, nor whether the lock is valid.
+					// A server that is slow to answer may not be asked to extend, nor whether the
+					// lock is valid.
 					want := []string{c.lock, "EVALSHA", "EVALSHA", "EVALSHA"}
 					assert.Equal(t, want[:max(2, min(len(sent), 4))], sent, "server %d", i)
 					total += len(sent)
@@ -675,8 +680,8 @@ func TestEachOperationIsOneCommandANode(t *testing.T) {
 	}
 }
 
-// Every script with two keys, with and without hash tags, on nodes that check the slots. Where the names share
-// counters, the error says what a cluster needs. lesson L87
+// Every script with two keys, with and without hash tags, on nodes that check the slots. Where
+// the names share counters, the error says what a cluster needs. lesson L87
 func TestFencingOnClusterNodes(t *testing.T) {
 	t.Parallel()
 	for client, newPool := range adapters {
@@ -724,8 +729,9 @@ func TestFencingOnClusterNodes(t *testing.T) {
 	}
 }
 
-// What the docs say of users of one name with different kinds of counters: tokens rise if the clocks agree. If they do not, a
-// holder's token may be smaller than the one before, and a claimed resource refuses it.
+// What the docs say of users of one name with different kinds of counters: tokens rise if the
+// clocks agree. If they do not, a holder's token may be smaller than the one before, and a
+// claimed resource refuses it.
 func TestTwoKindsOfCountersRestOnTheClocks(t *testing.T) {
 	for _, ahead := range []time.Duration{0, time.Hour} {
 		t.Run(fmt.Sprint("clocks apart by ", ahead), func(t *testing.T) {

@@ -32,7 +32,8 @@ func (s *stubborn) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 	return s.reply, s.err
 }
 
-// starter is a stubborn node of a client that needs no goroutine for each command, as go-redis's adapter.
+// starter is a stubborn node of a client that needs no goroutine for each command, as go-redis's
+// adapter.
 type starter struct {
 	*stubborn
 	late bool // it tells the outcome when Start has returned
@@ -46,8 +47,9 @@ func (s starter) Start(_ context.Context, _ *pool.Command, to pool.Receiver) {
 	}
 }
 
-// FuzzReplies (lesson L99): whatever three nodes reply, the answer is yes if and only if two of them said exactly that. Each digit of
-// ways, to the base of three, says how a node's client is used.
+// FuzzReplies (lesson L99): whatever three nodes reply, the answer is yes if and only if two of
+// them said exactly that. Each digit of ways, to the base of three, says how a node's client is
+// used.
 func FuzzReplies(f *testing.F) {
 	const operations, kinds = 6, 16
 	for op := range byte(operations) {
@@ -138,8 +140,8 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// FuzzOptions: a combination of options is refused by all operations before anything is sent, or it works and means what
-// the comments of the options say.
+// FuzzOptions: a combination of options is refused by all operations before anything is sent, or
+// it works and means what the comments of the options say.
 func FuzzOptions(f *testing.F) {
 	const ms, s = int64(time.Millisecond), int64(time.Second)
 	f.Add(uint16(0), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
@@ -150,7 +152,8 @@ func FuzzOptions(f *testing.F) {
 	f.Add(uint16(1<<8), 0*s, 0*s, 0*s, int64(math.MaxInt64), 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<7|1<<11), 0*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<12), 0*s, 0*s, 0*s, 0*s, 0*s, 3*s, 0, 0.0, 0.0, "")
-	f.Add(uint16(1<<12|1), int64(math.MaxInt64), 0*s, 0*s, 0*s, 0*s, int64(math.MaxInt64/3), 0, 0.0, 0.0, "")
+	f.Add(uint16(1<<12|1), int64(math.MaxInt64), 0*s, 0*s, 0*s, 0*s, int64(math.MaxInt64/3), 0, 0.0,
+		0.0, "")
 	f.Add(uint16(1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	f.Add(uint16(1<<11|1<<7|1), 25*3600*s, 0*s, 0*s, 0*s, 0*s, 0*s, 0, 0.0, 0.0, "")
 	// lesson L66: nothing overflows with options at their extremes.
@@ -253,7 +256,8 @@ func FuzzOptions(f *testing.F) {
 			require.NoError(t, err)
 			synctest.Wait()
 			assert.Equal(t, lasts-drift(lasts, factor), time.Until(m.Until()))
-			// The clock of a node began days ago, and does not go further than the longest duration.
+			// The clock of a node began days ago, and does not go further than the longest
+			// duration.
 			const longest = math.MaxInt64 - 2000*24*time.Hour
 			assert.Equal(t, min(lasts, longest), min(nodes[0].TTL("x"), longest))
 			assert.Equal(t, fenced, m.FencingToken() > 0)
@@ -288,15 +292,16 @@ func hashed(key string) string {
 	return key
 }
 
-// counterKey is what the docs say that the key of a counter looks like: a shared one, and one that is a lock's own.
+// counterKey is what the docs say that the key of a counter looks like: a shared one, and one
+// that is a lock's own.
 var counterKey = map[bool]*regexp.Regexp{
 	false: regexp.MustCompile(`^redlock:fence:[0-9a-f]{4}$`),
 	true:  regexp.MustCompile(`(?s)^redlock:fence:[0-9a-f]{4}$|}(.*):fence$`),
 }
 
-// FuzzNames: the key is prefix and name, byte for byte. The shared counter follows from the key. The channel, and a counter of its
-// own, are others in the same slot; there is none in the slot of a key with a closing brace and no tag. The key of a
-// counter is refused.
+// FuzzNames: the key is prefix and name, byte for byte. The shared counter follows from the key.
+// The channel, and a counter of its own, are others in the same slot; there is none in the slot
+// of a key with a closing brace and no tag. The key of a counter is refused.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{
 		"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ", "é☃", "\x00\xff\r\n", "",

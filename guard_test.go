@@ -52,8 +52,8 @@ func reaching(t *testing.T, newPool func(testing.TB, string) pool.Pool, servers 
 	return rl
 }
 
-// A holds servers 0 to 2, and B reaches 2 to 4. Server 2 is killed and is back at once, empty: then B is granted the lock
-// as well; but with the restart guard not before A's is over.
+// A holds servers 0 to 2, and B reaches 2 to 4. Server 2 is killed and is back at once, empty:
+// then B is granted the lock as well; but with the restart guard not before A's is over.
 func TestAnEmptyRestartUnderALock(t *testing.T) {
 	t.Parallel()
 	names := []string{"plain", "{tag}:name", "a{tag}b"}
@@ -90,8 +90,9 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 			t.Run("with the guard", func(t *testing.T) {
 				var least time.Duration
 				for i := range *trials {
-					// Servers tell their uptime in whole seconds, and B has just waited for the end of one: begin
-					// somewhere else within a second, where a guard that is too short by a part of one would show.
+					// Servers tell their uptime in whole seconds, and B has just waited for the
+					// end of one: begin somewhere else within a second, where a guard that is too
+					// short by a part of one would show.
 					time.Sleep([]time.Duration{500, 250, 750, 0}[i%4] * time.Millisecond)
 					ma, mb := trial(t, i, redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(200*time.Millisecond), redlock.WithRestartGuard(time.Second))
 					// The attempt that was granted the lock began so long after A's had to stop.
@@ -109,7 +110,8 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 	}
 }
 
-// What the guard says on a real server is how long it goes on refusing, in whole seconds, and the truth.
+// What the guard says on a real server is how long it goes on refusing, in whole seconds, and the
+// truth.
 //
 // lesson L97: the server may take its time. Only what an answer says of another is asserted.
 func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
@@ -162,7 +164,8 @@ func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
 	}
 }
 
-// The guard keeps others out, and lets the holder heal a server once it has been up for three node timeouts.
+// The guard keeps others out, and lets the holder heal a server once it has been up for three
+// node timeouts.
 //
 // lesson L97: an extension needs both of the other servers, and so waits until both have the key.
 func TestAHolderHealsAGuardedServer(t *testing.T) {
@@ -208,9 +211,10 @@ func (s stopping) Done() <-chan struct{} {
 	return s.Context.Done()
 }
 
-// A contender is stopped between the vote of the node that it asks first and those of the others. That node restarts, is
-// healed by the holder, and votes for it, while the holder's key on another node expires. The contender goes on before
-// its until, and has the vote that was forgotten and one of today.
+// A contender is stopped between the vote of the node that it asks first and those of the others.
+// That node restarts, is healed by the holder, and votes for it, while the holder's key on
+// another node expires. The contender goes on before its until, and has the vote that was
+// forgotten and one of today.
 func TestAVoteIsForgottenWhileTheContenderIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(3)
@@ -276,7 +280,8 @@ func TestAVoteIsForgottenWhileTheContenderIsStopped(t *testing.T) {
 	})
 }
 
-// With the guard an attempt has three node timeouts, a little less for its clock, because healing waits for those.
+// With the guard an attempt has three node timeouts, a little less for its clock, because healing
+// waits for those.
 func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3 * 400 * time.Millisecond * 99 / 100
@@ -310,8 +315,8 @@ func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 	})
 }
 
-// lesson L96: once a server has been up for long enough, its vote is taken at once. Until then it refuses by the guard, and
-// never says that the lock is taken, which it is not.
+// lesson L96: once a server has been up for long enough, its vote is taken at once. Until then it
+// refuses by the guard, and never says that the lock is taken, which it is not.
 func TestAGuardedServerIsNeverTakenForAHolder(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
@@ -319,7 +324,8 @@ func TestAGuardedServerIsNeverTakenForAHolder(t *testing.T) {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			rl := redlock.New(newPool(t, redistest.Start(t, 1)[0].Addr()))
-			m := rl.NewMutex("x", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithRestartGuard(time.Second))
+			m := rl.NewMutex("x", redlock.WithExpiry(time.Second),
+				redlock.WithNodeTimeout(time.Second), redlock.WithRestartGuard(time.Second))
 			eventually(t, "a server that has been up for long enough", func() bool {
 				err := m.TryLock()
 				require.NotErrorIs(t, err, redlock.ErrTaken)
@@ -335,7 +341,8 @@ func TestAGuardedServerIsNeverTakenForAHolder(t *testing.T) {
 func TestARefusalByTheGuardForVeryLong(t *testing.T) {
 	for reply, want := range map[int64]time.Duration{
 		-1: time.Second, -9_223_372_036: 9_223_372_036 * time.Second,
-		-9_223_372_037: math.MaxInt64, math.MinInt64 + 1: math.MaxInt64, math.MinInt64: math.MaxInt64,
+		-9_223_372_037: math.MaxInt64, math.MinInt64 + 1: math.MaxInt64,
+		math.MinInt64: math.MaxInt64,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			rl := redlock.New(&stubborn{reply: reply})

@@ -27,14 +27,13 @@ import (
 //	                  v               v                v
 //	               released         let go            lost
 //
-// Each end cancels the held context, before anything else, and none is ever left. What has been let
-// go is still locked until until, for Unlock to release. What is lost is being released. Whoever
-// releases, what a renewal has sent is ahead of it on every lane, and what it has not sent is not
-// sent any more; Unlock also waits for the renewal's end. So nothing writes the key after Unlock
-// has returned.
+// Each final state cancels the held context first and is never left. A lock that was let go stays
+// locked until its deadline, and Unlock releases it. A lost one is being released. On every lane a
+// release comes after what a renewal has sent, and what the renewal has not sent is dropped. Unlock
+// also waits for the renewal's end. So nothing writes the key after Unlock has returned.
 //
-// Between renewals a hold is a timer and no goroutine. The renewal is on another goroutine, so that
-// the timer can end the hold at until whatever the network does.
+// Between renewals a hold is a timer and no goroutine. The renewal runs on another goroutine: the
+// timer ends the hold in time, whatever the network does.
 type hold struct {
 	m      *Mutex
 	l      *lease
@@ -60,17 +59,19 @@ type hold struct {
 //
 // The held context carries the values of ctx. It is done
 //   - as soon as the lock cannot be trusted any more, at the latest at [Mutex.Until] by the local
-//     clock, or earlier by [WithMargin]. [context.Cause] then matches [ErrLost] and says which nodes did what. What is left of
-//     the lock is being released. An outage does not end the hold if at its end Until is still six
-//     times as far away as the nodes take to answer. A process with more than 256 holds needs the
-//     time of two more answers for each further 256, and a tenth of a second.
+//     clock, or earlier by [WithMargin]. [context.Cause] then matches [ErrLost] and says which
+//     nodes did what. What is left of the lock is being released. An outage does not end the hold
+//     if at its end Until is still six times as far away as the nodes take to answer. A process
+//     with more than 256 holds needs the time of two more answers for each further 256, and a
+//     tenth of a second.
 //   - when ctx is done, with the cause of ctx. The lock itself is still kept: work can be wound
 //     down under it.
 //   - at Unlock or Close, with the cause [ErrReleased].
 //
-// The lock is kept until Unlock, Close, the loss, [WithMaxHold] or [WithMargin]. So an Unlock must
-// follow every Hold. A paused process learns of a loss when it runs again. On a machine that was suspended,
-// that may take a tenth of the expiry more, or a second if that is longer; see docs/safety.md.
+// The lock is kept until Unlock, Close, the loss, [WithMaxHold] or [WithMargin]. So an Unlock
+// must follow every Hold. A paused process learns of a loss when it runs again. On a machine that
+// was suspended, that may take a tenth of the expiry more, or a second if that is longer; see
+// docs/safety.md.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
 	l, err := m.lock(ctx, m.cfg.tries)
@@ -189,7 +190,8 @@ func (h *hold) tick() {
 	case clock.Remaining(now, h.l.until) <= 0:
 		tell, lost = h.m.lose(h.l, h.tooLate()), true
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		tell = h.letGo(h.m.fail("lost", ErrLost, fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold)))
+		tell = h.letGo(h.m.fail("lost", ErrLost,
+			fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold)))
 	case clock.Remaining(now, h.deadline()) <= 0:
 		tell = h.letGo(h.loss(h.tooLate()))
 	case h.resting() && clock.Remaining(now, h.next) <= 0:
@@ -225,9 +227,9 @@ func (h *hold) loss(why *Error) *Error {
 	}
 }
 
-// letGo ends the hold of a lock that has been held for as long as it may, or was not extended before
-// the margin. What is left of the lease is for the end of the work. The caller holds mu, and calls
-// tell after unlocking it.
+// letGo ends the hold of a lock that has been held for as long as it may, or was not extended
+// before the margin. What is left of the lease is for the end of the work. The caller holds mu,
+// and calls tell after unlocking it.
 func (h *hold) letGo(why *Error) (tell func()) {
 	h.finish()
 	if h.renewal != nil {

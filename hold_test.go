@@ -124,8 +124,8 @@ func TestHeldContextInheritsFromItsParent(t *testing.T) {
 	})
 }
 
-// lesson L26: nothing of what the holder sends is answered, without a RST. The held context is cancelled at
-// until, and nobody else can have been granted the lock by then.
+// lesson L26: nothing of what the holder sends is answered, without a RST. The held context is
+// cancelled at until, and nobody else can have been granted the lock by then.
 func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 	const trials = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,8 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 			var until atomic.Value
 			over := make(chan struct{})
 			context.AfterFunc(held, func() { cancelled = time.Now(); close(over) })
-			// Nothing is under way any more when the last that was sent before the darkness has been answered.
+			// Nothing is under way any more when the last that was sent before the darkness has
+			// been answered.
 			time.AfterFunc(dark+time.Millisecond, func() { until.Store(m.Until()) })
 
 			rival := redlock.New(nodes.Pools("rival")...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited),
@@ -178,8 +179,9 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 	})
 }
 
-// lesson L27: an outage of whatever kind does not end a hold, if it is over when until is still six times as far away as
-// the nodes take to answer, and a few milliseconds. The node timeout may be all of the expiry.
+// lesson L27: an outage of whatever kind does not end a hold, if it is over when until is still
+// six times as far away as the nodes take to answer, and a few milliseconds. The node timeout may
+// be all of the expiry.
 func TestAHoldSurvivesOutages(t *testing.T) {
 	const trials = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -298,8 +300,8 @@ func TestAHoldHealsWithinOneRenewal(t *testing.T) {
 	})
 }
 
-// A healing that is not answered does not keep the node from the next renewal, which heals it, however long the node
-// timeout.
+// A healing that is not answered does not keep the node from the next renewal, which heals it,
+// however long the node timeout.
 func TestAHealingThatIsLostIsRepeatedWithTheNextRenewal(t *testing.T) {
 	for _, factor := range []float64{redlock.DefaultTimeoutFactor, 1} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -317,8 +319,8 @@ func TestAHealingThatIsLostIsRepeatedWithTheNextRenewal(t *testing.T) {
 	}
 }
 
-// What is healed does not count in the round that healed it: with two nodes that have the lock, two that have lost it
-// and one that is silent, nothing is confirmed, and nothing is healed.
+// What is healed does not count in the round that healed it: with two nodes that have the lock,
+// two that have lost it and one that is silent, nothing is confirmed, and nothing is healed.
 func TestAHoldDoesNotCountWhatItHeals(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
@@ -340,8 +342,8 @@ func TestAHoldDoesNotCountWhatItHeals(t *testing.T) {
 	})
 }
 
-// lesson L33: three of five nodes say that they have lost it. The hold ends with that answer, is renewed no
-// more, and gives back what it still has, so that others can lock at once.
+// lesson L33: three of five nodes say that they have lost it. The hold ends with that answer, is
+// renewed no more, and gives back what it still has, so that others can lock at once.
 func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
@@ -367,8 +369,9 @@ func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
 	})
 }
 
-// lesson L28, L29: however Hold, Unlock, cancellations and Close fall, when Unlock has returned nothing but
-// releases is sent for the key any more, and when what was under way has landed no key is left.
+// lesson L28, L29: however Hold, Unlock, cancellations and Close fall, when Unlock has returned
+// nothing but releases is sent for the key any more, and when what was under way has landed no
+// key is left.
 func TestNothingIsWrittenAfterUnlock(t *testing.T) {
 	const rounds, each = 100, 100
 	var began, ended, closed atomic.Int64
@@ -515,8 +518,8 @@ func (l late) Clock() clock.Own {
 	return clock.Own{Now: func() time.Time { return time.Now().Add(time.Duration(l.by.Load())) }}
 }
 
-// lesson L31: a renewal that comes late is good for the full validity from then on, and what is left is
-// judged by the clock, not by when the timer was to fire.
+// lesson L31: a renewal that comes late is good for the full validity from then on, and what is
+// left is judged by the clock, not by when the timer was to fire.
 func TestALateRenewalGivesTheFullValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var by atomic.Int64
@@ -542,8 +545,9 @@ func TestALateRenewalGivesTheFullValidity(t *testing.T) {
 	})
 }
 
-// After a machine was suspended, its wall clock says that until has passed, and no timer has fired. The hold
-// ends within a tenth of the expiry, or a second if that is more, and not only with the next renewal.
+// After a machine was suspended, its wall clock says that until has passed, and no timer has
+// fired. The hold ends within a tenth of the expiry, or a second if that is more, and not only
+// with the next renewal.
 func TestAHoldEndsSoonAfterASuspend(t *testing.T) {
 	for _, expiry := range []time.Duration{redlock.DefaultExpiry, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -565,8 +569,8 @@ func TestAHoldEndsSoonAfterASuspend(t *testing.T) {
 	}
 }
 
-// The machine is suspended while the holder's own extension is under way. Its answer is the first to find that out, and
-// ends the hold as the timer would.
+// The machine is suspended while the holder's own extension is under way. Its answer is the first
+// to find that out, and ends the hold as the timer would.
 func TestAnExtensionThatOutlastsASuspendEndsTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var by atomic.Int64
@@ -622,7 +626,8 @@ func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
 	}
 }
 
-// named returns what an error says of each node that it names, and checks that durations in it are round.
+// named returns what an error says of each node that it names, and checks that durations in it
+// are round.
 func named(t *testing.T, err error) map[int]string {
 	t.Helper()
 	says := map[int]string{}
@@ -637,8 +642,8 @@ func named(t *testing.T, err error) map[int]string {
 	return says
 }
 
-// lesson L73: what ends a hold is what was wrong with the nodes when they had time to answer, not that towards until no
-// node could. Nodes that did their part are not named.
+// lesson L73: what ends a hold is what was wrong with the nodes when they had time to answer, not
+// that towards until no node could. Nodes that did their part are not named.
 func TestTheCauseOfALossNamesTheNodesThatFailed(t *testing.T) {
 	refused := func(n *sim.Node) { n.Crash() }
 	frozen := func(n *sim.Node) { n.Freeze() }
@@ -692,7 +697,8 @@ func TestTheCauseOfALossNamesTheNodesThatFailed(t *testing.T) {
 	}
 }
 
-// lesson L73: no node can be expected to answer within less than a millisecond, so none is asked then.
+// lesson L73: no node can be expected to answer within less than a millisecond, so none is asked
+// then.
 func TestNoRenewalBeginsInTheLastMillisecond(t *testing.T) {
 	for _, expiry := range []time.Duration{10 * time.Millisecond, time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -769,8 +775,8 @@ func TestPanicsDuringRenewalsEndInTheCause(t *testing.T) {
 	})
 }
 
-// lesson L35: at the limit the context ends and the lock is extended no more. It is not given away under
-// work that is being wound down.
+// lesson L35: at the limit the context ends and the lock is extended no more. It is not given
+// away under work that is being wound down.
 func TestMaxHoldEndsAHold(t *testing.T) {
 	const limit = time.Minute
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -815,7 +821,8 @@ func TestMaxHoldEndsAHold(t *testing.T) {
 	}, redlock.WithMaxHold(limit))
 }
 
-// lesson L100: the limit comes while a renewal is under way. That is given up: it moves until no more, and heals nothing.
+// lesson L100: the limit comes while a renewal is under way. That is given up: it moves until no
+// more, and heals nothing.
 func TestMaxHoldEndsDuringARenewal(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -839,9 +846,11 @@ func TestMaxHoldEndsDuringARenewal(t *testing.T) {
 	}
 }
 
-// With a margin the held context ends so much before Until where nobody answers, and the lock is kept for the rest.
+// With a margin the held context ends so much before Until where nobody answers, and the lock is
+// kept for the rest.
 func TestMarginEndsAHoldBeforeUntil(t *testing.T) {
-	for _, margin := range []time.Duration{0, time.Millisecond, time.Second, 3959 * time.Millisecond} {
+	for _, margin := range []time.Duration{0, time.Millisecond, time.Second,
+		3959 * time.Millisecond} {
 		for _, n := range []int{1, 3, 5} {
 			bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				m := rl.NewMutex("x")
@@ -869,7 +878,8 @@ func TestMarginEndsAHoldBeforeUntil(t *testing.T) {
 	}
 }
 
-// A hold with a margin survives each outage that leaves the nodes enough time before the margin, and none after it.
+// A hold with a margin survives each outage that leaves the nodes enough time before the margin,
+// and none after it.
 func TestMarginAndAnOutage(t *testing.T) {
 	const margin = 2 * time.Second
 	for ends := time.Second; ends < redlock.DefaultExpiry; ends += 100 * time.Millisecond { // before until
@@ -885,7 +895,8 @@ func TestMarginAndAnOutage(t *testing.T) {
 			case ends > margin+6*time.Millisecond:
 				assert.NoError(t, held.Err(), "outage until %v before the end", ends)
 			case ends < margin:
-				assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "outage until %v before the end", ends)
+				assert.ErrorIs(t, context.Cause(held), redlock.ErrLost,
+					"outage until %v before the end", ends)
 			}
 			_, _ = m.Unlock()
 		}, redlock.WithMargin(margin))
@@ -902,8 +913,9 @@ func atLook(node *sim.Node, nth int, f func()) observed {
 	}}
 }
 
-// lesson L100: the lock is released, or proven to be lost, by somebody else with the same mutex, at each moment between
-// its grant and the return of Hold. The held context is done then, with that cause, and nothing is renewed.
+// lesson L100: the lock is released, or proven to be lost, by somebody else with the same mutex,
+// at each moment between its grant and the return of Hold. The held context is done then, with
+// that cause, and nothing is renewed.
 func TestAHoldThatIsOverBeforeItHasBegun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(nodes sim.Nodes, m *redlock.Mutex) bool
@@ -968,7 +980,8 @@ func TestAHoldThatIsOverBeforeItHasBegun(t *testing.T) {
 // An idle hold is a timer and no goroutine, and little memory.
 func TestWhatAnIdleHoldCosts(t *testing.T) {
 	const n, most = 5_000, 1536
-	// What the runtime keeps for the next time, like its goroutines, is not the holds': the least of a few counts.
+	// What the runtime keeps for the next time, like its goroutines, is not the holds': the least
+	// of a few counts.
 	each := idleHolds(t, n)
 	for range 4 {
 		if each > most*9/10 {
@@ -1031,7 +1044,8 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 			}
 			rival := redlock.New(direct...).With(redlock.WithExpiry(time.Minute), redlock.WithTries(redlock.Unlimited),
 				redlock.WithRetryDelay(20*time.Millisecond), redlock.WithoutAnnouncements())
-			// Other work on the machine makes some timers later than others: a few rounds may be repeated.
+			// Other work on the machine makes some timers later than others: a few rounds may be
+			// repeated.
 			for round, repeated := 0, 0; round < rounds; round++ {
 				worst := blackHole(t, servers, newPool, rival, holds, expiry)
 				if worst > 5*time.Millisecond {
@@ -1086,7 +1100,8 @@ func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.T
 				overdue[i] = expiry // the machine was so busy that it was lost before the night
 			}
 			assert.False(t, cancelled.Before(until), "not before until")
-			// The keys outlive until by the drift, of which 2 ms are for Redis, who counts whole milliseconds.
+			// The keys outlive until by the drift, of which 2 ms are for Redis, who counts whole
+			// milliseconds.
 			if late := cancelled.Sub(until); late <= expiry/100 {
 				assert.True(t, cancelled.Before(granted), "cancelled %v after until, before the next holder", late)
 			} else {
@@ -1163,7 +1178,8 @@ func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
 	return l.Addr().String()
 }
 
-// lesson L28: what a real server executes for a key after Unlock has returned is at most the release.
+// lesson L28: what a real server executes for a key after Unlock has returned is at most the
+// release.
 func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1)[0]
@@ -1178,7 +1194,8 @@ func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
 	}
 }
 
-// holdAndRelease checks that nothing is written for a key that was released, and returns how many were, and the renewals.
+// holdAndRelease checks that nothing is written for a key that was released, and returns how many
+// were, and the renewals.
 func holdAndRelease(t *testing.T, server *redistest.Server, newPool func(testing.TB, string) pool.Pool, client string, expiry time.Duration) (released, renewed int) {
 	monitor := server.Monitor()
 	rl := redlock.New(newPool(t, server.Addr())).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/2))

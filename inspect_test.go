@@ -199,7 +199,8 @@ func TestInspectWaitsForTheNodeTimeoutOnly(t *testing.T) {
 		defer cancel()
 		start = time.Now()
 		require.NoError(t, rl.CloseContext(ctx))
-		assert.Equal(t, time.Millisecond, time.Since(start), "it waits for the client that was left behind")
+		assert.Equal(t, time.Millisecond, time.Since(start),
+			"it waits for the client that was left behind")
 		nodes.Close()
 		require.NoError(t, rl.Close())
 	})

@@ -286,7 +286,9 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round, left time.D
 	quorum.Start(ctx, m.lanes, quorum.Spec{
 		Kind: quorum.Write, Need: m.core.quorum, Marks: l.marks,
 		Budget: min(m.cfg.nodeTimeout, left/4),
-		Skip:   func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply != 0 },
+		Skip: func(node int) bool {
+			return outcomes[node].Err == nil && outcomes[node].Reply != 0
+		},
 		Op: func(ctx context.Context, n *quorum.Node) (int64, error) {
 			// A slower node's answer has come by now: the lane makes this wait for it.
 			if o := r.Outcomes()[n.Index]; o.Err != nil || o.Reply != 0 {
@@ -383,8 +385,8 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	return err
 }
 
-// announced notes a release, which a round has made since began, and who has heard of it. Where the nodes that have not
-// answered yet make the difference, they are given the time.
+// announced notes a release, which a round has made since began, and who has heard of it. Where
+// the nodes that have not answered yet make the difference, they are given the time.
 func (m *Mutex) announced(value string, r *quorum.Round, began time.Time) {
 	now := time.Now()
 	told, sure := m.told(r)
@@ -398,9 +400,9 @@ func (m *Mutex) announced(value string, r *quorum.Round, began time.Time) {
 	})
 }
 
-// told returns how many connections have heard of a release on each node that told anybody, 0 if no quorum of nodes did,
-// or a negative number if it was not announced. It is sure unless nodes that have not answered yet may complete a
-// quorum.
+// told returns how many connections have heard of a release on each node that told anybody, 0 if
+// no quorum of nodes did, or a negative number if it was not announced. It is sure unless nodes
+// that have not answered yet may complete a quorum.
 func (m *Mutex) told(r *quorum.Round) (told int, sure bool) {
 	if !m.cfg.announce {
 		return -1, true
@@ -437,8 +439,8 @@ func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 			deleted, n, m.core.quorum)
 		return e
 	}
-	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock was
-	// never lost, and of a node that lost its data that may be wrong.
+	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock
+	// was never lost, and of a node that lost its data that may be wrong.
 	e.kinds = []error{ErrExpired}
 	e.reason = fmt.Sprintf("gone on %d of %d nodes", gone, n)
 	switch left := clock.Remaining(m.core.now(), l.until); {

@@ -9,16 +9,19 @@ import (
 	"github.com/redlock-go/redlock/internal/fifo"
 )
 
-// A line is what the waiters of one process for one key share. It exists while somebody waits. The first waiter, the
-// head, asks the nodes. The others ask only where the head does not ask as often as their own options say.
+// A line is what the waiters of one process for one key share. It exists while somebody waits.
+// The first waiter, the head, asks the nodes. The others ask only where the head does not ask as
+// often as their own options say.
 //
-// Nobody in the line is overtaken by anybody whose options are the same. The heads of all processes each ask at least
-// once per retry delay. A free lock is therefore taken within a delay, a node timeout where a node is silent, and
-// another for a split vote. W waiters, of whom each keeps the lock for H, have all had it after
+// Nobody in the line is overtaken by anybody whose options are the same. The heads of all
+// processes each ask at least once per retry delay. A free lock is therefore taken within a
+// delay, a node timeout where a node is silent, and another for a split vote. W waiters, of whom
+// each keeps the lock for H, have all had it after
 //
 //	W × (H + longest delay + 2 × node timeout) + one expiry for each holder that died, and for what was left behind before
 //
-// whatever becomes of the announcements. Waiters that come back again and again take turns, see turns.
+// whatever becomes of the announcements. Waiters that come back again and again take turns, see
+// turns.
 type line struct {
 	queue fifo.Queue
 	bell  chan struct{} // rung for a release; has room for one
@@ -96,7 +99,8 @@ func (ln *line) plan(next time.Time) {
 	ln.next = next
 }
 
-// idle reports whether nobody has asked since a time, and the head is not about to ask before another.
+// idle reports whether nobody has asked since a time, and the head is not about to ask before
+// another.
 func (ln *line) idle(since, now, before time.Time) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -124,11 +128,13 @@ type lines struct {
 }
 
 func newLines(source *announce.Source) lines {
-	return lines{source: source, able: source.Able(), lines: map[string]*line{}, asking: map[string]bool{}, turns: map[string]*turns{}}
+	return lines{source: source, able: source.Able(), lines: map[string]*line{},
+		asking: map[string]bool{}, turns: map[string]*turns{}}
 }
 
-// arrive takes the last place in the line for a mutex's key, if there is a line or somebody of this process is asking
-// for the key without having waited. Otherwise the caller asks, and calls asked when it has.
+// arrive takes the last place in the line for a mutex's key, if there is a line or somebody of
+// this process is asking for the key without having waited. Otherwise the caller asks, and calls
+// asked when it has.
 func (ls *lines) arrive(m *Mutex) (*line, *fifo.Place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -139,7 +145,8 @@ func (ls *lines) arrive(m *Mutex) (*line, *fifo.Place) {
 	return ls.join(m, nil)
 }
 
-// asked ends what arrive began. A caller that was refused has learnt about keys, and takes the last place in the line.
+// asked ends what arrive began. A caller that was refused has learnt about keys, and takes the
+// last place in the line.
 func (ls *lines) asked(m *Mutex, won bool, keys *expiries) (*line, *fifo.Place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -156,8 +163,8 @@ func (ls *lines) asked(m *Mutex, won bool, keys *expiries) (*line, *fifo.Place) 
 	return nil, nil
 }
 
-// join takes the last place in the line for a mutex's key. The line listens as soon as one waiter wants it to. The
-// caller holds mu.
+// join takes the last place in the line for a mutex's key. The line listens as soon as one waiter
+// wants it to. The caller holds mu.
 func (ls *lines) join(m *Mutex, keys *expiries) (*line, *fifo.Place) {
 	ln := ls.lines[m.key]
 	if ln == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// onNodes runs a test of behaviour with both adapters on n nodes: real servers where there are some, embedded
-// ones otherwise.
+// onNodes runs a test of behaviour with both adapters on n nodes: real servers where there are
+// some, embedded ones otherwise.
 func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock)) {
 	t.Helper()
 	for client, newPool := range adapters {

@@ -10,13 +10,15 @@ import (
 
 // The defaults of the options. They are Redsync's where Redsync has the option.
 const (
-	// DefaultExpiry is long enough for a short critical section and a few slow round trips, and short
-	// enough that a crashed holder does not keep others waiting for long.
+	// DefaultExpiry is long enough for a short critical section and a few slow round trips, and
+	// short enough that a crashed holder does not keep others waiting for long.
 	DefaultExpiry time.Duration = 8 * time.Second
-	// DefaultTries with the default delay waits about five seconds for a lock that is taken. Where a majority of the
-	// nodes is silent, each try takes a node timeout as well: about 18 seconds, at most 21.
+	// DefaultTries with the default delay waits about five seconds for a lock that is taken.
+	// Where a majority of the nodes is silent, each try takes a node timeout as well: about 18
+	// seconds, at most 21.
 	DefaultTries int = 32
-	// DefaultMinRetryDelay and DefaultMaxRetryDelay are the bounds of the random delay between tries.
+	// DefaultMinRetryDelay and DefaultMaxRetryDelay are the bounds of the random delay between
+	// tries.
 	DefaultMinRetryDelay time.Duration = 50 * time.Millisecond
 	DefaultMaxRetryDelay time.Duration = 250 * time.Millisecond
 	// DefaultDriftFactor allows for clocks of which one runs a hundredth faster than another.
@@ -34,8 +36,8 @@ const Unlimited int = -1
 // expires keys by whole milliseconds, and so may be one early on either side.
 const driftFloor = 2 * time.Millisecond
 
-// shortestTrip is the least time in which a node can be expected to answer: a round trip in a network, a script, and
-// the client's own work. Less than that is a setting that never works.
+// shortestTrip is the least time in which a node can be expected to answer: a round trip in a
+// network, a script, and the client's own work. Less than that is a setting that never works.
 const shortestTrip = time.Millisecond
 
 // Option configures a [Redlock] or a single [Mutex]. The options of this package are
@@ -85,23 +87,24 @@ func defaults() config {
 	}
 }
 
-// WithExpiry sets how long a granted lock lives if it is neither extended nor released.
-// Whole milliseconds count, the rest is cut off. It must leave 1 ms after the drift, and a node timeout of 1 ms: with
-// the default factors it is at least 20 ms, and with [WithNodeTimeout] at least 4 ms. Default: [DefaultExpiry], 8 s.
+// WithExpiry sets how long a granted lock lives if it is neither extended nor released. Whole
+// milliseconds count, the rest is cut off. It must leave 1 ms after the drift, and a node timeout
+// of 1 ms: with the default factors it is at least 20 ms, and with [WithNodeTimeout] at least 4
+// ms. Default: [DefaultExpiry], 8 s.
 func WithExpiry(expiry time.Duration) Option {
 	return option(func(c *config) { c.expiry = expiry })
 }
 
-// WithTries sets how many attempts Lock makes before it fails, at least 1. [Unlimited] tries go on
-// until the context ends. Attempts that are made earlier than the retry delay says do not count: because the lock was
-// released, because a holder's keys have expired, or because a release may have been missed.
-// Default: [DefaultTries], 32.
+// WithTries sets how many attempts Lock makes before it fails, at least 1. [Unlimited] tries go
+// on until the context ends. Attempts that are made earlier than the retry delay says do not
+// count: because the lock was released, because a holder's keys have expired, or because a
+// release may have been missed. Default: [DefaultTries], 32.
 func WithTries(tries int) Option {
 	return option(func(c *config) { c.tries = tries })
 }
 
-// WithRetryDelay sets a constant delay between attempts, not negative. Use [WithRetryDelayFunc] for a random one,
-// as the algorithm asks for. Default: random, see [WithRetryDelayFunc].
+// WithRetryDelay sets a constant delay between attempts, not negative. Use [WithRetryDelayFunc]
+// for a random one, as the algorithm asks for. Default: random, see [WithRetryDelayFunc].
 func WithRetryDelay(delay time.Duration) Option {
 	return option(func(c *config) {
 		c.delay, c.delayErr = ConstantDelay(delay), nil
@@ -112,8 +115,9 @@ func WithRetryDelay(delay time.Duration) Option {
 }
 
 // WithRetryDelayFunc sets the delay between attempts: [ConstantDelay], [UniformDelay],
-// [ExponentialDelay] or one of your own. The same function is used by all mutexes made with the option. Default: [UniformDelay] from
-// [DefaultMinRetryDelay] to [DefaultMaxRetryDelay], 50 to 250 ms.
+// [ExponentialDelay] or one of your own. The same function is used by all mutexes made with the
+// option. Default: [UniformDelay] from [DefaultMinRetryDelay] to [DefaultMaxRetryDelay], 50 to
+// 250 ms.
 func WithRetryDelayFunc(delay DelayFunc) Option {
 	return option(func(c *config) {
 		c.delay, c.delayErr = delay, nil
@@ -130,23 +134,23 @@ func WithDriftFactor(factor float64) Option {
 	return option(func(c *config) { c.driftFactor = factor })
 }
 
-// WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1. The node timeout that
-// follows is at least 1 ms.
-// Default: [DefaultTimeoutFactor], 0.05.
+// WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1. The
+// node timeout that follows is at least 1 ms. Default: [DefaultTimeoutFactor], 0.05.
 func WithTimeoutFactor(factor float64) Option {
 	return option(func(c *config) { c.timeoutFactor, c.nodeTimeoutBy = factor, false })
 }
 
-// WithNodeTimeout sets how long one node may take to answer one command, at least 1 ms and
-// at most the expiry. A node that takes longer counts as failed. Default: expiry × timeout factor, 400 ms.
+// WithNodeTimeout sets how long one node may take to answer one command, at least 1 ms and at
+// most the expiry. A node that takes longer counts as failed. Default: expiry × timeout factor,
+// 400 ms.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return option(func(c *config) { c.nodeTimeout, c.nodeTimeoutBy = timeout, true })
 }
 
-// WithGenValueFunc sets where values come from, for instance to write the host's name into them. What it returns is
-// only the beginning of the value: redlock appends 128 random bits, because two
-// acquisitions with one value could release each other's lock. An error it returns fails
-// the Lock. Default: the random bits alone.
+// WithGenValueFunc sets where values come from, for instance to write the host's name into them.
+// What it returns is only the beginning of the value: redlock appends 128 random bits, because
+// two acquisitions with one value could release each other's lock. An error it returns fails the
+// Lock. Default: the random bits alone.
 func WithGenValueFunc(gen func() (string, error)) Option {
 	return option(func(c *config) {
 		c.genValue, c.genValueErr = gen, nil
@@ -156,11 +160,11 @@ func WithGenValueFunc(gen func() (string, error)) Option {
 	})
 }
 
-// WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually
-// another process's [Mutex.Value]. It is for [Redlock.NewMutex]. The mutex does not know until when the lock is valid: its
-// first Extend asks the nodes, and makes it the holder if a quorum still has the value.
-// Its fencing token is not known and is 0. A Lock replaces the value by a new one. The value must not
-// be empty. Default: none.
+// WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually another
+// process's [Mutex.Value]. It is for [Redlock.NewMutex]. The mutex does not know until when the
+// lock is valid: its first Extend asks the nodes, and makes it the holder if a quorum still has
+// the value. Its fencing token is not known and is 0. A Lock replaces the value by a new one. The
+// value must not be empty. Default: none.
 func WithValue(value string) Option {
 	return option(func(c *config) { c.value = &value })
 }
@@ -205,18 +209,19 @@ func WithFenceTTL(ttl time.Duration) Option {
 	return option(func(c *config) { c.fenceTTL, c.fenceTTLBy = ttl, true })
 }
 
-// WithRestartGuard takes no vote from a node until that has been up for maxTTL, and a
-// second more: by then every lock that it may have forgotten has expired. Every client of these nodes must set it, to
-// the longest expiry that any of them uses: a client without it is granted locks by a restarted node at once. It needs the
-// permission for INFO. The refusal is a [*GuardError]. Default: no guard.
+// WithRestartGuard takes no vote from a node until that has been up for maxTTL, and a second
+// more: by then every lock that it may have forgotten has expired. Every client of these nodes
+// must set it, to the longest expiry that any of them uses: a client without it is granted locks
+// by a restarted node at once. It needs the permission for INFO. The refusal is a [*GuardError].
+// Default: no guard.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return option(func(c *config) { c.guard, c.guarded = maxTTL, true })
 }
 
-// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then the held context is
-// cancelled with ErrLost as the cause, and the lock is extended no more. It is not released: work can
-// be wound down under it until [Mutex.Until], which is mostly two thirds of the expiry away or more, and Unlock gives it
-// back. At least the expiry. Default: no bound.
+// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then
+// the held context is cancelled with ErrLost as the cause, and the lock is extended no more. It
+// is not released: work can be wound down under it until [Mutex.Until], which is usually at least
+// two thirds of the expiry away, and Unlock releases it. At least the expiry. Default: no bound.
 func WithMaxHold(limit time.Duration) Option {
 	return option(func(c *config) { c.maxHold, c.maxHoldBy = limit, true })
 }
@@ -232,11 +237,11 @@ func WithMargin(margin time.Duration) Option {
 }
 
 // WithoutAnnouncements turns off both sides of the wake-up: an Unlock publishes nothing, a
-// waiting Lock subscribes to nothing and relies on its retry delay. It is still woken by releases of its own process,
-// or by what others of its process hear that wait for the same name.
+// waiting Lock subscribes to nothing and relies on its retry delay. It is still woken by releases
+// of its own process, or by what others of its process hear that wait for the same name.
 //
-// To let other processes have their turn, a process that locks a name again and again leaves it free for a retry delay
-// every now and then. Default: on.
+// To let other processes have their turn, a process that locks a name again and again leaves it
+// free for a retry delay every now and then. Default: on.
 func WithoutAnnouncements() Option {
 	return option(func(c *config) { c.announce = false })
 }

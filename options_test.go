@@ -14,7 +14,8 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
-// lesson L8 and others: what cannot work is refused, by name, value and rule, before anything is sent.
+// lesson L8 and others: what cannot work is refused, by name, value and rule, before anything is
+// sent.
 func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 	options := func(o ...redlock.Option) []redlock.Option { return o }
 	for text, opts := range map[string][]redlock.Option{
@@ -123,7 +124,8 @@ func TestTheLaterOptionCounts(t *testing.T) {
 	})
 }
 
-// lesson L53: options keep no state; one set of them serves any number of mutexes, any number of times.
+// lesson L53: options keep no state; one set of them serves any number of mutexes, any number of
+// times.
 func TestOptionsAreUsedByManyAtOnce(t *testing.T) {
 	opts := []redlock.Option{
 		redlock.WithTries(3), redlock.WithRetryDelayFunc(redlock.ExponentialDelay(1, time.Millisecond)),
@@ -152,8 +154,8 @@ func TestOptionsAreUsedByManyAtOnce(t *testing.T) {
 	})
 }
 
-// lesson L85: what the compiler lets through, and no error could report without harm, panics in words, and before anything is
-// sent or kept.
+// lesson L85: what the compiler lets through, and no error could report without harm, panics in
+// words, and before anything is sent or kept.
 func TestMisusePanicsInWords(t *testing.T) {
 	var noContext context.Context
 	var noRedlock redlock.Redlock

@@ -38,7 +38,8 @@ func vacate(nodes sim.Nodes) {
 	}
 }
 
-// lesson L55: tries that are not made cost nothing, not even a call of the delay function, however many there are.
+// lesson L55: tries that are not made cost nothing, not even a call of the delay function,
+// however many there are.
 func TestTriesThatAreNeverMadeCostNothing(t *testing.T) {
 	const lasts, delay = 200 * time.Millisecond, 20 * time.Millisecond
 	for _, tries := range []int{1, 2, 32, 1e8, math.MaxInt, redlock.Unlimited} {
@@ -75,7 +76,8 @@ func TestTriesThatAreNeverMadeCostNothing(t *testing.T) {
 	}
 }
 
-// lesson L55: a last try that is due in the queue is made then, though its waiter comes to the head before.
+// lesson L55: a last try that is due in the queue is made then, though its waiter comes to the
+// head before.
 func TestTheLastTryIsNotPutOffAtTheHead(t *testing.T) {
 	const delay = 100 * time.Millisecond
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -102,16 +104,18 @@ func TestQueuedWaitersWakeTogether(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			assert.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(redlock.Unlimited)).LockContext(ctx), redlock.ErrTaken)
+			assert.ErrorIs(t, rl.NewMutex("x",
+				redlock.WithTries(redlock.Unlimited)).LockContext(ctx), redlock.ErrTaken)
 		})
 		var mu sync.Mutex // guards woken
 		woken := map[time.Time]bool{}
-		opts := []redlock.Option{redlock.WithTries(tries), redlock.WithRetryDelayFunc(func(int) time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			woken[time.Now()] = true
-			return delay
-		})}
+		opts := []redlock.Option{redlock.WithTries(tries),
+			redlock.WithRetryDelayFunc(func(int) time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				woken[time.Now()] = true
+				return delay
+			})}
 		var queued sync.WaitGroup
 		for range waiters {
 			time.Sleep(time.Millisecond)
@@ -176,8 +180,8 @@ func TestTheLongestDelayIsWaitedFor(t *testing.T) {
 	}
 }
 
-// lesson L57: contenders for a lock on healthy nodes say that it is taken, with what is true of the nodes; and with a
-// majority in trouble they say that.
+// lesson L57: contenders for a lock on healthy nodes say that it is taken, with what is true of
+// the nodes; and with a majority in trouble they say that.
 func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 	const processes, patience = 8, 150 * time.Millisecond
 	for name, tt := range map[string]struct {
@@ -311,7 +315,8 @@ func TestContendersSayWhatPreventsTheLockOnNodes(t *testing.T) {
 	}
 }
 
-// lesson L57: what a vote that was split, or cut short, is called. There was no quorum only if too few nodes answered.
+// lesson L57: what a vote that was split, or cut short, is called. There was no quorum only if
+// too few nodes answered.
 func TestWhatAVoteIsCalled(t *testing.T) {
 	grant, refuse, fail, hang := sim.Fate{}, sim.Refuse(), sim.Fail(errOops), sim.Hang()
 	for name, tt := range map[string]struct {
@@ -359,8 +364,9 @@ func TestWhatAVoteIsCalled(t *testing.T) {
 	}
 }
 
-// lesson L59: a waiter looks again when the keys of a dead holder have expired on a quorum of nodes, whichever nodes
-// told it that before or after the attempt was decided, long before its retry delay is over.
+// lesson L59: a waiter looks again when the keys of a dead holder have expired on a quorum of
+// nodes, whichever nodes told it that before or after the attempt was decided, long before its
+// retry delay is over.
 func TestTheLockOfADeadHolderIsGrantedWhenItExpires(t *testing.T) {
 	const left, delay = 100 * time.Millisecond, 700 * time.Millisecond
 	trials := 0
@@ -395,7 +401,8 @@ func TestTheLockOfADeadHolderIsGrantedWhenItExpires(t *testing.T) {
 	t.Logf("%d trials", trials)
 }
 
-// lesson L59: the head's knowledge is its successor's, and a lock that is taken again is waited for again.
+// lesson L59: the head's knowledge is its successor's, and a lock that is taken again is waited
+// for again.
 func TestTheNextHeadKnowsWhenTheKeysExpire(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		occupy(nodes, time.Second)
@@ -413,8 +420,9 @@ func TestTheNextHeadKnowsWhenTheKeysExpire(t *testing.T) {
 	})
 }
 
-// lesson L59: what a node told before the last attempt is out of date once that has asked it anew. A node that is silent
-// since then may have a key. Waiters that took it for free asked again at once, and split one vote after another.
+// lesson L59: what a node told before the last attempt is out of date once that has asked it
+// anew. A node that is silent since then may have a key. Waiters that took it for free asked
+// again at once, and split one vote after another.
 func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 6, 7} {
 		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -423,7 +431,8 @@ func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			all.Go(func() {
-				opts := []redlock.Option{redlock.WithRetryDelay(time.Hour), redlock.WithoutAnnouncements()}
+				opts := []redlock.Option{redlock.WithRetryDelay(time.Hour),
+					redlock.WithoutAnnouncements()}
 				assert.ErrorIs(t, rl.NewMutex("x", opts...).LockContext(ctx), redlock.ErrTaken)
 			})
 			time.Sleep(time.Second / 2)
@@ -433,7 +442,8 @@ func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 			}
 			nodes[silent].Set("x", "somebody else's", time.Hour)
 			all.Wait()
-			assert.Equal(t, 2, nodes[n-1].Count("set"), "at once, and when the keys had expired on a quorum")
+			assert.Equal(t, 2, nodes[n-1].Count("set"),
+				"at once, and when the keys had expired on a quorum")
 		})
 	}
 }
@@ -441,8 +451,8 @@ func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 // deaths is how often a dead holder's lock is waited for.
 var deaths = flag.Int("deaths", 1, "how often, with each client and number of servers, a lock is waited for whose holder is dead")
 
-// lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine. With more
-// deaths than one, 95 of 100 are granted within 30 ms of the keys' end.
+// lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine. With
+// more deaths than one, 95 of 100 are granted within 30 ms of the keys' end.
 func TestTheLockOfADeadHolderIsGrantedWhenItExpiresOnNodes(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		onNodes(t, n, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
@@ -466,7 +476,8 @@ func TestTheLockOfADeadHolderIsGrantedWhenItExpiresOnNodes(t *testing.T) {
 					inTime++
 				}
 			}
-			t.Logf("%d nodes: %d of %d within %v, the longest %v", n, inTime, *deaths, left+late, worst)
+			t.Logf("%d nodes: %d of %d within %v, the longest %v", n, inTime, *deaths, left+late,
+				worst)
 			if *deaths > 1 { // else a busy machine is no reason to fail
 				assert.GreaterOrEqual(t, inTime, *deaths*95/100)
 			}
@@ -512,7 +523,8 @@ func (s *flaps) Close() error {
 	return nil
 }
 
-// lesson L60: a connection that is lost again and again costs no more than an attempt for each retry delay, and prolongs no wait.
+// lesson L60: a connection that is lost again and again costs no more than an attempt for each
+// retry delay, and prolongs no wait.
 func TestAFlappingConnectionCostsLittle(t *testing.T) {
 	const delay = 100 * time.Millisecond
 	for tries, lasts := range map[int]time.Duration{3: 2 * delay, 31: 30 * delay, redlock.Unlimited: 10 * time.Second} {
@@ -619,7 +631,8 @@ func TestEachWaitersOwnOptionsHold(t *testing.T) {
 	}
 }
 
-// lesson L64: a function of the caller's that panics, or ends its goroutine, leaves nothing behind that later waiters meet.
+// lesson L64: a function of the caller's that panics, or ends its goroutine, leaves nothing
+// behind that later waiters meet.
 func TestAPanicOfTheValueFuncLeavesTheNameAsItWas(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("oops") }, "Goexit": runtime.Goexit} {
 		for _, queued := range []bool{false, true} {
@@ -691,8 +704,8 @@ func (c centuries) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 	return []any{"value", c.ms}, nil
 }
 
-// lesson L96: a head whose context ends as a release wakes it, or while it leaves the lock to others, lets its successor
-// ask.
+// lesson L96: a head whose context ends as a release wakes it, or while it leaves the lock to
+// others, lets its successor ask.
 func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
 	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
 		cancelled := 0
@@ -812,13 +825,15 @@ func TestHowLongALockWaitsByDefault(t *testing.T) {
 				}
 			}
 			t.Logf("%v on average", sum/trials)
-			assert.Greater(t, float64(line.Load())/(3*trials), 0.65*float64(tt.usually), "nobody is served worse in the line")
+			assert.Greater(t, float64(line.Load())/(3*trials), 0.65*float64(tt.usually),
+				"nobody is served worse in the line")
 			assert.InDelta(t, tt.usually.Seconds(), (sum / trials).Seconds(), 0.8)
 		})
 	}
 }
 
-// lesson L59: a node that says again and again that its key is about to expire is no reason for a busy loop.
+// lesson L59: a node that says again and again that its key is about to expire is no reason for a
+// busy loop.
 func TestKeysThatAreAlwaysAboutToExpireCostLittle(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		occupy(nodes, 0)
@@ -829,7 +844,8 @@ func TestKeysThatAreAlwaysAboutToExpireCostLittle(t *testing.T) {
 		}
 		const tries, delay = 11, 100 * time.Millisecond
 		start := time.Now()
-		require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(tries), redlock.WithRetryDelay(delay)).Lock(), redlock.ErrTaken)
+		require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(tries),
+			redlock.WithRetryDelay(delay)).Lock(), redlock.ErrTaken)
 		assert.Equal(t, (tries-1)*delay, time.Since(start))
 		assert.LessOrEqual(t, nodes[0].Count("set"), 4*tries+1)
 	})
@@ -849,7 +865,10 @@ func TestTheFirstNodeTellsWhenTheKeysExpire(t *testing.T) {
 		require.NoError(t, m.Lock())
 		time.Sleep(100 * time.Millisecond)
 		var all sync.WaitGroup
-		all.Go(func() { assert.NoError(t, rl.NewMutex("x", redlock.WithRetryDelay(time.Hour)).Lock()) })
+		all.Go(func() {
+			assert.NoError(t,
+				rl.NewMutex("x", redlock.WithRetryDelay(time.Hour)).Lock())
+		})
 		time.Sleep(time.Second)
 		mustUnlock(t, m)
 		occupy(nodes, 300*time.Millisecond) // before anybody else can ask
@@ -869,7 +888,8 @@ func TestAnAttemptThatIsCutShortLeavesNobodyAsleep(t *testing.T) {
 		for _, n := range nodes {
 			n.Always(sim.Slow(10 * time.Millisecond))
 		}
-		rl = rl.With(redlock.WithoutAnnouncements(), redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(24*time.Hour), redlock.WithNodeTimeout(time.Second))
+		rl = rl.With(redlock.WithoutAnnouncements(), redlock.WithRetryDelay(time.Hour),
+			redlock.WithExpiry(24*time.Hour), redlock.WithNodeTimeout(time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
 		defer cancel()
 		var all sync.WaitGroup

@@ -23,8 +23,9 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
 
-// bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has returned, nothing may be
-// left: no command in a client's hands, no goroutine, no timer that would keep the bubble from ending.
+// bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has
+// returned, nothing may be left: no command in a client's hands, no goroutine, no timer that
+// would keep the bubble from ending.
 func bubble(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock), opts ...redlock.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +144,8 @@ func TestCloseWaitsForCommandsUnderWayAndNotLonger(t *testing.T) {
 		require.NoError(t, err, "a lock can be unlocked after Close")
 		start = time.Now()
 		require.NoError(t, rl.Close(), "nothing is held")
-		assert.Equal(t, redlock.DefaultExpiry/20, time.Since(start), "the client may keep its commands")
+		assert.Equal(t, redlock.DefaultExpiry/20, time.Since(start),
+			"the client may keep its commands")
 		nodes.Close()
 		var both sync.WaitGroup
 		for range 2 {

@@ -140,8 +140,8 @@ func (q *queue) Pop() any {
 	return r
 }
 
-// leastLeft is the least time before the deadline with which a renewal begins: no node can be expected to
-// answer within less.
+// leastLeft is the least time before the deadline with which a renewal begins: no node can be
+// expected to answer within less.
 const leastLeft = time.Millisecond
 
 // renew extends the lease, unless the hold is over by now, and reports whether a quorum confirmed

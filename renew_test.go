@@ -81,10 +81,12 @@ type group struct {
 func (g group) String() string { return fmt.Sprintf("%d of %v", g.holds, g.expiry) }
 
 // hold returns the groups' mutexes, and their held contexts.
-func hold(t *testing.T, rl *redlock.Redlock, groups ...group) (mutexes []*redlock.Mutex, helds []context.Context) {
+func hold(t *testing.T, rl *redlock.Redlock, groups ...group) (mutexes []*redlock.Mutex,
+	helds []context.Context) {
 	for _, g := range groups {
 		for i := range g.holds {
-			mutexes = append(mutexes, rl.NewMutex(fmt.Sprintf("%v: %d", g, i), redlock.WithExpiry(g.expiry)))
+			mutexes = append(mutexes, rl.NewMutex(fmt.Sprintf("%v: %d", g, i),
+				redlock.WithExpiry(g.expiry)))
 		}
 	}
 	helds = make([]context.Context, len(mutexes))
@@ -136,8 +138,10 @@ func TestHoldsOfAllExpiriesSurviveAnOutage(t *testing.T) {
 		{3, redlock.DefaultTimeoutFactor, []group{{1, 3 * time.Second}, {256, time.Minute}}},
 		{3, 1, []group{{1, 3 * time.Second}, {256, time.Minute}}},
 		{5, 1, []group{{300, 3 * time.Second}, {300, time.Minute}}},
-		{3, 1, []group{{100, time.Second}, {300, 3 * time.Second}, {300, 10 * time.Second}, {300, time.Minute}}},
-		{1, redlock.DefaultTimeoutFactor, []group{{2500, 4 * time.Second}, {2500, 30 * time.Second}}},
+		{3, 1, []group{{100, time.Second}, {300, 3 * time.Second}, {300, 10 * time.Second},
+			{300, time.Minute}}},
+		{1, redlock.DefaultTimeoutFactor,
+			[]group{{2500, 4 * time.Second}, {2500, 30 * time.Second}}},
 	} {
 		t.Run(fmt.Sprintf("%v, timeout factor %v", tt.groups, tt.timeout), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -203,7 +207,8 @@ type serial struct {
 	now, worst atomic.Int64 // waiting
 }
 
-func (s *serial) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
+func (s *serial) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any,
+	error) {
 	if script.Name == "extend" {
 		s.worst.Store(max(s.worst.Load(), s.now.Add(1)))
 		defer s.now.Add(-1)
@@ -246,7 +251,8 @@ func TestRenewalsThatHangLoseTheirPlaces(t *testing.T) {
 		_, hung := hold(t, rl.With(redlock.WithKeyPrefix("hung ")), group{255, time.Minute})
 		var helds []context.Context
 		for i := range 2 { // confirmed at all times
-			_, often := hold(t, rl.With(redlock.WithKeyPrefix(strconv.Itoa(i))), group{1, 100 * time.Millisecond})
+			_, often := hold(t, rl.With(redlock.WithKeyPrefix(strconv.Itoa(i))),
+				group{1, 100 * time.Millisecond})
 			helds = append(helds, often...)
 			time.Sleep(15 * time.Millisecond)
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// runbook is what docs/operations.md says about errors: the texts that are its headings, and those of
-// its table about nodes with the doctor's codes.
+// runbook is what docs/operations.md says about errors: the texts that are its headings, and
+// those of its table about nodes with the doctor's codes.
 type runbook struct {
 	headings []string
 	nodes    map[string]string
@@ -46,7 +46,8 @@ func readRunbook(t *testing.T) runbook {
 	return book
 }
 
-// pattern matches the texts that a text of the runbook stands for, where an ellipsis stands for anything.
+// pattern matches the texts that a text of the runbook stands for, where an ellipsis stands for
+// anything.
 func pattern(text string) string {
 	return strings.ReplaceAll(regexp.QuoteMeta(text), "…", ".*")
 }
@@ -160,8 +161,9 @@ func causeAfter(t *testing.T, m *redlock.Mutex, happen func()) error {
 	return context.Cause(held)
 }
 
-// The runbook of docs/operations.md has a heading for each error, and no heading for a text that the
-// code does not produce. TestEveryFailureSaysWhatFailedAndWhy shows that it produces those of failures.
+// The runbook of docs/operations.md has a heading for each error, and no heading for a text that
+// the code does not produce. TestEveryFailureSaysWhatFailedAndWhy shows that it produces those of
+// failures.
 func TestTheRunbookKnowsEveryError(t *testing.T) {
 	book := readRunbook(t)
 	var texts []string

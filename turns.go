@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// turn is how much longer a process waits after a release than another that has gone without the
-	// lock for longer.
+	// turn is how much longer a process waits after a release than another that has gone without
+	// the lock for longer.
 	turn = time.Millisecond
 	// fresh is how long after a release somebody else may be about to take the lock.
 	fresh = 10 * time.Millisecond
 	// maxRest bounds how long a process leaves a free lock to processes that poll.
 	maxRest = time.Second
-	// quietRests is after how many rests without another process slices become longer, and maxDoubled how often they do.
+	// quietRests is after how many rests without another process slices become longer, and
+	// maxDoubled how often they do.
 	quietRests = 8
 	maxDoubled = 4
 	// Beyond maxTurns keys, those are forgotten that nobody has wanted for turnsKept.
@@ -22,15 +23,17 @@ const (
 	turnsKept = 10 * time.Second
 )
 
-// turns is what a process knows of other processes that want the same key again and again. No process can ask another.
+// turns is what a process knows of other processes that want the same key again and again. No
+// process can ask another.
 //
-// With announcements, all processes that wait hear each release. A process knows how many connections heard its own
-// last release, and how many releases by others it has heard since. If all take turns, the next is the process that
-// has heard one from every other.
+// With announcements, all processes that wait hear each release. A process knows how many
+// connections heard its own last release, and how many releases by others it has heard since. If
+// all take turns, the next is the process that has heard one from every other.
 //
-// Without announcements, the others poll. A process passes the lock on within itself for a slice of time. Then it
-// rests: it leaves the lock free for one retry delay, within which everybody else asks once. If nobody has taken it by
-// then, the next slice is longer. A process that finds others at it keeps to short slices.
+// Without announcements, the others poll. A process passes the lock on within itself for a slice
+// of time. Then it rests: it leaves the lock free for one retry delay, within which everybody
+// else asks once. If nobody has taken it by then, the next slice is longer. A process that finds
+// others at it keeps to short slices.
 //
 // lines.mu guards its fields.
 type turns struct {
@@ -55,8 +58,9 @@ type turns struct {
 	resting bool          // the slice is over, and it is not known yet whether anybody else has made use of that
 }
 
-// patience is how long to wait after a release, to let those go first that have waited for longer. A connection that
-// nobody releases anything through, between several releases of this process, is no rival's.
+// patience is how long to wait after a release, to let those go first that have waited for
+// longer. A connection that nobody releases anything through, between several releases of this
+// process, is no rival's.
 func (t *turns) patience() time.Duration {
 	switch {
 	case t.heard >= t.others || t.alone >= 2:
@@ -143,8 +147,8 @@ func (ls *lines) turnsOf(key string, now time.Time) *turns {
 	return t
 }
 
-// releasing notes that this process is about to release a key. Its own waiter will hear of that, perhaps
-// before the release has returned.
+// releasing notes that this process is about to release a key. Its own waiter will hear of that,
+// perhaps before the release has returned.
 func (ls *lines) releasing(key, value string, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -159,9 +163,10 @@ func (ls *lines) releasing(key, value string, now time.Time) {
 	t.own, t.heard = value, 0
 }
 
-// released notes that this process has released a key, and how many connections were told, or a negative number if it
-// tells nobody. Where its own line was not told, it is told now. Where it is not sure who was told, and the line may have
-// been, released leaves that to heard, and returns false.
+// released notes that this process has released a key, and how many connections were told, or a
+// negative number if it tells nobody. Where its own line was not told, it is told now. Where it
+// is not sure who was told, and the line may have been, released leaves that to heard, and
+// returns false.
 func (ls *lines) released(key, value string, told int, sure bool, now time.Time) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -183,7 +188,8 @@ func (ls *lines) heard(key, value string, told int, at time.Time) {
 	ls.note(key, value, told, at)
 }
 
-// note notes how many connections were told of a release, or a negative number for nobody. The caller holds mu.
+// note notes how many connections were told of a release, or a negative number for nobody. The
+// caller holds mu.
 func (ls *lines) note(key, value string, told int, at time.Time) {
 	t, ln := ls.turns[key], ls.lines[key]
 	listens := ln != nil && ln.listener != nil && ln.listener.Subscribed()
@@ -232,9 +238,12 @@ func (ls *lines) woken(key, value string) time.Duration {
 	return t.patience()
 }
 
-// pass returns how long the line should leave to others what its own process has released without an announcement, and
-// whether it has been taken again meanwhile: an attempt may win while the line is told why to make one.
-func (ls *lines) pass(key string, delay time.Duration, now time.Time) (rest time.Duration, taken bool) {
+// pass returns how long the line should leave to others what its own process has released without
+// an announcement, and whether it has been taken again meanwhile: an attempt may win while the
+// line is told why to make one.
+func (ls *lines) pass(
+	key string, delay time.Duration, now time.Time,
+) (rest time.Duration, taken bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	t := ls.turnsOf(key, now)
@@ -253,8 +262,9 @@ func (ls *lines) taken(key string, now time.Time) {
 	}
 }
 
-// unwoken returns how long this process should leave a key to others that have just been woken, if it wants the lock
-// without having waited; or that others may be polling, and pass tells for how long.
+// unwoken returns how long this process should leave a key to others that have just been woken,
+// if it wants the lock without having waited; or that others may be polling, and pass tells for
+// how long.
 func (ls *lines) unwoken(key string, now time.Time) (patience time.Duration, polled bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

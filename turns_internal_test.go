@@ -10,7 +10,8 @@ import (
 	"github.com/redlock-go/redlock/internal/announce"
 )
 
-// lesson L100: what a process knows of keys that nobody has wanted for long is forgotten. Names do not pile up.
+// lesson L100: what a process knows of keys that nobody has wanted for long is forgotten. Names
+// do not pile up.
 func TestOldTurnsAreForgotten(t *testing.T) {
 	ls := newLines(announce.NewSource(nil, nil))
 	now := time.Now()
@@ -26,7 +27,8 @@ func TestOldTurnsAreForgotten(t *testing.T) {
 	assert.Len(t, ls.turns, last-1, "nobody wants it any more")
 }
 
-// Who has heard of a release may be known only after this process has had the lock again. Then it is no news for the line.
+// Who has heard of a release may be known only after this process has had the lock again. Then it
+// is no news for the line.
 func TestLateWordOfAReleaseWakesNobodyTwice(t *testing.T) {
 	ls := newLines(announce.NewSource(nil, nil))
 	now := time.Now()
@@ -61,14 +63,17 @@ func TestRivalsAreRememberedUntilMoreIsKnown(t *testing.T) {
 	assert.False(t, ls.released("key", "third", 0, false, now))
 	assert.Empty(t, ls.turns)
 	ls.lines["key"] = &line{bell: make(chan struct{}, 1)}
-	assert.True(t, ls.released("key", "fourth", 0, false, now), "a line that hears nothing is told at once")
+	assert.True(t, ls.released("key", "fourth", 0, false, now),
+		"a line that hears nothing is told at once")
 	assert.NotNil(t, ls.lines["key"].heard())
 }
 
-// A release that nobody has heard of yet is joined with another, but not with a mere doubt whether there was one.
+// A release that nobody has heard of yet is joined with another, but not with a mere doubt
+// whether there was one.
 func TestAReleaseIsNotLostBehindADoubt(t *testing.T) {
 	ln := &line{bell: make(chan struct{}, 1)}
-	doubt, first, second := announce.Release{First: -1}, announce.Release{Value: "a", First: 1}, announce.Release{Value: "b", First: 2}
+	doubt, first, second := announce.Release{First: -1}, announce.Release{Value: "a", First: 1},
+		announce.Release{Value: "b", First: 2}
 	ln.tell(doubt)
 	ln.tell(first)
 	ln.tell(second)

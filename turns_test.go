@@ -27,7 +27,8 @@ func contend(t *testing.T, seed uint64, c contention) *contention {
 	return &c
 }
 
-// lesson L88: within one process a release wakes the next waiter directly where announcements do not.
+// lesson L88: within one process a release wakes the next waiter directly where announcements do
+// not.
 func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 	for _, waiters := range []int{2, 4, 16} {
 		for _, hold := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
@@ -60,8 +61,9 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 	}
 }
 
-// lesson L88: pools that cannot subscribe, and servers that forbid to publish, are no reason to sleep beside a lock that
-// one's own process has released. What a minority of nodes announces counts as nothing.
+// lesson L88: pools that cannot subscribe, and servers that forbid to publish, are no reason to
+// sleep beside a lock that one's own process has released. What a minority of nodes announces
+// counts as nothing.
 func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		n      int
@@ -70,10 +72,11 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 		frozen int // others that are frozen
 		opts   []redlock.Option
 	}{
-		"no pool subscribes":                    {n: 5, unable: 5},
-		"a minority subscribes":                 {n: 5, unable: 3},
-		"a majority subscribes":                 {n: 5, unable: 2},
-		"nobody wants it":                       {n: 5, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+		"no pool subscribes":    {n: 5, unable: 5},
+		"a minority subscribes": {n: 5, unable: 3},
+		"a majority subscribes": {n: 5, unable: 2},
+		"nobody wants it": {n: 5,
+			opts: []redlock.Option{redlock.WithoutAnnouncements()}},
 		"nothing can be published":              {n: 5, forbid: 5},
 		"a minority can publish":                {n: 5, forbid: 3},
 		"one of three can publish":              {n: 3, forbid: 2},
@@ -125,9 +128,10 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 	}
 }
 
-// A head whose retry delay ends just before its own process releases the lock wins while the line is told of that. Its
-// successor takes this for no release: it would ask at once, be refused by its own process, take that for another's,
-// and leave the lock free for a third of each second after that.
+// A head whose retry delay ends just before its own process releases the lock wins while the line
+// is told of that. Its successor takes this for no release: it would ask at once, be refused by
+// its own process, take that for another's, and leave the lock free for a third of each second
+// after that.
 func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 	const delay, trip = 100 * time.Millisecond, 4 * time.Millisecond
 	for _, n := range []int{1, 2, 3, 5} {
@@ -137,7 +141,8 @@ func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 				for _, node := range nodes {
 					node.Always(sim.Slow(trip))
 				}
-				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithoutAnnouncements(), redlock.WithRetryDelay(delay))
+				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithoutAnnouncements(),
+					redlock.WithRetryDelay(delay))
 				m := rl.NewMutex("x")
 				require.NoError(t, m.Lock())
 				time.Sleep(time.Second)
@@ -148,7 +153,8 @@ func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 						assert.NoError(t, w.Lock())
 						sent := nodes[0].Count("set")
 						time.Sleep(delay / 2)
-						assert.Equal(t, sent, nodes[0].Count("set"), "released %v before the head asks", before)
+						assert.Equal(t, sent, nodes[0].Count("set"),
+							"released %v before the head asks", before)
 						mustUnlock(t, w)
 					})
 				}
@@ -162,8 +168,8 @@ func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 	}
 }
 
-// lesson L68: connections that hear every release and never release anything, those of a monitoring tool, do not slow down
-// a process that locks again and again.
+// lesson L68: connections that hear every release and never release anything, those of a
+// monitoring tool, do not slow down a process that locks again and again.
 func TestAMonitorDoesNotSlowDownLockingAgain(t *testing.T) {
 	for name, monitors := range map[string][]int{"none": {}, "one": {0}, "three of one node": {0, 0, 0}, "one of all": {0, 1, 2, 3, 4}} {
 		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -216,14 +222,16 @@ func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
 	})
 }
 
-// A node that announces nothing, because its subscriptions were lost or an ACL forbids them, makes nobody believe that
-// a release went unheard. Processes that believed it rested in turn: some waited for 300 to 870 ms, not 100.
+// A node that announces nothing, because its subscriptions were lost or an ACL forbids them,
+// makes nobody believe that a release went unheard. Processes that believed it rested in turn:
+// some waited for 300 to 870 ms, not 100.
 func TestAMuteMinorityMakesNobodyRest(t *testing.T) {
 	for _, tt := range []struct{ n, mute int }{{3, 1}, {4, 1}, {5, 1}, {5, 2}, {6, 2}, {7, 3}} {
 		t.Run(fmt.Sprintf("%d of %d", tt.mute, tt.n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := sim.NewNodes(tt.n)
-				c := contention{processes: 4, waiters: 4, hold: 5 * time.Millisecond, last: 10 * time.Second, mute: tt.mute}
+				c := contention{processes: 4, waiters: 4, hold: 5 * time.Millisecond,
+					last: 10 * time.Second, mute: tt.mute}
 				c.run(t, nodes, 1)
 				fewest, most := slices.Min(c.turns), slices.Max(c.turns)
 				t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most, c.longest)

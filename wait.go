@@ -12,15 +12,17 @@ import (
 const (
 	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
 	splitDelay = 2 * time.Millisecond
-	// maxSplits is how many attempts may follow a split vote, from one release to the next, without waiting for
-	// the retry delay. What looks like a split vote may be a holder that lacks a node.
+	// maxSplits is how many attempts may follow a split vote, from one release to the next,
+	// without waiting for the retry delay. What looks like a split vote may be a holder that
+	// lacks a node.
 	maxSplits = 5
-	// maxExpiries is how many attempts within one retry delay may be made because keys are about to expire.
+	// maxExpiries is how many attempts within one retry delay may be made because keys are about
+	// to expire.
 	maxExpiries = 3
 	// minQueued is the least time that a try in the queue takes, where the retry delay is shorter.
 	minQueued = 5 * time.Millisecond
-	// wakes is how far apart the moments are at which waiters in the queue wake. To wake each by itself
-	// costs more than half of the processor time of a wait: see together.
+	// wakes is how far apart the moments are at which waiters in the queue wake. To wake each by
+	// itself costs more than half of the processor time of a wait: see together.
 	wakes = 10 * time.Millisecond
 )
 
@@ -48,7 +50,8 @@ type waiter struct {
 	line  *line   // nil before it waits
 	place *fifo.Place
 
-	// At the head of the line. Attempts for other reasons than due leave due as it is, unless the lock was released.
+	// At the head of the line. Attempts for other reasons than due leave due as it is, unless the
+	// lock was released.
 	drawn    time.Duration // the retry delay
 	due      time.Time     // when it is over
 	missed   bool          // an attempt has been made within it because an announcement may have been missed
@@ -63,8 +66,8 @@ func (w *waiter) delay() time.Duration { return max(w.m.cfg.delay(max(w.used, 1)
 
 // lock makes attempts until one wins, tries of them have failed, or ctx is done.
 //
-// A free lock is asked for directly. A waiter that finds it taken, or finds others of this process waiting, joins the
-// line.
+// A free lock is asked for directly. A waiter that finds it taken, or finds others of this
+// process waiting, joins the line.
 func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	if m.err != nil {
 		return nil, m.misuse("not acquired", ErrFailed)
@@ -102,7 +105,8 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	}
 }
 
-// ask makes an attempt without having waited. If it is refused, it takes a place in the line, unless it was the last try.
+// ask makes an attempt without having waited. If it is refused, it takes a place in the line,
+// unless it was the last try.
 func (w *waiter) ask() (l *lease, d *defeat, ln *line, place *fifo.Place) {
 	m := w.m
 	defer func() { // also if a function of the caller's panics, or ends the goroutine
@@ -133,8 +137,8 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 	if w.line != nil {
 		keys = w.line.keys
 	}
-	// An attempt that was refused by its own key is made anew. A pool that always refuses is no reason
-	// to do that for ever.
+	// An attempt that was refused by its own key is made anew. A pool that always refuses is no
+	// reason to do that for ever.
 	for again := 3; ; again-- {
 		if w.ctx.Err() != nil {
 			return nil, w.ended()
@@ -193,9 +197,10 @@ func closedError(name string) *Error {
 	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
 }
 
-// queue waits until the waiter is at the head of the line, and then returns neither a lease nor an error. Each retry delay
-// in the queue, and as long as an attempt takes, costs a try, as it would outside. The head asks for all; but a waiter
-// that sees nobody ask during a retry delay of its own, or that has one try left, asks by itself.
+// queue waits until the waiter is at the head of the line, and then returns neither a lease nor
+// an error. Each retry delay in the queue, and as long as an attempt takes, costs a try, as it
+// would outside. The head asks for all; but a waiter that sees nobody ask during a retry delay of
+// its own, or that has one try left, asks by itself.
 func (w *waiter) queue() (*lease, error) {
 	ln, head := w.line, w.place.Head()
 	w.due = time.Time{}
@@ -248,8 +253,9 @@ func (w *waiter) queue() (*lease, error) {
 	}
 }
 
-// together is the moment at which a waiter whose try in the queue is over at a time wakes. That is with others. The
-// delays do not add up, because the next try begins when this one was over. A last try, and short ones, are on time.
+// together is the moment at which a waiter whose try in the queue is over at a time wakes. That
+// is with others. The delays do not add up, because the next try begins when this one was over. A
+// last try, and short ones, are on time.
 func (w *waiter) together(over time.Time, delay time.Duration) time.Time {
 	if delay < 2*wakes || w.used+1 == w.tries {
 		return over
@@ -257,9 +263,9 @@ func (w *waiter) together(over time.Time, delay time.Duration) time.Time {
 	return over.Add(wakes - time.Duration(over.Nanosecond())%wakes)
 }
 
-// lead is the wait at the head of the line: an attempt whenever there is reason for one. It begins with a retry delay of
-// its own; but a last try that was due in the queue is made then. It returns neither a lease nor an error if the waiter
-// has gone back to the end.
+// lead is the wait at the head of the line: an attempt whenever there is reason for one. It
+// begins with a retry delay of its own; but a last try that was due in the queue is made then. It
+// returns neither a lease nor an error if the waiter has gone back to the end.
 func (w *waiter) lead() (*lease, error) {
 	m, ln := w.m, w.line
 	if w.used+1 != w.tries || w.due.IsZero() {
@@ -298,8 +304,8 @@ func (w *waiter) lead() (*lease, error) {
 	}
 }
 
-// unable reports whether an attempt at a lock that was just released has failed, though nobody has it and others wait:
-// a node timeout may be too short for the way to the nodes.
+// unable reports whether an attempt at a lock that was just released has failed, though nobody
+// has it and others wait: a node timeout may be too short for the way to the nodes.
 func (w *waiter) unable(d *defeat, why reason) bool {
 	if why != announced && why != passedOn || w.line.queue.Len() < 2 {
 		return false
@@ -363,7 +369,8 @@ func (w *waiter) sleep() (why reason, first int, err error) {
 	}
 }
 
-// rung reports whether a release that the line has heard of is reason for an attempt, and which node it should ask first.
+// rung reports whether a release that the line has heard of is reason for an attempt, and which
+// node it should ask first.
 func (w *waiter) rung(r *announce.Release) (why reason, first int, ok bool) {
 	ls, key := &w.m.core.lines, w.m.key
 	switch {

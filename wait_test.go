@@ -109,8 +109,8 @@ func (c *contention) sum() (n int) {
 	return n
 }
 
-// lesson L51, L54: waiting costs no more commands an acquisition than an uncontended one with a few losers, whatever the
-// number of waiters, and turns are spread evenly.
+// lesson L51, L54: waiting costs no more commands an acquisition than an uncontended one with a
+// few losers, whatever the number of waiters, and turns are spread evenly.
 func TestContentionIsCheapAndFair(t *testing.T) {
 	for _, waiters := range []int{4, 16} {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,12 +147,13 @@ func TestEverybodyGetsATurnWithoutAnyAnnouncement(t *testing.T) {
 		})
 	}
 	t.Logf("longest wait %v", longest)
-	// All come at once, and each turn frees the lock for an unlucky one's delay at most once before somebody takes it.
+	// All come at once, and each turn frees the lock for an unlucky one's delay at most once
+	// before somebody takes it.
 	assert.Less(t, longest, 8*(redlock.DefaultMaxRetryDelay+10*time.Millisecond))
 }
 
-// The bound that the comment of line states, with nodes that crash and come back, votes that split, holders
-// that die and waiters that give up, and without announcements.
+// The bound that the comment of line states, with nodes that crash and come back, votes that
+// split, holders that die and waiters that give up, and without announcements.
 func TestNobodyWaitsLongerThanTheBound(t *testing.T) {
 	const seeds, hold, expiry = 300, 5 * time.Millisecond, time.Second
 	var mu sync.Mutex   // guards longest
@@ -288,11 +289,13 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		// Each asked once before it joined the line, or joined it at once; the first asked again after subscribing.
+		// Each asked once before it joined the line, or joined it at once; the first asked again
+		// after subscribing.
 		before := nodes.Count("")
 		assert.LessOrEqual(t, nodes.Count("subscribe"), 5)
 
-		// While nothing is announced, a thousand waiters send nothing and need no timers but the delay's.
+		// While nothing is announced, a thousand waiters send nothing and need no timers but the
+		// delay's.
 		time.Sleep(50 * time.Minute)
 		assert.Equal(t, before, nodes.Count(""))
 
@@ -339,7 +342,8 @@ func TestWaitingIsNoBusyLoop(t *testing.T) {
 	}
 }
 
-// The holder's process ends and releases nothing: the next is granted the lock within the expiry and one delay.
+// The holder's process ends and releases nothing: the next is granted the lock within the expiry
+// and one delay.
 func TestTheLockOfADeadHolderIsGrantedWithinExpiryAndDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(50) {
@@ -374,7 +378,8 @@ func TestTheLockOfADeadHolderIsGrantedWithinExpiryAndDelay(t *testing.T) {
 	})
 }
 
-// lesson L47: whoever of those in the line gives up, does so at once, and the others keep their order.
+// lesson L47: whoever of those in the line gives up, does so at once, and the others keep their
+// order.
 func TestGivingUpAnywhereInTheLine(t *testing.T) {
 	const waiters = 5
 	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
@@ -416,8 +421,8 @@ func TestGivingUpAnywhereInTheLine(t *testing.T) {
 	}
 }
 
-// A head whose nodes do not answer, or that waits for long, keeps nobody else beyond their own tries, and TryLock
-// asks the nodes whoever waits.
+// A head whose nodes do not answer, or that waits for long, keeps nobody else beyond their own
+// tries, and TryLock asks the nodes whoever waits.
 func TestTheHeadOfTheLineBlocksNobody(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
@@ -445,8 +450,8 @@ func TestTheHeadOfTheLineBlocksNobody(t *testing.T) {
 	})
 }
 
-// lesson L52: bounded tries say that there is no quorum when they are used up; unlimited ones when the
-// context ends, also for those who only queued.
+// lesson L52: bounded tries say that there is no quorum when they are used up; unlimited ones
+// when the context ends, also for those who only queued.
 func TestWaitersSayThatThereIsNoQuorum(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		for _, n := range nodes[:3] {
@@ -500,7 +505,8 @@ func TestOptionsHaveNoState(t *testing.T) {
 	})
 }
 
-// One release that nobody heard is no reason to leave a lock that nobody else wants to others for ever.
+// One release that nobody heard is no reason to leave a lock that nobody else wants to others for
+// ever.
 func TestAnUnheardReleaseSlowsNobodyDownForLong(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")

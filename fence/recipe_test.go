@@ -13,8 +13,8 @@ import (
 	"github.com/redlock-go/redlock/internal/embedded"
 )
 
-// The script of docs/fence.md refuses a stale holder that writes before the newer one does, and keeps what the newer one
-// has read and written.
+// The script of docs/fence.md refuses a stale holder that writes before the newer one does, and
+// keeps what the newer one has read and written.
 func TestTheRedisScriptOfTheDocsRefusesStaleHolders(t *testing.T) {
 	page, err := os.ReadFile("../docs/fence.md")
 	require.NoError(t, err)

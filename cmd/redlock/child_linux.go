@@ -22,13 +22,15 @@ func lendTerminal(attr *syscall.SysProcAttr) (takeBack func()) {
 	return func() {
 		// The kernel stops a background process that does this, unless it ignores the signal.
 		signal.Ignore(syscall.SIGTTOU)
-		_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCSPGRP, uintptr(unsafe.Pointer(&own)))
+		_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCSPGRP,
+			uintptr(unsafe.Pointer(&own)))
 		signal.Reset(syscall.SIGTTOU)
 	}
 }
 
 // terminalGroup returns the foreground group of a terminal.
 func terminalGroup(fd uintptr) (group int32, ok bool) {
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group)))
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGPGRP,
+		uintptr(unsafe.Pointer(&group)))
 	return group, errno == 0
 }

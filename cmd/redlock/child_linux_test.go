@@ -23,7 +23,8 @@ func TestTheCommandDiesWithTheTool(t *testing.T) {
 	dies(t, pid)
 }
 
-// A command in a group of its own can read from the terminal, and the shell has that back afterwards.
+// A command in a group of its own can read from the terminal, and the shell has that back
+// afterwards.
 func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 	nodes, _ := setup(t)
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -36,7 +37,8 @@ func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 	require.NoError(t, err)
 	defer end.Close()
 
-	// The shell stays in the foreground group, the tool is in it, and its command gets a group of its own.
+	// The shell stays in the foreground group, the tool is in it, and its command gets a group of
+	// its own.
 	const script = `"$0" run -name job -- sh -c 'echo ready; read x; echo "<$x>"; exit 7'; echo "status $?"; read y; echo "<$y>"`
 	cmd := command(t, nodes, "unused")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", script, os.Args[0]}
@@ -60,6 +62,7 @@ func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 
 func ioctl(t *testing.T, f *os.File, request uintptr, value *int32) {
 	t.Helper()
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(value)))
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request,
+		uintptr(unsafe.Pointer(value)))
 	require.Zero(t, errno)
 }

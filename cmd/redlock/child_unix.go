@@ -12,13 +12,15 @@ import (
 
 // forwarded are the signals that a command gets too.
 var forwarded = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+	syscall.SIGUSR2,
 }
 
 // ends reports whether a signal ends the wait for a lock.
 func ends(s syscall.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
 
-// child is a running command in a process group of its own, so that signals reach its children too.
+// child is a running command in a process group of its own. Signals to the group reach its children
+// too.
 type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the command has ended
@@ -33,7 +35,8 @@ func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() { // ends when the command does
-		// The kernel kills the command when the thread ends that started it, not the process. So this thread is kept.
+		// The kernel kills the command when the thread ends that started it, not the process. So
+		// this thread is kept.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()

@@ -7,14 +7,15 @@ import (
 	"syscall"
 )
 
-// forwarded are the signals that end this process. A command in the same console gets them by itself.
+// forwarded are the signals that end this process. A command in the same console gets them by
+// itself.
 var forwarded = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
 // ends reports whether a signal ends the wait for a lock.
 func ends(syscall.Signal) bool { return true }
 
-// child is a running command. Windows has no process groups as Unix has: what the command starts is not ended with
-// it, and there is no TERM, so a command that loses its lock is ended at once.
+// child is a running command. Windows has no process groups as Unix has: what the command starts
+// is not ended with it, and there is no TERM, so a command that loses its lock is ended at once.
 type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the command has ended

@@ -10,12 +10,13 @@ import (
 func (t *tool) elect(args []string) (int, error) {
 	c := t.lockFlags("elect")
 	owner := c.set.String("owner", "", "a `text` that status and watch show for the leader")
-	return c.with(args, c.check, func(locks *redlock.Redlock) (int, error) {
+	return c.with(args, c.check, func() (int, error) {
 		opts := []redlock.Option{redlock.WithTries(redlock.Unlimited)}
 		if *owner != "" {
-			opts = append(opts, redlock.WithGenValueFunc(func() (string, error) { return *owner, nil }))
+			value := func() (string, error) { return *owner, nil }
+			opts = append(opts, redlock.WithGenValueFunc(value))
 		}
-		j := c.job(locks, opts...)
+		j := c.job(opts...)
 		for {
 			status, err := j.whenGranted(0)
 			if !errors.Is(err, redlock.ErrLost) {

@@ -22,6 +22,7 @@ type common struct {
 	prefix      string
 	perName     bool
 	tool        *tool
+	locks       *redlock.Redlock // set by with
 }
 
 // flags returns the flag set of a command with the flags that all have.
@@ -32,10 +33,13 @@ func (t *tool) flags(command, arguments string) *common {
 		fmt.Fprintf(t.stderr, "usage: redlock %s [flags] %s\n", command, arguments)
 		c.set.PrintDefaults()
 	}
-	c.set.StringVar(&c.nodes, "nodes", "", "comma-separated `nodes` without passwords (default those of REDLOCK_NODES)")
+	c.set.StringVar(&c.nodes, "nodes", "",
+		"comma-separated `nodes` without passwords (default those of REDLOCK_NODES)")
 	c.set.StringVar(&c.file, "nodes-file", "", "a `file` with one node in each line")
-	c.set.StringVar(&c.prefix, "prefix", "", "put this `prefix` before the name, as WithKeyPrefix does")
-	c.set.BoolVar(&c.perName, "fence-per-name", false, "a fence counter for each name, as WithFencePerName, for nodes that are clusters")
+	c.set.StringVar(&c.prefix, "prefix", "",
+		"put this `prefix` before the name, as WithKeyPrefix does")
+	c.set.BoolVar(&c.perName, "fence-per-name", false,
+		"a fence counter for each name, as WithFencePerName, for nodes that are clusters")
 	return c
 }
 
@@ -51,11 +55,9 @@ func (c *common) parse(args []string) error {
 	return err
 }
 
-// with parses the arguments, and calls f with the locks on the nodes unless check finds something
-// wrong with the arguments.
-func (c *common) with(
-	args []string, check func() error, f func(*redlock.Redlock) (int, error),
-) (int, error) {
+// with parses the arguments, and calls f with the locks open unless check finds something wrong with
+// the arguments.
+func (c *common) with(args []string, check func() error, f func() (int, error)) (int, error) {
 	if err := c.parse(args); err != nil {
 		return exitUsage, err
 	}
@@ -63,21 +65,21 @@ func (c *common) with(
 		c.set.Usage()
 		return exitUsage, err
 	}
-	locks, closeAll, err := c.open()
+	closeAll, err := c.open()
 	if err != nil {
 		return exitUsage, err
 	}
 	defer closeAll()
-	return f(locks)
+	return f()
 }
 
 // untilSignal is with for a function whose context ends with a signal.
 func (c *common) untilSignal(
-	args []string, check func() error, f func(context.Context, *redlock.Redlock) (int, error),
+	args []string, check func() error, f func(context.Context) (int, error),
 ) (int, error) {
-	return c.with(args, check, func(locks *redlock.Redlock) (int, error) {
+	return c.with(args, check, func() (int, error) {
 		ctx, stop := c.tool.interruptible(0)
-		status, err := f(ctx, locks)
+		status, err := f(ctx)
 		if s := stop(); s != 0 {
 			return exitSignal + int(s), nil
 		}
@@ -93,24 +95,24 @@ func (c *common) oneName() error {
 	return nil
 }
 
-// open returns the locks on the nodes, and a function that closes them and the clients.
-func (c *common) open() (*redlock.Redlock, func(), error) {
+// open opens the locks on the nodes, and returns a function that closes them and the clients.
+func (c *common) open() (closeAll func(), err error) {
 	list, err := c.addresses()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	logging.Disable() // the errors of the locks say the same once
 	pools, closePools, err := nodeurl.Open(list)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	opts := []redlock.Option{redlock.WithKeyPrefix(c.prefix)}
 	if c.perName {
 		opts = append(opts, redlock.WithFencePerName())
 	}
-	locks := redlock.New(pools...).With(opts...)
-	return locks, func() {
-		_ = locks.Close() // what it could not release ends with its expiry
+	c.locks = redlock.New(pools...).With(opts...)
+	return func() {
+		_ = c.locks.Close() // what it could not release ends with its expiry
 		_ = closePools()
 	}, nil
 }
@@ -121,7 +123,8 @@ func (c *common) addresses() (string, error) {
 	case c.nodes != "" && c.file != "":
 		return "", errors.New("-nodes and -nodes-file exclude each other")
 	case strings.Contains(c.nodes, "@"):
-		return "", errors.New("-nodes must not contain users and passwords, which others could see: use REDLOCK_NODES or -nodes-file")
+		return "", errors.New("-nodes must not contain users and passwords, which others could see: " +
+			"use REDLOCK_NODES or -nodes-file")
 	case c.nodes != "":
 		return c.nodes, nil
 	case c.file != "":

@@ -13,8 +13,8 @@ import (
 // status tells who holds a lock.
 func (t *tool) status(args []string) (int, error) {
 	c := t.flags("status", "NAME")
-	return c.untilSignal(args, c.oneName, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
-		in, err := locks.Inspect(ctx, c.set.Arg(0))
+	return c.untilSignal(args, c.oneName, func(ctx context.Context) (int, error) {
+		in, err := c.locks.Inspect(ctx, c.set.Arg(0))
 		if err != nil {
 			return statusOf(err), err
 		}
@@ -29,13 +29,13 @@ func (t *tool) status(args []string) (int, error) {
 // watch tells who holds a lock each time that changes.
 func (t *tool) watch(args []string) (int, error) {
 	c := t.flags("watch", "NAME")
-	return c.untilSignal(args, c.oneName, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
+	return c.untilSignal(args, c.oneName, func(ctx context.Context) (int, error) {
 		const every = 200 * time.Millisecond
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		seen := ""
 		for {
-			in, err := locks.Inspect(ctx, c.set.Arg(0))
+			in, err := c.locks.Inspect(ctx, c.set.Arg(0))
 			if ctx.Err() != nil {
 				return 0, nil
 			}
@@ -57,15 +57,17 @@ func (t *tool) watch(args []string) (int, error) {
 // doctor prints what is wrong with the nodes.
 func (t *tool) doctor(args []string) (int, error) {
 	c := t.flags("doctor", "")
-	guard := c.set.Duration("guard", 0, "the `maxTTL` of WithRestartGuard in your program, if it uses that")
-	fencing := c.set.Bool("fencing", false, "whether your program uses WithFencing; leaves a counter")
+	guard := c.set.Duration("guard", 0,
+		"the `maxTTL` of WithRestartGuard in your program, if it uses that")
+	fencing := c.set.Bool("fencing", false,
+		"whether your program uses WithFencing; leaves a counter")
 	check := func() error {
 		if c.set.NArg() > 0 {
 			return fmt.Errorf("takes no arguments, not %q", c.set.Args())
 		}
 		return nil
 	}
-	return c.untilSignal(args, check, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
+	return c.untilSignal(args, check, func(ctx context.Context) (int, error) {
 		var opts []redlock.Option
 		if *fencing {
 			opts = append(opts, redlock.WithFencing())
@@ -73,7 +75,7 @@ func (t *tool) doctor(args []string) (int, error) {
 		if *guard != 0 {
 			opts = append(opts, redlock.WithRestartGuard(*guard))
 		}
-		report, err := locks.With(opts...).Check(ctx)
+		report, err := c.locks.With(opts...).Check(ctx)
 		if err != nil {
 			return statusOf(err), err
 		}
@@ -88,18 +90,20 @@ func (t *tool) doctor(args []string) (int, error) {
 // release deletes a lock that somebody else holds.
 func (t *tool) release(args []string) (int, error) {
 	c := t.flags("release", "-force NAME")
-	force := c.set.Bool("force", false, "needed, because the holder does not learn of it before it extends the lock")
+	force := c.set.Bool("force", false,
+		"needed, because the holder does not learn of it before it extends the lock")
 	check := func() error {
 		if err := c.oneName(); err != nil {
 			return err
 		}
 		if !*force {
-			return errors.New("takes the lock from a holder that may be at work: -force says that this is meant")
+			return errors.New("takes the lock from a holder that may be at work: " +
+				"-force says that this is meant")
 		}
 		return nil
 	}
-	return c.untilSignal(args, check, func(ctx context.Context, locks *redlock.Redlock) (int, error) {
-		return t.forceRelease(ctx, locks, c.set.Arg(0))
+	return c.untilSignal(args, check, func(ctx context.Context) (int, error) {
+		return t.forceRelease(ctx, c.locks, c.set.Arg(0))
 	})
 }
 
@@ -115,7 +119,8 @@ func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name st
 		}
 	}
 	for value := range values {
-		// It fails for the values that only a minority has. What counts is what is there afterwards.
+		// It fails for the values that only a minority has. What counts is what is there
+		// afterwards.
 		_, _ = locks.NewMutex(name, redlock.WithValue(value)).UnlockContext(ctx)
 	}
 	after, err := locks.Inspect(ctx, name)

@@ -12,10 +12,10 @@
 // -nodes-file names a file with one node in each line. Other users of the machine can see the
 // arguments of a program, so -nodes refuses passwords. No password is ever printed.
 //
-// Each command explains its flags with -h. The exit status is 0 for success, 64 for wrong usage, 69
-// if too few nodes answer, 75 if the lock is taken, and 70 if it was lost. After run and elect it is
-// otherwise that of the command: 128 and the number of the signal that ended it, 126 if it cannot be
-// executed, 127 if it is not found.
+// Each command explains its flags with -h. The exit status is 0 for success, 64 for wrong usage,
+// 69 if too few nodes answer, 75 if the lock is taken, and 70 if it was lost. After run and elect
+// it is otherwise that of the command: 128 and the number of the signal that ended it, 126 if it
+// cannot be executed, 127 if it is not found.
 package main
 
 import (
@@ -74,9 +74,11 @@ func main() {
 // command executes a command line and returns the exit status.
 func (t *tool) command(args []string) int {
 	commands := map[string]func([]string) (int, error){
-		"run": t.run, "elect": t.elect, "status": t.status, "watch": t.watch, "doctor": t.doctor, "release": t.release,
+		"run": t.run, "elect": t.elect, "status": t.status, "watch": t.watch, "doctor": t.doctor,
+		"release": t.release,
 	}
-	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help" {
+	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" ||
+		args[0] == "help" {
 		fmt.Fprint(t.stderr, usage)
 		if len(args) == 0 {
 			return exitUsage
@@ -119,9 +121,9 @@ func statusOf(err error) int {
 	return exitTaken
 }
 
-// interruptible returns a context that ends with the first signal that ends programs, or after the
-// patience if that is positive. The function tells which signal it was, 0 for none, and from then on
-// the context does not end any more.
+// interruptible returns a context that ends with the first signal that ends programs, or after
+// the patience if that is positive. The function tells which signal it was, 0 for none, and from
+// then on the context does not end any more.
 func (t *tool) interruptible(patience time.Duration) (context.Context, func() syscall.Signal) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	timer := time.NewTimer(patience)

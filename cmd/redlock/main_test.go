@@ -89,7 +89,8 @@ func result(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// background starts the tool. It returns its output by lines, and a function that waits for its exit status.
+// background starts the tool. It returns its output by lines, and a function that waits for its
+// exit status.
 func background(t *testing.T, cmd *exec.Cmd) (lines *bufio.Reader, wait func() int) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
@@ -123,7 +124,8 @@ func dies(t *testing.T, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
 	require.NoError(t, err, pid)
-	require.Eventually(t, func() bool { return gone(n) }, patient, 10*time.Millisecond, "process %s", pid)
+	require.Eventually(t, func() bool { return gone(n) }, patient, 10*time.Millisecond,
+		"process %s", pid)
 }
 
 // gone reports whether a process has ended. A zombie that nobody waits for has.
@@ -152,7 +154,8 @@ func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
 		"not executable": {[]string{script}, 126},
 	} {
 		t.Run(what, func(t *testing.T) {
-			cmd := command(t, nodes, append([]string{"run", "-E", "3", "-name", "job", "--"}, tt.argv...)...)
+			cmd := command(t, nodes, append([]string{"run", "-E", "3", "-name", "job", "--"},
+				tt.argv...)...)
 			_, _, status := result(t, cmd)
 			assert.Equal(t, tt.want, status)
 			assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
@@ -162,7 +165,8 @@ func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
 
 func TestRunTellsTheCommandItsLock(t *testing.T) {
 	nodes, _ := setup(t)
-	show := []string{"-name", "job", "--", "sh", "-c", `echo "$REDLOCK_NAME $REDLOCK_TOKEN $REDLOCK_UNTIL"; cat`}
+	show := []string{"-name", "job", "--", "sh", "-c",
+		`echo "$REDLOCK_NAME $REDLOCK_TOKEN $REDLOCK_UNTIL"; cat`}
 	var last uint64
 	for range 2 {
 		cmd := command(t, nodes, append([]string{"run"}, show...)...)
@@ -202,7 +206,8 @@ func TestRunDoesNotRunWhileTheLockIsTaken(t *testing.T) {
 		assert.Empty(t, out)
 		assert.Contains(t, errs, "taken on ")
 	}
-	lines, wait := background(t, command(t, nodes, "run", "-wait", "forever", "-name", "job", "--", "echo", "ran"))
+	lines, wait := background(t, command(t, nodes, "run", "-wait", "forever", "-name", "job", "--",
+		"echo", "ran"))
 	ok, err := m.Unlock()
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -213,6 +218,7 @@ func TestRunDoesNotRunWhileTheLockIsTaken(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	nodes, _ := setup(t)
 	const password = "hunter2"
+	const withPassword = "status -nodes redis://u:" + password + "@127.0.0.1:1 job"
 	t.Setenv("REDLOCK_NODES", "")
 	for line, want := range map[string]string{
 		"":                                     "usage: redlock COMMAND",
@@ -234,7 +240,7 @@ func TestWrongUse(t *testing.T) {
 		"status -nodes a:1 -nodes-file b job":  "exclude each other",
 		"status -nodes a job":                  "address 1 of 1: neither host:port",
 		"status -nodes-file /no/such/file job": "no such file",
-		"status -nodes redis://u:" + password + "@127.0.0.1:1 job": "-nodes must not contain users and passwords",
+		withPassword:                           "-nodes must not contain users and passwords",
 	} {
 		t.Run(line, func(t *testing.T) {
 			out, errs, status := result(t, command(t, nodes, strings.Fields(line)...))
@@ -244,7 +250,8 @@ func TestWrongUse(t *testing.T) {
 			assert.NotContains(t, errs, password)
 		})
 	}
-	for _, env := range []string{"", "redis://u:" + password + "@host:port", "redis://u:" + password + "#@127.0.0.1:1"} {
+	const user = "redis://u:" + password
+	for _, env := range []string{"", user + "@host:port", user + "#@127.0.0.1:1"} {
 		cmd := command(t, nil, "status", "job")
 		cmd.Env = append(cmd.Env, "REDLOCK_NODES="+env)
 		out, errs, status := result(t, cmd)
@@ -269,7 +276,8 @@ func TestNodesComeFromAFileToo(t *testing.T) {
 }
 
 func TestTooFewNodes(t *testing.T) {
-	cmd := command(t, nil, "run", "-nodes", "127.0.0.1:1,127.0.0.1:1", "-name", "job", "--", "echo", "ran")
+	cmd := command(t, nil, "run", "-nodes", "127.0.0.1:1,127.0.0.1:1", "-name", "job", "--", "echo",
+		"ran")
 	out, errs, status := result(t, cmd)
 	assert.Equal(t, exitUnavailable, status)
 	assert.Empty(t, out)
@@ -280,7 +288,8 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
 	for _, s := range []syscall.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+		syscall.SIGUSR2,
 	} {
 		const script = `trap "echo got; exit 3" INT TERM HUP QUIT USR1 USR2; echo ready; while :; do sleep 0.05; done`
 		cmd := command(t, nodes, "run", "-name", "job", "--", "sh", "-c", script)
@@ -314,15 +323,16 @@ func TestASignalEndsTheWait(t *testing.T) {
 	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
 }
 
-// A command that ignores TERM, and its own child, are dead before the lock has ended. They write down when they were
-// last alive.
+// A command that ignores TERM, and its own child, are dead before the lock has ended. They write
+// down when they were last alive.
 func TestTheCommandIsDeadBeforeTheLockEnds(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
 	const expiry = 6 * time.Second
 	const script = `trap "" TERM; live() { while :; do date +%s%N >"$1"; sleep 0.05; done; }; live "$1.a" & echo $!; echo $$; live "$1.b"`
 	diary := filepath.Join(t.TempDir(), "diary")
-	cmd := command(t, nodes, "run", "-name", "job", "-expiry", expiry.String(), "-grace", "2.9s", "--", "sh", "-c", script, "sh", diary)
+	cmd := command(t, nodes, "run", "-name", "job", "-expiry", expiry.String(), "-grace", "2.9s",
+		"--", "sh", "-c", script, "sh", diary)
 	lines, wait := background(t, cmd)
 	pids := []string{line(t, lines), line(t, lines)}
 	nodes.Stop(0)
@@ -346,7 +356,8 @@ func TestTheCommandIsAskedToEndFirst(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
 	const script = `trap "echo ending; exit 0" TERM; echo ready; while :; do sleep 0.05; done`
-	lines, wait := background(t, command(t, nodes, "run", "-name", "job", "-expiry", "4s", "-grace", "1.9s", "--", "sh", "-c", script))
+	lines, wait := background(t, command(t, nodes, "run", "-name", "job", "-expiry", "4s", "-grace",
+		"1.9s", "--", "sh", "-c", script))
 	require.Equal(t, "ready", line(t, lines))
 	nodes.Stop(0)
 	nodes.Stop(1)
@@ -357,7 +368,8 @@ func TestTheCommandIsAskedToEndFirst(t *testing.T) {
 func TestTheLimitEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
-	cmd := command(t, nodes, "run", "-name", "job", "-expiry", "1s", "-max", "1s", "--", "sleep", "600")
+	cmd := command(t, nodes, "run", "-name", "job", "-expiry", "1s", "-max", "1s", "--", "sleep",
+		"600")
 	_, errs, status := result(t, cmd)
 	assert.Equal(t, exitLost, status)
 	assert.Contains(t, errs, "held for the maximum of 1s")
@@ -368,7 +380,8 @@ func TestTheLimitEndsTheCommand(t *testing.T) {
 func TestNothingOutlivesTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
-	pid, _, status := result(t, command(t, nodes, "run", "-name", "job", "--", "sh", "-c", "sleep 600 >&- 2>&- & echo $!"))
+	pid, _, status := result(t, command(t, nodes, "run", "-name", "job", "--", "sh", "-c",
+		"sleep 600 >&- 2>&- & echo $!"))
 	require.Zero(t, status)
 	dies(t, strings.TrimSpace(pid))
 }
@@ -377,7 +390,8 @@ func TestElectRunsTheCommandInOneProcess(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
 	leader := func(owner string) (*exec.Cmd, *bufio.Reader, func() int) {
-		cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "1s", "-owner", owner, "--", "sh", "-c", "echo $REDLOCK_TOKEN; exec sleep 600")
+		cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "1s", "-owner", owner,
+			"--", "sh", "-c", "echo $REDLOCK_TOKEN; exec sleep 600")
 		lines, wait := background(t, cmd)
 		return cmd, lines, wait
 	}

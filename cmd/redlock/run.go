@@ -34,16 +34,19 @@ type lockFlags struct {
 func (t *tool) lockFlags(command string) *lockFlags {
 	c := &lockFlags{common: t.flags(command, "-name NAME -- COMMAND [ARGUMENT …]")}
 	c.set.StringVar(&c.lock, "name", "", "the `name` of the lock")
-	c.set.DurationVar(&c.expiry, "expiry", 10*time.Second, "after how long the lock ends if this process dies")
-	c.set.DurationVar(&c.grace, "grace", 0, "if the lock cannot be extended, send TERM so `long` before it ends, and KILL "+
-		"when a quarter of that is left (default a fifth of the expiry)")
-	c.set.DurationVar(&c.limit, "max", 0, "end the command after so long, at least the expiry (default no limit)")
+	c.set.DurationVar(&c.expiry, "expiry", 10*time.Second,
+		"after how long the lock ends if this process dies")
+	c.set.DurationVar(&c.grace, "grace", 0,
+		"if the lock cannot be extended, send TERM so `long` before it ends, and KILL "+
+			"when a quarter of that is left (default a fifth of the expiry)")
+	c.set.DurationVar(&c.limit, "max", 0,
+		"end the command after so long, at least the expiry (default no limit)")
 	c.set.BoolVar(&c.plain, "no-token", false, "do without REDLOCK_TOKEN, the fencing token")
 	return c
 }
 
 // job returns the mutex of the flags, and what to run.
-func (c *lockFlags) job(locks *redlock.Redlock, opts ...redlock.Option) *job {
+func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if c.grace == 0 {
 		c.grace = c.expiry / 5
 	}
@@ -54,7 +57,7 @@ func (c *lockFlags) job(locks *redlock.Redlock, opts ...redlock.Option) *job {
 	if c.limit != 0 {
 		opts = append(opts, redlock.WithMaxHold(c.limit))
 	}
-	return &job{c.tool, c.lock, c.grace, c.set.Args(), locks.NewMutex(c.lock, opts...)}
+	return &job{c.tool, c.lock, c.grace, c.set.Args(), c.locks.NewMutex(c.lock, opts...)}
 }
 
 // check says what is wrong with the arguments.
@@ -74,12 +77,12 @@ func (t *tool) run(args []string) (int, error) {
 	patience := wait{}
 	c.set.Var(&patience, "wait", "how `long` to wait for the lock, or forever")
 	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
-	return c.with(args, c.check, func(locks *redlock.Redlock) (int, error) {
+	return c.with(args, c.check, func() (int, error) {
 		tries := redlock.Unlimited
 		if patience.d == 0 {
 			tries = 1
 		}
-		status, err := c.job(locks, redlock.WithTries(tries)).whenGranted(patience.d)
+		status, err := c.job(redlock.WithTries(tries)).whenGranted(patience.d)
 		if err != nil && status == exitTaken {
 			status = *taken
 		}
@@ -109,7 +112,8 @@ func (j *job) execute(held context.Context) (int, error) {
 	until := j.locked.Until()
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
-	cmd.Env = append(os.Environ(), "REDLOCK_NAME="+j.name, "REDLOCK_UNTIL="+until.Format(time.RFC3339Nano))
+	cmd.Env = append(os.Environ(), "REDLOCK_NAME="+j.name,
+		"REDLOCK_UNTIL="+until.Format(time.RFC3339Nano))
 	if token := j.locked.FencingToken(); token != 0 {
 		cmd.Env = append(cmd.Env, "REDLOCK_TOKEN="+strconv.FormatUint(token, 10))
 	}
@@ -133,8 +137,8 @@ func (j *job) execute(held context.Context) (int, error) {
 	return child.status(), nil
 }
 
-// attend passes signals on to the child until it ends. If the lock ends first, the child gets TERM at
-// once, and KILL before anybody else can be granted the lock. Then attend returns why.
+// attend passes signals on to the child until it ends. If the lock ends first, the child gets
+// TERM at once, and KILL before anybody else can be granted the lock. Then attend returns why.
 func (j *job) attend(held context.Context, child *child) (cause error) {
 	lost := held.Done()
 	var kill <-chan time.Time

@@ -70,8 +70,9 @@ func command(
 
 // options are those of the program that uses the nodes, as far as they matter.
 func options(guard time.Duration, prefix string, fencing, perName bool) []redlock.Option {
-	// A node that is only slow is to be told from one that does not answer.
-	opts := []redlock.Option{redlock.WithKeyPrefix(prefix), redlock.WithNodeTimeout(3 * time.Second)}
+	// The time distinguishes a slow node from one that does not answer.
+	opts := []redlock.Option{redlock.WithKeyPrefix(prefix),
+		redlock.WithNodeTimeout(3 * time.Second)}
 	if fencing {
 		opts = append(opts, redlock.WithFencing())
 	}

@@ -44,7 +44,8 @@ func TestNoAnswerIsCritical(t *testing.T) {
 	assert.Equal(t, 1, status)
 }
 
-// Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token is made.
+// Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token
+// is made.
 func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
@@ -64,7 +65,8 @@ func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, 1)[0]
-			server.Must(append([]string{"ACL", "SETUSER", "default", "-info", "resetkeys"}, strings.Fields(tt.keys)...)...)
+			server.Must(append([]string{"ACL", "SETUSER", "default", "-info", "resetkeys"},
+				strings.Fields(tt.keys)...)...)
 			var out bytes.Buffer
 			status, err := run(t.Context(), &out, server.Addr(), "", tt.options...)
 			require.NoError(t, err)
@@ -73,7 +75,8 @@ func TestWhatTheOptionsNeedIsCritical(t *testing.T) {
 	}
 }
 
-// lesson L83: nodes with user and password come from an argument or the environment, and no password is printed.
+// lesson L83: nodes with user and password come from an argument or the environment, and no
+// password is printed.
 func TestNodesAreURLs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1)[0]

@@ -6,15 +6,15 @@
 //	go run ./examples/fencing -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
 // Ada and Grace sell lamps from one stock, under a lock. Each claims the stock with her fencing
-// token, reads it, and writes it back less one. Ada is paused between the last look at her lock and
-// her write, until her lock has run out and Grace has read the stock: so may a garbage collection, a
-// page fault or the move of a virtual machine pause any program at any point. Then Ada goes on and
-// writes what she had computed, before Grace does.
+// token, reads it, and writes it back less one. Ada is paused between the last look at her lock
+// and her write, until her lock has run out and Grace has read the stock: so may a garbage
+// collection, a page fault or the move of a virtual machine pause any program at any point. Then
+// Ada goes on and writes what she had computed, before Grace does.
 //
-// The store refuses that write, and Ada sells her lamp anew. With -claim=false the
-// token goes with the writes alone: the store has not seen Grace's token yet, accepts Ada's write,
-// and Grace undoes it. With -fencing=false there are no tokens, and the same happens. A lamp that was
-// sold is in stock again then, and the exit status is 1.
+// The store refuses that write, and Ada sells her lamp anew. With -claim=false the token goes
+// with the writes alone: the store has not seen Grace's token yet, accepts Ada's write, and Grace
+// undoes it. With -fencing=false there are no tokens, and the same happens. A lamp that was sold
+// is in stock again then, and the exit status is 1.
 package main
 
 import (
@@ -62,7 +62,8 @@ func run(ctx context.Context, w io.Writer, addrs string, fencing, claim bool) er
 	}
 	defer closePools()
 	// Unlimited tries: Ada and Grace wait for the lock as long as ctx does.
-	locks := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/4), redlock.WithTries(redlock.Unlimited))
+	locks := redlock.New(pools...).With(redlock.WithExpiry(expiry),
+		redlock.WithNodeTimeout(expiry/4), redlock.WithTries(redlock.Unlimited))
 	defer locks.Close()
 	if fencing {
 		locks = locks.With(redlock.WithFencing())

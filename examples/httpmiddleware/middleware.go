@@ -10,12 +10,13 @@ import (
 	"github.com/redlock-go/redlock"
 )
 
-// OnePerKey passes on to next only one request per key at a time, among all replicas that lock on the same
-// nodes. The request's context ends when the lock cannot be trusted any more: from then on
-// next must not change anything.
+// OnePerKey passes on to next only one request per key at a time, among all replicas that lock on
+// the same nodes. The request's context ends when the lock cannot be trusted any more: from then
+// on next must not change anything.
 //
-// A request that does not get the lock within a quarter of a second or so is answered 409 Conflict; if too
-// few Redis nodes answer, 503 Service Unavailable, after a second at most. Both come with a Retry-After.
+// A request that does not get the lock within a quarter of a second or so is answered 409
+// Conflict; if too few Redis nodes answer, 503 Service Unavailable, after a second at most. Both
+// come with a Retry-After.
 func OnePerKey(locks *redlock.Redlock, key func(*http.Request) string, next http.Handler) http.Handler {
 	locks = locks.With(
 		redlock.WithNodeTimeout(100*time.Millisecond),

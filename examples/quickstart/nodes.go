@@ -26,8 +26,8 @@ type node struct {
 	line   *line
 }
 
-// The nodes' errors are in those of the lock. go-redis does not guard what this changes, so it comes
-// before there is a client.
+// The nodes' errors are in those of the lock. go-redis does not guard what this changes, so it
+// comes before there is a client.
 func init() { logging.Disable() }
 
 func open(addrs string) (*nodes, error) {
@@ -71,7 +71,8 @@ func (ns *nodes) close() {
 	}
 }
 
-// stop takes node i away and says how. Somebody's real server is not stopped, only the line to it is cut.
+// stop takes node i away and says how. Somebody's real server is not stopped, only the line to it
+// is cut.
 func (ns *nodes) stop(i int) string {
 	if ns.embedded == nil {
 		ns.list[i].line.cut()

@@ -280,7 +280,8 @@ func frozenAt(t *testing.T, d database, dsn string, token int, step string) *pro
 	return p
 }
 
-// stopped reports whether every thread of the holder stands still. A signal takes a moment to arrive.
+// stopped reports whether every thread of the holder stands still. A signal takes a moment to
+// arrive.
 func (p *process) stopped() bool {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 	require.NoError(p.t, err)

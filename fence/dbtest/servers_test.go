@@ -239,7 +239,8 @@ func await(t testing.TB, driver, dsn string) {
 	}
 }
 
-// freePort returns a port of the loopback address that nobody uses, or is given before the test ends.
+// freePort returns a port of the loopback address that nobody uses, or is given before the test
+// ends.
 func freePort(t testing.TB) string {
 	_, port, err := net.SplitHostPort(redistest.FreeAddr(t, "127.0.0.1"))
 	require.NoError(t, err)

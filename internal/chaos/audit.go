@@ -12,9 +12,10 @@ import (
 	"github.com/redlock-go/redlock/internal/redistest"
 )
 
-// ledger is what the commands of one server, as MONITOR tells them, have made of a key, and which of them changed
-// what was not theirs. Whose a command is says the value that its script was given. MONITOR tells of the
-// commands inside a script after it, and only of those that were executed.
+// ledger is what the commands of one server, as MONITOR tells them, have made of a key, and which
+// of them changed what was not theirs. Whose a command is says the value that its script was
+// given. MONITOR tells of the commands inside a script after it, and only of those that were
+// executed.
 type ledger struct {
 	key string
 
@@ -77,8 +78,8 @@ func (l *ledger) line(text string) {
 // clockSlack is how long a busy server may take from looking at its clock to telling of a command.
 const clockSlack = 100 * time.Millisecond
 
-// change takes in a command on the key inside a script: SET key value PX ms, the same with NX if it was not refused, PEXPIRE,
-// DEL.
+// change takes in a command on the key inside a script: SET key value PX ms, the same with NX if
+// it was not refused, PEXPIRE, DEL.
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
 	switch name {
@@ -100,8 +101,8 @@ func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 			accuse("of another value than the script was given, " + l.owner)
 		}
 		if foreign && l.value != "" {
-			// With NX the server sees to that itself, and by the clock that counts: between its look at the
-			// clock and its telling of a command, the clock may have jumped.
+			// With NX the server sees to that itself, and by the clock that counts: between its
+			// look at the clock and its telling of a command, the clock may have jumped.
 			if left := l.expires - at; left > clockSlack && name == "SET" {
 				accuse(fmt.Sprintf("while the key was %s's for another %v", l.value, left))
 			}
@@ -149,8 +150,8 @@ func parseMonitor(text string) (at time.Duration, script bool, args []string, er
 	return at, strings.HasSuffix(from, " lua"), args, nil
 }
 
-// auditor keeps a ledger of every server while a round lasts. What it misses while a server is down, or has hung up,
-// it does not judge.
+// auditor keeps a ledger of every server while a round lasts. What it misses while a server is
+// down, or has hung up, it does not judge.
 type auditor struct {
 	t       testing.TB
 	servers []*redistest.Server
@@ -264,7 +265,8 @@ func (a *auditor) close() []*ledger {
 	return a.ledgers
 }
 
-// arguments takes apart a list of quoted strings. Valkey 8 does not escape the quotes in them, Redis does.
+// arguments takes apart a list of quoted strings. Valkey 8 does not escape the quotes in them,
+// Redis does.
 func arguments(list string) (args []string, err error) {
 	for rest := list; rest != ""; {
 		quoted, err := strconv.QuotedPrefix(rest)
@@ -284,7 +286,8 @@ func arguments(list string) (args []string, err error) {
 	return args, nil
 }
 
-// unescaped takes apart a list in which a quote ends a string only if a space and a quote follow, or nothing.
+// unescaped takes apart a list in which a quote ends a string only if a space and a quote follow,
+// or nothing.
 func unescaped(list string) (args []string, err error) {
 	inner, begins := strings.CutPrefix(list, `"`)
 	inner, ends := strings.CutSuffix(inner, `"`)

@@ -59,13 +59,14 @@ func read(t *testing.T, page string) string {
 
 const operations = "docs/operations.md"
 
-// included writes a configuration of the page to a file and returns what makes a server read it. The
-// port, the address and the directory stay those of the test.
+// included writes a configuration of the page to a file and returns what makes a server read it.
+// The port, the address and the directory stay those of the test.
 func included(t *testing.T, conf string, replace ...string) redistest.Option {
 	t.Helper()
 	conf = regexp.MustCompile(`(?m)^(port|bind|dir) .*$`).ReplaceAllString(conf, "")
 	path := filepath.Join(t.TempDir(), "redis.conf")
-	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(replace...).Replace(conf)), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(replace...).Replace(conf)),
+		0o600))
 	return redistest.Args("--include", path)
 }
 
@@ -99,8 +100,8 @@ func exported(t *testing.T) (all []string) {
 	return all
 }
 
-// Servers with the configuration of the page, and a program with its addresses, are without fault. A
-// node takes no more memory than the page says, and tells all that is to be watched.
+// Servers with the configuration of the page, and a program with its addresses, are without
+// fault. A node takes no more memory than the page says, and tells all that is to be watched.
 func TestTheConfigurationOfThePageIsSound(t *testing.T) {
 	conf := blocks(t, operations, "conf")[0]
 	servers := redistest.Start(t, 3, redistest.Password(adminPassword), included(t, conf))
@@ -137,13 +138,15 @@ func TestTheConfigurationOfThePageIsSound(t *testing.T) {
 	require.NoError(t, err)
 	const locks = 1 << 14 // a hash table is full then
 	for i := range locks {
-		require.NoError(t, conn.Send("SET", fmt.Sprintf("app:invoice:%06d", i), "0123456789012345678901==", "NX", "PX", "600000"))
+		require.NoError(t, conn.Send("SET", fmt.Sprintf("app:invoice:%06d", i),
+			"0123456789012345678901==", "NX", "PX", "600000"))
 	}
 	for range locks {
 		_, err := conn.Receive()
 		require.NoError(t, err)
 	}
-	after := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(servers[0].Must("INFO", "memory").(string))
+	memory := servers[0].Must("INFO", "memory").(string)
+	after := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(memory)
 	used, err := strconv.Atoi(after[1])
 	require.NoError(t, err)
 	each := float64(used-before) / locks
@@ -173,7 +176,8 @@ func TestTheConfigurationForTheGuardIsSound(t *testing.T) {
 		assert.Equal(t, []any{"save", ""}, s.Must("CONFIG", "GET", "save"))
 		nodes = append(nodes, "redis://app:app-secret@"+s.Addr())
 	}
-	rl := clients(t, strings.Join(nodes, ","), nil).With(redlock.WithKeyPrefix("app:"), redlock.WithRestartGuard(time.Hour))
+	rl := clients(t, strings.Join(nodes, ","), nil).With(redlock.WithKeyPrefix("app:"),
+		redlock.WithRestartGuard(time.Hour))
 	report, err := rl.Check(t.Context())
 	require.NoError(t, err)
 	for _, f := range report.Findings {
@@ -195,7 +199,8 @@ func TestTheConfigurationForTLSIsSound(t *testing.T) {
 	all := blocks(t, operations, "conf")
 	conf := included(t, all[0]+all[2], "/etc/redis/tls", dir, "tls-port 6379", "tls-port "+port)
 	redistest.Start(t, 1, redistest.Password(adminPassword), conf)
-	rl := clients(t, "rediss://app:app-secret@"+addr, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority})
+	rl := clients(t, "rediss://app:app-secret@"+addr,
+		&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority})
 	assert.NoError(t, rl.Do(t.Context(), "app:x", func(context.Context) error { return nil }))
 }
 
@@ -205,8 +210,10 @@ func certify(t *testing.T, dir string) *x509.CertPool {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	own := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, own, own, key.Public(), key)
 	require.NoError(t, err)
@@ -262,10 +269,12 @@ func TestTheComposeFileOfThePage(t *testing.T) {
 	require.Len(t, services, 3)
 	seen := map[any]bool{}
 	for name := range services {
-		assert.Equal(t, []any{"redis-server", "/etc/redis/redis.conf"}, at(t, services, name, "command"))
+		assert.Equal(t, []any{"redis-server", "/etc/redis/redis.conf"},
+			at(t, services, name, "command"))
 		published := at(t, services, name, "ports", 0).(string)
 		assert.Contains(t, nodes, "@"+strings.TrimSuffix(published, ":6379"))
-		assert.Equal(t, "./redis.conf:/etc/redis/redis.conf:ro", at(t, services, name, "volumes", 0))
+		assert.Equal(t, "./redis.conf:/etc/redis/redis.conf:ro",
+			at(t, services, name, "volumes", 0))
 		volume, path, _ := strings.Cut(at(t, services, name, "volumes", 1).(string), ":")
 		assert.Contains(t, at(t, compose, "volumes"), volume)
 		assert.Contains(t, blocks(t, operations, "conf")[0], "dir "+path+"\n")
@@ -281,7 +290,8 @@ func TestTheKubernetesObjectsOfThePage(t *testing.T) {
 	service, budget, set := all[0], all[1], all[2]
 	labels := at(t, set, "spec", "template", "metadata", "labels")
 	pod := at(t, set, "spec", "template", "spec")
-	apart := at(t, pod, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution", 0)
+	apart := at(t, pod, "affinity", "podAntiAffinity",
+		"requiredDuringSchedulingIgnoredDuringExecution", 0)
 	assert.Equal(t, "kubernetes.io/hostname", at(t, apart, "topologyKey"))
 	for _, selected := range []any{
 		at(t, service, "spec", "selector"), at(t, budget, "spec", "selector", "matchLabels"),
@@ -294,7 +304,8 @@ func TestTheKubernetesObjectsOfThePage(t *testing.T) {
 	assert.Equal(t, "None", at(t, service, "spec", "clusterIP"))
 	assert.Equal(t, 1, at(t, budget, "spec", "maxUnavailable"))
 	assert.Equal(t, 3, at(t, set, "spec", "replicas"))
-	assert.Greater(t, at(t, set, "spec", "minReadySeconds").(int), int(redlock.DefaultExpiry/time.Second)+1)
+	assert.Greater(t, at(t, set, "spec", "minReadySeconds").(int),
+		int(redlock.DefaultExpiry/time.Second)+1)
 
 	c := at(t, pod, "containers", 0)
 	assert.Equal(t, []any{"redis-server", "/etc/redis/redis.conf"}, at(t, c, "args"))
@@ -303,7 +314,8 @@ func TestTheKubernetesObjectsOfThePage(t *testing.T) {
 		mounts[at(t, m, "mountPath")] = at(t, m, "name")
 	}
 	assert.Equal(t, at(t, pod, "volumes", 0, "name"), mounts["/etc/redis"])
-	assert.Equal(t, at(t, set, "spec", "volumeClaimTemplates", 0, "metadata", "name"), mounts["/data"])
+	assert.Equal(t, at(t, set, "spec", "volumeClaimTemplates", 0, "metadata", "name"),
+		mounts["/data"])
 	secret := at(t, pod, "volumes", 0, "secret", "secretName")
 	assert.Equal(t, secret, at(t, c, "env", 0, "valueFrom", "secretKeyRef", "name"))
 	create := fmt.Sprintf("kubectl create secret generic %v --from-file=redis.conf --from-literal=password=%s", secret, adminPassword)
@@ -392,7 +404,8 @@ func TestTheAlertsOfThePage(t *testing.T) {
 	rules := at(t, documents(t, blocks(t, operations, "yaml")[2])[0], "groups", 0, "rules").([]any)
 	require.Len(t, rules, 3)
 	for _, rule := range rules {
-		for _, m := range regexp.MustCompile(`outcome=~?"([a-z_|]*)"`).FindAllStringSubmatch(at(t, rule, "expr").(string), -1) {
+		outcome := regexp.MustCompile(`outcome=~?"([a-z_|]*)"`)
+		for _, m := range outcome.FindAllStringSubmatch(at(t, rule, "expr").(string), -1) {
 			for label := range strings.SplitSeq(m[1], "|") {
 				assert.True(t, got[label], "no call has the outcome %q", label)
 			}
@@ -409,7 +422,8 @@ func TestTheGroupsOfThePage(t *testing.T) {
 		name := fmt.Sprint("invoice:", i)
 		g := group(name, labels)
 		before[g]++
-		assert.Equal(t, labels[g], []string{"c", "b", "a"}[group(name, []string{"c", "b", "a"})], "the order does not matter")
+		assert.Equal(t, labels[g], []string{"c", "b", "a"}[group(name, []string{"c", "b", "a"})],
+			"the order does not matter")
 		if with := group(name, append(labels, "d")); with != g {
 			require.Equal(t, 3, with, "a name moves only to the new group")
 			moved++
@@ -423,9 +437,11 @@ func TestTheGroupsOfThePage(t *testing.T) {
 
 // A client sends each node one command for each call, and the page says so.
 func TestTheCommandsOfThePage(t *testing.T) {
-	assert.Contains(t, read(t, operations), "Lock 1, Extend 1, Unlock 1; fencing and guard add none")
+	assert.Contains(t, read(t, operations),
+		"Lock 1, Extend 1, Unlock 1; fencing and guard add none")
 	for name, opts := range map[string][]redlock.Option{
-		"plain": nil, "fencing": {redlock.WithFencing()}, "guard": {redlock.WithRestartGuard(redlock.DefaultExpiry)},
+		"plain": nil, "fencing": {redlock.WithFencing()},
+		"guard": {redlock.WithRestartGuard(redlock.DefaultExpiry)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := sim.NewNodes(5)
@@ -452,7 +468,8 @@ func TestTheCommandsOfThePage(t *testing.T) {
 
 // Links to a heading of a page for operators lead to one.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
-	heading, link := regexp.MustCompile(`(?m)^#+ (.*)$`), regexp.MustCompile(`\]\(([^):]*?)(?:#([^)]*))?\)`)
+	heading, link := regexp.MustCompile(`(?m)^#+ (.*)$`),
+		regexp.MustCompile(`\]\(([^):]*?)(?:#([^)]*))?\)`)
 	noise := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	pages := map[string]map[string]bool{} // the anchors of each
 	anchors := func(page string) map[string]bool {
@@ -465,8 +482,10 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 		}
 		return pages[page]
 	}
-	for _, page := range []string{operations, "docs/changing-nodes.md", "docs/README.md", "README.md"} {
-		for _, m := range link.FindAllStringSubmatch(strings.ReplaceAll(read(t, page), "\n", " "), -1) {
+	for _, page := range []string{operations, "docs/changing-nodes.md", "docs/README.md",
+		"README.md"} {
+		for _, m := range link.FindAllStringSubmatch(strings.ReplaceAll(read(t, page), "\n", " "),
+			-1) {
 			target := page
 			if m[1] != "" {
 				target = filepath.Join(filepath.Dir(page), m[1])
@@ -474,7 +493,8 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 			_, err := os.Stat(filepath.Join(root, target))
 			require.NoError(t, err, "%s links to %s", page, m[0])
 			if m[2] != "" {
-				assert.True(t, anchors(target)[m[2]], "%s has no heading for the link %s of %s", target, m[2], page)
+				assert.True(t, anchors(target)[m[2]], "%s has no heading for the link %s of %s",
+					target, m[2], page)
 			}
 		}
 	}

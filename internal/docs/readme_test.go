@@ -20,14 +20,16 @@ import (
 
 const root = "../.."
 
-// lesson L84: the README's client gets the README's error: one node of three is taken, and another one is down.
+// lesson L84: the README's client gets the README's error: one node of three is taken, and
+// another one is down.
 func TestReadmeShowsARealError(t *testing.T) {
 	page, err := os.ReadFile(root + "/README.md")
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(page), "\n    redlock: ")
 	require.True(t, ok, "no error in the README")
 	line, _, _ := strings.Cut(rest, "\n")
-	require.Contains(t, string(page), "redis.Options{Addr: addr, DialerRetries: 1}", "the client of the README's program")
+	require.Contains(t, string(page), "redis.Options{Addr: addr, DialerRetries: 1}",
+		"the client of the README's program")
 
 	nodes, err := embedded.Start(3)
 	require.NoError(t, err)

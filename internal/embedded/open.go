@@ -9,14 +9,14 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// go-redis would write a line for each failed attempt to connect. The errors of the locks, which the
-// examples print, say the same once. This comes before there is any client, because go-redis does not
-// guard what it changes.
+// go-redis would write a line for each failed attempt to connect. The errors of the locks, which
+// the examples print, say the same once. This comes before there is any client, because go-redis
+// does not guard what it changes.
 func init() { logging.Disable() }
 
-// Open returns pools for the real nodes at comma-separated addresses or, if addrs is empty, for n embedded
-// nodes. An address is host:port or a URL such as rediss://user:password@host:6379. The function that Open
-// returns closes the pools, and ends the embedded nodes.
+// Open returns pools for the real nodes at comma-separated addresses or, if addrs is empty, for n
+// embedded nodes. An address is host:port or a URL such as rediss://user:password@host:6379. The
+// function that Open returns closes the pools, and ends the embedded nodes.
 func Open(addrs string, n int) ([]pool.Pool, func() error, error) {
 	if addrs != "" {
 		return nodeurl.Open(addrs)

@@ -19,8 +19,8 @@ var (
 		"redis://user:p%40ssword@host:6379/0")
 )
 
-// Open returns pools for the nodes at comma-separated addresses, see [ParseList], and a function that
-// closes their clients.
+// Open returns pools for the nodes at comma-separated addresses, see [ParseList], and a function
+// that closes their clients.
 func Open(addrs string) ([]pool.Pool, func() error, error) {
 	all, err := ParseList(addrs)
 	if err != nil {
@@ -42,9 +42,9 @@ func Open(addrs string) ([]pool.Pool, func() error, error) {
 	}, nil
 }
 
-// ParseList returns the options of clients for comma-separated addresses. An address is host:port or
-// a URL such as rediss://user:password@host:6379. The errors show no part of an address, which may
-// contain a password.
+// ParseList returns the options of clients for comma-separated addresses. An address is host:port
+// or a URL such as rediss://user:password@host:6379. The errors show no part of an address, which
+// may contain a password.
 func ParseList(addrs string) ([]*redis.Options, error) {
 	var all []*redis.Options
 	list := strings.Split(addrs, ",")

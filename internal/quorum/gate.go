@@ -14,8 +14,8 @@ import (
 const (
 	// maxUnanswered is how many commands may wait on a node that has stopped answering.
 	maxUnanswered = 64
-	// fewProbes is how many probes may be lost before the next ones come half as often: at least one
-	// in each node timeout, until manyProbes are lost.
+	// fewProbes is how many probes may be lost before the next ones come half as often: at least
+	// one in each node timeout, until manyProbes are lost.
 	fewProbes  = 64
 	manyProbes = 1024
 )
@@ -27,10 +27,10 @@ const (
 //
 // No command fails because of the gate. What it keeps back is sent as soon as the node answers
 // anything, and ends when its own time is over. A client may never return from earlier calls, so
-// the gate lets a probe through every quarter of a node timeout, the shortest of those that it keeps
-// waiting. The probe's answer opens it. Probes that the client never returns from would add up: they
-// come more rarely the more of them are lost. A node that comes back is asked within a node timeout
-// unless manyProbes are lost, which takes more than 900 node timeouts.
+// the gate lets a probe through every quarter of a node timeout, the shortest of those that it
+// keeps waiting. The probe's answer opens it. Probes that the client never returns from would add
+// up: they come more rarely the more of them are lost. A node that comes back is asked within a
+// node timeout unless manyProbes are lost, which takes more than 900 node timeouts.
 //
 // The zero value is an open gate. A gate is safe for concurrent use.
 type gate struct {
@@ -114,8 +114,8 @@ func (g *gate) hold(c *call) (sent bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.shut.Load() {
-		// leave notes an answer before it looks at the gate. So either this sees the answer, or leave
-		// sees the gate shut and opens it.
+		// leave notes an answer before it looks at the gate. So either this sees the answer, or
+		// leave sees the gate shut and opens it.
 		g.shut.Store(true)
 		since, patience := g.silent.Load(), g.patience(c.round.budget)
 		if since == 0 || c.began-since <= patience {

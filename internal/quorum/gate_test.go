@@ -17,8 +17,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// server is a node that stalls. What it is sent meanwhile it answers when it goes on, if the client still
-// waits; a deaf client waits for ever.
+// server is a node that stalls. What it is sent meanwhile it answers when it goes on, if the
+// client still waits; a deaf client waits for ever.
 type server struct {
 	takes time.Duration
 	deaf  bool
@@ -157,8 +157,8 @@ func (f startFunc) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 	return nil, errors.New("called as a pool that waits")
 }
 
-// lesson L58: commands that are sent while a node stalls for less than their budget do not fail for it,
-// however many they are.
+// lesson L58: commands that are sent while a node stalls for less than their budget do not fail
+// for it, however many they are.
 func TestAHiccupFailsNobody(t *testing.T) {
 	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
 		for _, n := range []int{1, 65, 150, 1000, 4000} {
@@ -187,8 +187,9 @@ func TestAHiccupFailsNobody(t *testing.T) {
 	})
 }
 
-// lesson L58: a node that has stopped answering holds no more than 64 commands, what was sent within a
-// quarter of the budget, and a probe every quarter of it; and one answer lets everybody through again.
+// lesson L58: a node that has stopped answering holds no more than 64 commands, what was sent
+// within a quarter of the budget, and a probe every quarter of it; and one answer lets everybody
+// through again.
 func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
 		s := &server{deaf: true}
@@ -225,8 +226,8 @@ func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 	})
 }
 
-// lesson L58: a node whose earlier calls never return is asked again within one node timeout of coming back,
-// and then is open.
+// lesson L58: a node whose earlier calls never return is asked again within one node timeout of
+// coming back, and then is open.
 func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
 		for _, lost := range []int{65, 70, 700} {
@@ -290,7 +291,8 @@ func TestLostProbesGetRarer(t *testing.T) {
 	})
 }
 
-// lesson L58: nor are they so rare that a node that comes back waits for longer than one node timeout.
+// lesson L58: nor are they so rare that a node that comes back waits for longer than one node
+// timeout.
 func TestProbesStayFrequentForALongTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{deaf: true}
@@ -372,7 +374,8 @@ func TestASlowNodeThatAnswersIsNotLimited(t *testing.T) {
 		for _, r := range rounds {
 			failed += r.Tally().Failed
 		}
-		// Those that the gate kept while the node had not answered at all begin when it does, with what time they have left.
+		// Those that the gate kept while the node had not answered at all begin when it does,
+		// with what time they have left.
 		assert.LessOrEqual(t, failed, 450-maxUnanswered)
 		assert.Zero(t, rounds[499].Tally().Failed)
 	})
@@ -417,8 +420,8 @@ func TestASmallBudgetDoesNotShutTheGate(t *testing.T) {
 	})
 }
 
-// With real goroutines and the race detector: nothing is lost between commands that the gate is about to keep
-// and answers that are about to open it.
+// With real goroutines and the race detector: nothing is lost between commands that the gate is
+// about to keep and answers that are about to open it.
 func TestTheGateUnderRace(t *testing.T) {
 	const short = 20 * time.Millisecond
 	for range 20 {
@@ -464,15 +467,17 @@ func TestTheGateUnderRace(t *testing.T) {
 	}
 }
 
-// lesson L63: the gate was shut by commands that had much time. One that has little does not wait for their pace, and a
-// node that is lost for good is not asked more often for it than every quarter of that.
+// lesson L63: the gate was shut by commands that had much time. One that has little does not wait
+// for their pace, and a node that is lost for good is not asked more often for it than every
+// quarter of that.
 func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
 	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
 		for _, lost := range []int{0, 200} {
 			s := &server{deaf: true}
 			node, _ := one(t, client(s))
 			ask := func(budget time.Duration) *Round {
-				return Start(t.Context(), Lanes([]*Node{node}), Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
+				return Start(t.Context(), Lanes([]*Node{node}),
+					Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
 			}
 			s.stall()
 			for range maxUnanswered {

@@ -354,8 +354,8 @@ func (m *model) del(v int) int64 {
 	return -500
 }
 
-// Whatever happens at the very moment at which commands are given up, fail or return: when all is done
-// no key is left, and no value was ever set after the last release of it.
+// Whatever happens at the very moment at which commands are given up, fail or return: when all is
+// done no key is left, and no value was ever set after the last release of it.
 func TestNoWriteSurvivesItsUndo(t *testing.T) {
 	runs := 3000
 	if testing.Short() {
@@ -434,8 +434,9 @@ func survive(t *testing.T, seed uint64) {
 	}
 }
 
-// A Write that was given up is executed and fails at the moment at which the node answers the Undo, sent in its turn or
-// because the node has not answered it then. One of the two learns that it must be sent again, whichever comes first.
+// A Write that was given up is executed and fails at the moment at which the node answers the
+// Undo, sent in its turn or because the node has not answered it then. One of the two learns that
+// it must be sent again, whichever comes first.
 func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
 	for _, tt := range []struct {
 		keys  int

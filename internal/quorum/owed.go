@@ -86,9 +86,9 @@ type ledger struct {
 	changed chan struct{}         // closed at the next change; nil unless somebody waits for it
 }
 
-// note notes when d is sent the next time, and does not send it: the caller calls pay. Where w follows from
-// the Mark, the caller has held the lane's mu since it looked at that. Otherwise what another one
-// learned later could be noted earlier, and be lost.
+// note notes when d is sent the next time, and does not send it: the caller calls pay. Where w
+// follows from the Mark, the caller has held the lane's mu since it looked at that. Otherwise
+// what another one learned later could be noted earlier, and be lost.
 func (o *ledger) note(d *debt, w when) {
 	if d == nil {
 		return
@@ -297,8 +297,8 @@ func (o *ledger) settle(ctx context.Context) {
 	}
 }
 
-// forget gives up all that is owed, and returns how much it was. Until the next lastTry nothing is owed any more, also
-// if a client returns later: nothing is sent by itself after Close.
+// forget gives up all that is owed, and returns how much it was. Until the next lastTry nothing
+// is owed any more, also if a client returns later: nothing is sent by itself after Close.
 func (o *ledger) forget() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -376,7 +376,8 @@ func (t *try) finish(reply int64, err error) {
 	l.node.tracker.Leave()
 }
 
-// next says when the Undo is sent again after an answer or an error. The caller holds the lane's mu.
+// next says when the Undo is sent again after an answer or an error. The caller holds the lane's
+// mu.
 func (t *try) next(reply int64, err error, inTime bool) when {
 	switch {
 	case t.mark.sent == 0: // as has turned out meanwhile

@@ -17,8 +17,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// keys is a node that stalls. It buffers what it is sent meanwhile and executes that when it goes on, in any
-// order, whether the client still waits or not.
+// keys is a node that stalls. It buffers what it is sent meanwhile and executes that when it goes
+// on, in any order, whether the client still waits or not.
 type keys struct {
 	pool.Pool // never called
 
@@ -143,8 +143,9 @@ func (k *keys) lock(t *testing.T, node *Node, v int) (unlock func() *Round) {
 	return func() *Round { return send(t, lanes, Undo, m, k.del(v)) }
 }
 
-// lesson L97: a node that stalls while commands wait on it keeps no key of theirs, however long it stalls and
-// whatever it executes first when it goes on; and while it stalls it is not asked all the time.
+// lesson L97: a node that stalls while commands wait on it keeps no key of theirs, however long
+// it stalls and whatever it executes first when it goes on; and while it stalls it is not asked
+// all the time.
 func TestAStallLeavesNoKey(t *testing.T) {
 	for _, callers := range []int{1, 2, 20, 100, 1000} {
 		for _, stall := range []time.Duration{budget / 2, budget, 10 * budget, 200 * budget} {
@@ -179,8 +180,8 @@ func TestAStallLeavesNoKey(t *testing.T) {
 	}
 }
 
-// A node that is silent is asked once in a budget for one of the Undos, for as long as their keys may live, and no
-// more after that.
+// A node that is silent is asked once in a budget for one of the Undos, for as long as their keys
+// may live, and no more after that.
 func TestASilentNodeIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
@@ -224,8 +225,8 @@ func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
 	})
 }
 
-// A node that answers others and fails Undos is asked for them, by however many answers, no more than 16 times
-// a quarter of a budget; and as soon as it does not fail them they are done.
+// A node that answers others and fails Undos is asked for them, by however many answers, no more
+// than 16 times a quarter of a budget; and as soon as it does not fail them they are done.
 func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 	for _, executes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -304,8 +305,8 @@ func TestAWriteThatWasNotSentOwesNothing(t *testing.T) {
 	}
 }
 
-// lesson L97: a client that keeps an Undo beyond its time, on a dead connection, keeps nobody from sending
-// another.
+// lesson L97: a client that keeps an Undo beyond its time, on a dead connection, keeps nobody
+// from sending another.
 func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
@@ -327,8 +328,8 @@ func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 	})
 }
 
-// A Write from which the client returns without an answer, while an Undo is under way that would have been the
-// last, may be executed within a budget from then on.
+// A Write from which the client returns without an answer, while an Undo is under way that would
+// have been the last, may be executed within a budget from then on.
 func TestAWriteThatFailsDuringTheLastUndoIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
@@ -428,8 +429,9 @@ func TestTriesThatNeverReturnAreBounded(t *testing.T) {
 	})
 }
 
-// With many goroutines, for the race detector. In virtual time, because the last Undo is sent one budget after the client
-// has returned from the Write: a busy machine may keep a goroutine from running for longer than a short budget.
+// With many goroutines, for the race detector. In virtual time, because the last Undo is sent one
+// budget after the client has returned from the Write: a busy machine may keep a goroutine from
+// running for longer than a short budget.
 func TestOwedUnderRace(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -454,11 +456,13 @@ func TestOwedUnderRace(t *testing.T) {
 					for i := range 50 {
 						lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
 						v := owner*1000 + i
-						w := Start(t.Context(), lanes, Spec{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
+						w := Start(t.Context(), lanes,
+							Spec{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
 						if i%2 == 0 {
 							_, _ = w.Wait(t.Context())
 						}
-						u := Start(t.Context(), lanes, Spec{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
+						u := Start(t.Context(), lanes,
+							Spec{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
 						if i%3 == 0 {
 							_, _ = u.Wait(t.Context())
 						}

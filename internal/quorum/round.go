@@ -34,8 +34,8 @@ func (e unsent) Is(target error) bool { return target == ErrUnsent }
 // round was decided without it.
 var ErrUnanswered = errors.New("no answer yet when the others had decided")
 
-// ErrTimeout is matched by the outcome of a node that used up its time, or was not asked in that time
-// because it leaves too many commands unanswered.
+// ErrTimeout is matched by the outcome of a node that used up its time, or was not asked in that
+// time because it leaves too many commands unanswered.
 var ErrTimeout = errors.New("redlock: node timeout")
 
 // TimeoutError is the outcome of a node that used up its time. It matches [ErrTimeout].
@@ -98,7 +98,8 @@ func newRound(n int) *Round {
 	return &Round{calls: make([]call, n)}
 }
 
-// roundWith returns a round and the room for its calls; Go does not slice an array of a type parameter by itself.
+// roundWith returns a round and the room for its calls; Go does not slice an array of a type
+// parameter by itself.
 func roundWith[Room any](calls func(*Room) []call) *Round {
 	r := &struct {
 		Round
@@ -124,9 +125,9 @@ type Spec struct {
 	Need    int           // yes votes that make the round a success
 	Budget  time.Duration // for each node's answer
 	Expiry  time.Duration // of the key that an Undo takes back: until then it is owed
-	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a first
-	// no: after eight times the time that one took, and not before minPatience. It is for those who hold
-	// votes that others are waiting for, and will ask again.
+	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a
+	// first no: after eight times the time that one took, and not before minPatience. It is for
+	// those who hold votes that others are waiting for, and will ask again.
 	Hasty bool
 	Marks []Mark // one a lane, of the acquisition it belongs to; an Ask may do without
 	// Vote tells whether a reply is a yes. If nil, it is when it is positive.
@@ -261,8 +262,8 @@ func (r *Round) giveUp() {
 	}
 }
 
-// expire ends the context of the commands and then, when clients have had a moment to
-// say why they have no answer, counts every missing one as a failure and lets the lanes go on without it.
+// expire ends the context of the commands and then, when clients have had a moment to say why
+// they have no answer, counts every missing one as a failure and lets the lanes go on without it.
 func (r *Round) expire() {
 	r.mu.Lock()
 	r.ctx.end(&errDeadline) // also when the timer fires so late that the deadline has passed
@@ -325,8 +326,8 @@ func (r *Round) Over() <-chan struct{} { return r.ctx.Done() }
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 
-// Above returns how many nodes have replied more than floor, the least of these replies, and how many nodes have not
-// answered yet.
+// Above returns how many nodes have replied more than floor, the least of these replies, and how
+// many nodes have not answered yet.
 func (r *Round) Above(floor int64) (nodes int, least int64, pending int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

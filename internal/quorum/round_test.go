@@ -54,9 +54,9 @@ func script(pattern []vote, delay []time.Duration, deaf bool) Op {
 	}
 }
 
-// decision works out by brute force what a round has to come to, and when: at the first moment
-// at which all ways in which the missing votes could be cast lead to the same outcome. Nodes that hang
-// count as failed after patience.
+// decision works out by brute force what a round has to come to, and when: at the first moment at
+// which all ways in which the missing votes could be cast lead to the same outcome. Nodes that
+// hang count as failed after patience.
 func decision(pattern []vote, delay []time.Duration, need int, patience time.Duration) (won bool, at time.Duration) {
 	moments := []time.Duration{patience}
 	for i, v := range pattern {
@@ -227,13 +227,14 @@ func TestVoteDecidesWhatAReplyMeans(t *testing.T) {
 func TestAboveCountsWhatNodesHaveReplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replies := []int64{3, 1, 7, 4, 0, 2}
-		r := Start(t.Context(), newLanes(6), Spec{Need: 6, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
-			time.Sleep(time.Duration(n.Index) * time.Millisecond)
-			if n.Index == 5 {
-				return replies[5], errNode
-			}
-			return replies[n.Index], nil
-		}})
+		r := Start(t.Context(), newLanes(6),
+			Spec{Need: 6, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
+				time.Sleep(time.Duration(n.Index) * time.Millisecond)
+				if n.Index == 5 {
+					return replies[5], errNode
+				}
+				return replies[n.Index], nil
+			}})
 		for _, want := range []struct {
 			nodes   int
 			least   int64

@@ -120,7 +120,8 @@ func TestRestartWithOptionsForOneRun(t *testing.T) {
 	t.Parallel()
 	s := Start(t, 1, AOF())[0]
 	s.Must("EVAL", "for i = 1, 20000 do redis.call('SET', i, 'v') end", "0")
-	// While it loads, the server looks at its connections once in 1024 keys: once a second, twenty times.
+	// While it loads, the server looks at its connections once in 1024 keys: once a second,
+	// twenty times.
 	s.Restart(Loading(), Args("--key-load-delay", "1000"))
 	if _, err := s.Do("GET", "1"); err == nil || !strings.HasPrefix(err.Error(), "LOADING ") {
 		t.Errorf("while loading: %v", err)
@@ -166,7 +167,8 @@ func TestClock(t *testing.T) {
 	between := func(what string, s *Server, from, to time.Duration) {
 		t.Helper()
 		if least, most := clock(s); to < least-time.Second || from > most+time.Second {
-			t.Errorf("%s: the clock is between %v and %v ahead, want one between %v and %v", what, least, most, from, to)
+			t.Errorf("%s: the clock is between %v and %v ahead, want one between %v and %v", what,
+				least, most, from, to)
 		}
 	}
 	near := func(what string, s *Server, want time.Duration) {

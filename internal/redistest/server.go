@@ -141,8 +141,8 @@ func (s *Server) Stop() {
 	s.close()
 }
 
-// Restart kills the process if it is running, starts it again on the same address and
-// data directory, and returns when it answers. Options are added to those of Start for this run only.
+// Restart kills the process if it is running, starts it again on the same address and data
+// directory, and returns when it answers. Options are added to those of Start for this run only.
 func (s *Server) Restart(opts ...Option) {
 	s.t.Helper()
 	s.Kill()
@@ -224,16 +224,16 @@ func (s *Server) fatal(what string) {
 	s.t.Fatalf("redistest: server %s %s\n%s", s.addr, what, s.log())
 }
 
-// Refused is an address that refuses connections. Nothing listens there, and no system gives it to anybody who
-// asks for a free port, as it may do with a port that was free a moment ago.
+// Refused is an address that refuses connections. Nothing listens there, and no system gives it
+// to anybody who asks for a free port, as it may do with a port that was free a moment ago.
 const Refused = "127.0.0.1:1"
 
 // FreeAddr finds a free port below those that the system gives to outgoing
 // connections: such a connection could take the port of a server that is down, or
 // even connect to itself. The port of a cluster's bus, 10000 above, is there as well.
 //
-// Until the end of the test the UDP port of the same number is taken too. That reserves it, also from tests of
-// other packages, before the node has bound it and while it is down.
+// Until the end of the test the UDP port of the same number is taken too. That reserves it, also
+// from tests of other packages, before the node has bound it and while it is down.
 func FreeAddr(t testing.TB, host string) string {
 	t.Helper()
 	var err error
@@ -254,8 +254,8 @@ func FreeAddr(t testing.TB, host string) string {
 	return ""
 }
 
-// free tells whether a server could be bound to a TCP address. No process is launched meanwhile: it would have a
-// copy of the listener, and keep the port, until it runs its own program.
+// free tells whether a server could be bound to a TCP address. No process is launched meanwhile:
+// it would have a copy of the listener, and keep the port, until it runs its own program.
 func free(addr string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// These campaigns are about clients that do not have the same list of nodes, because they restart one
-// after the other while the list changes. docs/changing-nodes.md says which changes are safe.
+// These campaigns are about clients that do not have the same list of nodes, because they restart
+// one after the other while the list changes. docs/changing-nodes.md says which changes are safe.
 
 // change says which lists of nodes the clients have.
 type change struct {
@@ -37,23 +37,34 @@ func upTo(n int) (list []int) {
 	return list
 }
 
-// One node more or less is safe, at whatever time each client learns of it, and whatever clocks say.
+// One node more or less is safe, at whatever time each client learns of it, and whatever clocks
+// say.
 func TestSchedulesThatChangeTheNodes(t *testing.T) {
 	for name, c := range map[string]change{
-		"one and two":        {lists: [][]int{upTo(1), upTo(2)}, grantSetup: grantSetup{clocks: time.Hour}},
-		"two and three":      {lists: [][]int{upTo(2), upTo(3)}, grantSetup: grantSetup{clocks: time.Hour}},
-		"three and four":     {lists: [][]int{upTo(3), upTo(4)}, grantSetup: grantSetup{clocks: time.Hour}},
-		"four and five":      {lists: [][]int{upTo(4), upTo(5)}, grantSetup: grantSetup{clocks: time.Hour}},
-		"five and six":       {lists: [][]int{upTo(5), upTo(6)}, grantSetup: grantSetup{clocks: time.Hour}},
-		"another node goes":  {lists: [][]int{{0, 1, 2, 3}, {3, 1, 2}}, grantSetup: grantSetup{clocks: time.Hour}},
-		"nodes forget, too":  {lists: [][]int{upTo(3), upTo(4)}, grantSetup: grantSetup{clocks: time.Second, loss: true, guard: true}},
-		"step by step":       {lists: [][]int{upTo(3), upTo(4), upTo(5)}, orderly: true, grantSetup: grantSetup{clocks: time.Second / 4}},
-		"a dead node leaves": {lists: [][]int{upTo(5), {0, 1, 2, 3, 5}}, buried: true, grantSetup: grantSetup{clocks: time.Second / 4}},
+		"one and two": {lists: [][]int{upTo(1), upTo(2)},
+			grantSetup: grantSetup{clocks: time.Hour}},
+		"two and three": {lists: [][]int{upTo(2), upTo(3)},
+			grantSetup: grantSetup{clocks: time.Hour}},
+		"three and four": {lists: [][]int{upTo(3), upTo(4)},
+			grantSetup: grantSetup{clocks: time.Hour}},
+		"four and five": {lists: [][]int{upTo(4), upTo(5)},
+			grantSetup: grantSetup{clocks: time.Hour}},
+		"five and six": {lists: [][]int{upTo(5), upTo(6)},
+			grantSetup: grantSetup{clocks: time.Hour}},
+		"another node goes": {lists: [][]int{{0, 1, 2, 3}, {3, 1, 2}},
+			grantSetup: grantSetup{clocks: time.Hour}},
+		"nodes forget, too": {lists: [][]int{upTo(3), upTo(4)},
+			grantSetup: grantSetup{clocks: time.Second, loss: true, guard: true}},
+		"step by step": {lists: [][]int{upTo(3), upTo(4), upTo(5)}, orderly: true,
+			grantSetup: grantSetup{clocks: time.Second / 4}},
+		"a dead node leaves": {lists: [][]int{upTo(5), {0, 1, 2, 3, 5}}, buried: true,
+			grantSetup: grantSetup{clocks: time.Second / 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := grantCampaign(t, *grantsWanted/20, c.run)
 			r.clean(t)
-			r.saw(t, "restart", "raise round", "extended", "left to expire", "changed hands between lists")
+			r.saw(t, "restart", "raise round", "extended", "left to expire",
+				"changed hands between lists")
 		})
 	}
 }
@@ -73,19 +84,21 @@ func TestSchedulesThatChangeTooManyNodes(t *testing.T) {
 			r := grantCampaign(t, seeds*grantsPerSeed, c.run)
 			require.NotEmpty(t, r.violations)
 			t.Logf("found by seed %d: %s", r.seed, r.violations[0])
-			assert.Contains(t, []string{"I1 mutual exclusion", "I3 token order", "I6 continuity"}, r.violations[0].invariant)
+			assert.Contains(t, []string{"I1 mutual exclusion", "I3 token order", "I6 continuity"},
+				r.violations[0].invariant)
 		})
 	}
 }
 
-// Across two changes, tokens rest on clocks: the third list has a quorum that never stored the first
-// token. A lock with the list in between carries the token over.
+// Across two changes, tokens rest on clocks: the third list has a quorum that never stored the
+// first token. A lock with the list in between carries the token over.
 func TestTokensAcrossTwoChangesRestOnClocks(t *testing.T) {
 	for _, between := range []bool{false, true} {
 		bubble(t, "go test ./internal/sim -run "+t.Name(), func(t *testing.T) {
 			nodes := sim.NewNodes(5)
 			defer nodes.Close()
-			// token locks x as a client with a list of the first nodes, of which some do not answer.
+			// token locks x as a client with a list of the first nodes, of which some do not
+			// answer.
 			token := func(list int, clock time.Duration, silent ...int) uint64 {
 				for i, n := range nodes {
 					n.Always(sim.Fate{Lost: slices.Contains(silent, i)})
@@ -131,8 +144,9 @@ func (c change) run(t *testing.T, d dice) *grants {
 	g := &grants{
 		grantSetup: c.grantSetup, dice: d, start: time.Now(), over: make(chan struct{}),
 		states: make(map[string]int), locks: make(map[string]*lastGrant),
-		nodes: sim.NewNodes(nodes), expiry: time.Second, faulty: []float64{0.05, 0.2, 0.4}[d.below(3, "faulty")],
-		names: namesOfOne[:1+d.below(2, "names")],
+		nodes: sim.NewNodes(nodes), expiry: time.Second,
+		faulty: []float64{0.05, 0.2, 0.4}[d.below(3, "faulty")],
+		names:  namesOfOne[:1+d.below(2, "names")],
 	}
 	for _, name := range g.names {
 		g.locks[name] = &lastGrant{}
@@ -140,7 +154,8 @@ func (c change) run(t *testing.T, d dice) *grants {
 	if c.loss {
 		g.expiry = 4 * time.Second
 	}
-	w := &changes{grants: g, change: c, has: make([]atomic.Int64, 3), lastList: make(map[string]int)}
+	w := &changes{grants: g, change: c, has: make([]atomic.Int64, 3),
+		lastList: make(map[string]int)}
 	if !c.orderly && !c.buried {
 		w.to.Store(int64(len(c.lists) - 1))
 	}
@@ -172,8 +187,8 @@ func (c change) run(t *testing.T, d dice) *grants {
 	return g
 }
 
-// walk lets the clients go from list to list, to the last and back, each time when all have the list and
-// every lock of the one before has ended.
+// walk lets the clients go from list to list, to the last and back, each time when all have the
+// list and every lock of the one before has ended.
 func (w *changes) walk() {
 	for i, by := int64(0), int64(1); ; i += by {
 		w.from.Store(i)
@@ -216,17 +231,23 @@ func (w *changes) live(t *testing.T, o *owner) {
 			link.Plan(o.plan(100*life + int64(i)))
 			pools = append(pools, ownerWay{link, o.nodes[i], o})
 		}
-		rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry), redlock.WithoutAnnouncements(),
+		rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry),
+			redlock.WithoutAnnouncements(),
 			redlock.WithRetryDelayFunc(func(tries int) time.Duration {
-				return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry", o.id, int64(tries), int64(time.Since(o.start)))
+				return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry",
+					o.id, int64(tries), int64(time.Since(o.start)))
 			}))
 		if o.guard {
 			rl = rl.With(redlock.WithRestartGuard(o.expiry))
 		}
-		ctx, stop := context.WithTimeout(t.Context(), o.between(o.expiry/10, 3*o.expiry, "life", o.id, life))
+		ctx, stop := context.WithTimeout(t.Context(),
+			o.between(o.expiry/10, 3*o.expiry, "life", o.id, life))
 		var takers sync.WaitGroup
 		for i := range o.names {
-			takers.Go(func() { w.take(ctx, rl, &taker{owner: o, id: 10*o.id + int64(i)}, int(list), 1000*life) })
+			takers.Go(func() {
+				w.take(ctx, rl, &taker{owner: o, id: 10*o.id + int64(i)}, int(list),
+					1000*life)
+			})
 		}
 		takers.Wait()
 		stop()

@@ -23,8 +23,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// These campaigns are about one thing, and made for numbers: the tokens and the holders of a few names, which share one counter. A
-// million:
+// These campaigns are about one thing, and made for numbers: the tokens and the holders of a few
+// names, which share one counter. A million:
 //
 //	go test ./internal/sim -run '^TestSchedulesOfGrants' -grants 1000000 -timeout 0 -v
 var grantsWanted = flag.Int("grants", 2000, "fenced grants of each campaign about tokens")
@@ -32,16 +32,19 @@ var grantsWanted = flag.Int("grants", 2000, "fenced grants of each campaign abou
 // grantsPerSeed is how many grants a bubble lasts.
 const grantsPerSeed = 50
 
-// Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and jump.
+// Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and
+// jump.
 func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name")
 }
 
-// With loss of data, and nodes that are back at once, they rest on the restart guard and on clocks that are about right.
+// With loss of data, and nodes that are back at once, they rest on the restart guard and on
+// clocks that are about right.
 func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
-	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true, guard: true}.run)
+	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true,
+		guard: true}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name", "guard refused")
 }
@@ -94,13 +97,15 @@ func (r *grantReport) clean(t *testing.T) {
 	}
 }
 
-// grantSeed is the command that runs one seed again; it stops at a grant, or at what is wrong before.
+// grantSeed is the command that runs one seed again; it stops at a grant, or at what is wrong
+// before.
 func grantSeed(t *testing.T, seed uint64) string {
 	top, _, _ := strings.Cut(t.Name(), "/")
 	return fmt.Sprintf("go test ./internal/sim -run '^%s$' -v -first %d -grants 1 -parallel 1", top, seed)
 }
 
-// saw requires that the campaign has reached what makes it worth running, if it was not a short one.
+// saw requires that the campaign has reached what makes it worth running, if it was not a short
+// one.
 func (r *grantReport) saw(t *testing.T, states ...string) {
 	t.Helper()
 	if r.grants < 1000 {
@@ -111,7 +116,8 @@ func (r *grantReport) saw(t *testing.T, states ...string) {
 	}
 }
 
-// grantCampaign runs bubbles with ever new seeds until they have seen so many grants, or a violation.
+// grantCampaign runs bubbles with ever new seeds until they have seen so many grants, or a
+// violation.
 func grantCampaign(t *testing.T, wanted int, run func(t *testing.T, d dice) *grants) *grantReport {
 	r := &grantReport{states: make(map[string]int)}
 	begun := time.Now()
@@ -127,7 +133,8 @@ func grantCampaign(t *testing.T, wanted int, run func(t *testing.T, d dice) *gra
 				t.Parallel()
 				for !done() && !t.Failed() {
 					seed := *first + next.Add(1) - 1
-					bubble(t, grantSeed(t, seed), func(t *testing.T) { r.add(run(t, dice(seed)), seed) })
+					bubble(t, grantSeed(t, seed),
+						func(t *testing.T) { r.add(run(t, dice(seed)), seed) })
 				}
 			})
 		}

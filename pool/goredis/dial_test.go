@@ -54,7 +54,8 @@ func TestTheFirstLockOnANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 	}
 	inBubbleHooked(t, dialHook(fails), func(b *bench) {
 		rl := redlock.New(b.pool)
-		if err := rl.NewMutex("x").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) || !errors.Is(err, errRoute) {
+		if err := rl.NewMutex("x").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) ||
+			!errors.Is(err, errRoute) {
 			t.Errorf("TryLock: %v, want it to match ErrNoQuorum and %v", err, errRoute)
 		}
 		if err := rl.Close(); err != nil {
@@ -63,7 +64,8 @@ func TestTheFirstLockOnANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 	})
 }
 
-// lesson L74: on a busy machine it takes more than one node timeout until an attempt to connect has failed.
+// lesson L74: on a busy machine it takes more than one node timeout until an attempt to connect
+// has failed.
 func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 	port, ca := redistest.Refused, unknownCA(t)
 	connect := port + ": connect: connection refused"
@@ -87,8 +89,10 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 			says := func(what string, call func() error) {
 				t.Helper()
 				eventually(t, func() error {
-					if err := call(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-						return fmt.Errorf("%s: %v, want an error of one line that says %q", what, err, c.want)
+					if err := call(); err == nil || !strings.Contains(err.Error(), c.want) ||
+						strings.Contains(err.Error(), "\n") {
+						return fmt.Errorf("%s: %v, want an error of one line that says %q", what,
+							err, c.want)
 					}
 					return nil
 				})
@@ -129,8 +133,10 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 					defer cancel()
 					err := call(ctx)
-					if ctx.Err() != nil && c.name != "one dial" && !errors.Is(err, context.DeadlineExceeded) {
-						return fmt.Errorf("an error that does not match %v", context.DeadlineExceeded)
+					if ctx.Err() != nil && c.name != "one dial" &&
+						!errors.Is(err, context.DeadlineExceeded) {
+						return fmt.Errorf("an error that does not match %v",
+							context.DeadlineExceeded)
 					}
 					return err
 				})
@@ -141,21 +147,23 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 
 // A Ring finds out by itself that its shards are down, and says that then.
 func TestARingThatCannotBeReachedSaysWhy(t *testing.T) {
-	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Refused}, HeartbeatFrequency: time.Hour})
+	client := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Refused},
+		HeartbeatFrequency: time.Hour})
 	defer client.Close()
 	p := goredis.NewPool(client)
 	eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if _, err := p.SetNX(ctx, "x", "v", time.Second); err == nil || !strings.Contains(err.Error(), "refused") {
+		if _, err := p.SetNX(ctx, "x", "v", time.Second); err == nil ||
+			!strings.Contains(err.Error(), "refused") {
 			return fmt.Errorf("SetNX: %v, want an error that says refused", err)
 		}
 		return nil
 	})
 }
 
-// With Sentinel, each attempt to connect asks the sentinels first, several times. Its error is known when
-// that has failed, after DialTimeout at most.
+// With Sentinel, each attempt to connect asks the sentinels first, several times. Its error is
+// known when that has failed, after DialTimeout at most.
 func TestSentinelsThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
@@ -257,14 +265,15 @@ func TestPoolsOfOneClientShareItsHook(t *testing.T) {
 	}
 }
 
-// lesson L93: NewPool adds its hook to clients that are in use. Before v9.22, go-redis reads its hooks
-// without a lock, which the race detector sees.
+// lesson L93: NewPool adds its hook to clients that are in use. Before v9.22, go-redis reads its
+// hooks without a lock, which the race detector sees.
 func TestAPoolOfClientsInUse(t *testing.T) {
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
 	for name, client := range map[string]redis.UniversalClient{
 		"client": redis.NewClient(&redis.Options{Dialer: refuse, DialerRetries: 1, MaxRetries: -1}),
 		"ring": redis.NewRing(&redis.RingOptions{
-			Addrs: map[string]string{"shard": "a:1"}, Dialer: refuse, DialerRetries: 1, MaxRetries: -1,
+			Addrs: map[string]string{"shard": "a:1"}, Dialer: refuse, DialerRetries: 1,
+			MaxRetries:         -1,
 			HeartbeatFrequency: time.Hour,
 		}),
 	} {

@@ -232,8 +232,8 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 		p := goredis.NewPool(client)
 		pooltest.Run(t, func(*testing.T) pool.Pool { return p })
 
-		// So set up, go-redis sends clones of a command that is for all masters. It cannot put their replies
-		// together for a command of the adapter's, which says so.
+		// So set up, go-redis sends clones of a command that is for all masters. It cannot put
+		// their replies together for a command of the adapter's, which says so.
 		client.SetCommandInfoResolver(client.NewDynamicResolver())
 		if reply, err := p.Do(t.Context(), "FLUSHALL"); reply != nil || err == nil || !strings.Contains(err.Error(), "neither a reply nor an error") {
 			t.Errorf("FLUSHALL on all masters = %v, %v", reply, err)

@@ -41,7 +41,8 @@ type mutant struct {
 	breaks    []string // one of which the test says: invariants, where it draws schedules
 }
 
-// edit replaces the one place in a file that reads old. In the new text, DIR is where the edited files are.
+// edit replaces the one place in a file that reads old. In the new text, DIR is where the edited
+// files are.
 type edit struct{ file, old, new string }
 
 const (
@@ -58,7 +59,8 @@ const (
 	resent     = "TestAFreeLockIsNotTakenBecauseOfAResentSet" // of package redlock
 )
 
-// readMutated lets the test that compares the simulated nodes with the Lua text read the edited one.
+// readMutated lets the test that compares the simulated nodes with the Lua text read the edited
+// one.
 func readMutated(name string) edit {
 	return edit{"internal/sim/differential_test.go", `"../../scripts.go"`, `"DIR/` + name + `-0.go"`}
 }
@@ -102,7 +104,8 @@ var mutants = []mutant{
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.go", "case clock.Remaining(now, h.l.until) <= 0:", "case clock.Remaining(now, h.l.until) <= -h.m.cfg.expiry/20:"},
-		{"hold.go", "h.l.until.Add(-h.m.cfg.margin)", "h.l.until.Add(h.m.cfg.expiry/20 - h.m.cfg.margin)"},
+		{"hold.go", "h.l.until.Add(-h.m.cfg.margin)",
+			"h.l.until.Add(h.m.cfg.expiry/20 - h.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
 		"lease.go", "		h.cancel(why)\n", "		time.AfterFunc(m.cfg.expiry/20, func() { h.cancel(why) })\n",
@@ -207,8 +210,8 @@ var (
 	broken       = regexp.MustCompile(`(?m)^\s+(I\d+ [a-z ]+):`)
 )
 
-// simulate runs one test of the simulation, over an overlay if there is one, and returns what it printed and whether
-// it passed.
+// simulate runs one test of the simulation, over an overlay if there is one, and returns what it
+// printed and whether it passed.
 func simulate(overlay, test string, schedules int) (text string, passed bool) {
 	pkg := "./internal/sim"
 	if test == resent {
@@ -228,7 +231,8 @@ func simulate(overlay, test string, schedules int) (text string, passed bool) {
 // found returns which of what the mutant must break the failed test has named, or "".
 func (m mutant) found(text string) string {
 	if m.schedules > 0 {
-		// The test may have failed for another reason as well, or instead: because a state has not been reached, for instance.
+		// The test may have failed for another reason as well, or instead: because a state has
+		// not been reached, for instance.
 		_, list, _ := strings.Cut(text, "violations in")
 		for _, f := range broken.FindAllStringSubmatch(list, -1) {
 			if slices.Contains(m.breaks, f[1]) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/checkup/checkuptest"
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -58,16 +58,8 @@ func check(t *testing.T, rl *redlock.Redlock) (*doctor.Report, []string) {
 	t.Helper()
 	r, err := rl.Check(t.Context())
 	require.NoError(t, err)
-	var found []string
-	for i, f := range r.Findings {
-		found = append(found, fmt.Sprint(f.Severity, " ", f.Code, " ", f.Nodes))
-		assert.NotEmpty(t, f.Advice)
-		if i > 0 {
-			assert.LessOrEqual(t, f.Severity, r.Findings[i-1].Severity, "the worst come first")
-		}
-	}
 	t.Log(r)
-	return r, found
+	return r, checkuptest.Findings(t, r)
 }
 
 func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {

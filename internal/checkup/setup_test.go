@@ -3,7 +3,6 @@ package checkup_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -11,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/checkup/checkuptest"
 	"github.com/redlock-go/redlock/internal/leak"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -30,15 +29,7 @@ func check(t *testing.T, rl *redlock.Redlock) (*doctor.Report, []string) {
 	t.Helper()
 	r, err := rl.Check(t.Context())
 	require.NoError(t, err)
-	var found []string
-	for i, f := range r.Findings {
-		found = append(found, fmt.Sprint(f.Severity, " ", f.Code, " ", f.Nodes))
-		assert.NotEmpty(t, f.Advice)
-		if i > 0 {
-			assert.LessOrEqual(t, f.Severity, r.Findings[i-1].Severity, "the worst come first")
-		}
-	}
-	return r, found
+	return r, checkuptest.Findings(t, r)
 }
 
 // bubble runs f in virtual time with n simulated nodes and a Redlock on them.

@@ -220,7 +220,36 @@ func startCluster(t *testing.T) (servers []*redistest.Server, addrs []string) {
 			info = s.Must("CLUSTER", "INFO").(string)
 		}
 	}
+	for _, to := range addrs {
+		awaitMessages(t, servers, to, end)
+	}
 	return servers, addrs
+}
+
+// awaitMessages waits until what each server of a cluster publishes reaches the subscribers of one.
+// The state of a cluster does not tell: a server drops what it has no connection for yet.
+func awaitMessages(t *testing.T, servers []*redistest.Server, to string, end time.Time) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: to})
+	defer client.Close()
+	sub := client.Subscribe(t.Context(), "reached")
+	defer sub.Close()
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range servers {
+		for reached := false; !reached; {
+			if time.Now().After(end) {
+				t.Fatalf("nothing that %s publishes reaches %s", from.Addr(), to)
+			}
+			from.Must("PUBLISH", "reached", from.Addr())
+			select {
+			case m := <-sub.Channel():
+				reached = m.Payload == from.Addr()
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
 }
 
 // lesson L91

@@ -30,7 +30,7 @@ import (
 )
 
 // healthy are the options of servers about which nothing is to be said.
-var healthy = redistest.Args("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
+var healthy = redistest.AOF()
 
 // goredisPool returns a pool that lives as long as the test.
 func goredisPool(t *testing.T, o redis.Options) pool.Pool {

@@ -346,7 +346,8 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 		}
 	}
 	opts := []redlock.Option{
-		redlock.WithKeyPrefix("app:"), redlock.WithFencing(), redlock.WithRestartGuard(redlock.DefaultExpiry), redlock.WithNodeTimeout(time.Second),
+		redlock.WithKeyPrefix("app:"), redlock.WithFencing(), redlock.WithRestartGuard(time.Minute),
+		redlock.WithNodeTimeout(2 * time.Second),
 	}
 	command := regexp.MustCompile(`ACL SETUSER (\S+) ([^;]*?)( -- .*)?$`)
 	for client, newPool := range adapters {

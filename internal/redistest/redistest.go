@@ -2,7 +2,7 @@
 // them what happens to servers in real life: freeze, kill, restart, skew their
 // clocks. Where there is no redis-server, [Nodes] gives embedded ones instead.
 //
-// The servers listen on loopback addresses, keep their data in the test's
+// The servers listen on loopback addresses, keep their data in a
 // temporary directory and end with the test, also when the test process is
 // killed (Linux). Everything here waits for what it has caused by looking,
 // never by sleeping for a guessed time. A failure in starting or controlling a
@@ -78,6 +78,7 @@ type config struct {
 	ownAddr  bool
 	clock    bool
 	loading  bool
+	memory   bool // the servers' files are there
 }
 
 // Args adds arguments to the server's command line, after (and so overriding)
@@ -87,8 +88,14 @@ func Args(args ...string) Option {
 }
 
 // AOF makes the servers keep their data over Kill and Restart, in an append-only
-// file written before each reply. Without it they keep nothing.
-func AOF() Option { return Args("--appendonly", "yes", "--appendfsync", "always") }
+// file written before each reply. Without it they keep nothing. The file is in memory where the
+// system has a directory for that: a busy disk keeps a write waiting for seconds.
+func AOF() Option {
+	return func(c *config) {
+		c.args = append(c.args, "--appendonly", "yes", "--appendfsync", "always")
+		c.memory = true
+	}
+}
 
 // Password makes the servers require it, and Server.Do give it.
 func Password(p string) Option {

@@ -40,7 +40,10 @@ func Start(t testing.TB, n int, opts ...Option) []*Server {
 	dir := t.TempDir()
 	var shim string
 	if conf.clock {
-		shim = buildShim(t, dir)
+		shim = buildShim(t, dir) // memory may not hold what is executed
+	}
+	if conf.memory {
+		dir = memoryDir(t, dir)
 	}
 	servers := make([]*Server, n)
 	for i := range servers {
@@ -65,6 +68,17 @@ func Start(t testing.TB, n int, opts ...Option) []*Server {
 		s.await(conf)
 	}
 	return servers
+}
+
+// memoryDir returns a directory in memory that is removed with the test, or the one given where
+// there is none.
+func memoryDir(t testing.TB, or string) string {
+	dir, err := os.MkdirTemp("/dev/shm", "redistest")
+	if err != nil {
+		return or
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // Addr returns "host:port".

@@ -168,7 +168,7 @@ var mutants = []mutant{
 		"wait.go", "		l, d := m.attempt(w.ctx, first, final, keys)\n", "		l, d := m.attempt(w.ctx, first, final, keys)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
 	}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
-		"internal/quorum/lane.go", "		return c.debt(), onceItAnswers\n", "		return nil, never\n",
+		"internal/quorum/mark.go", "		return c.debt(), onceItAnswers\n", "		return nil, never\n",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
 		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n", "	if true {\n",

@@ -1,0 +1,178 @@
+package quorum
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+// call is a round's command on one lane.
+type call struct {
+	round *Round
+	lane  *Lane
+	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
+
+	// Set under the lane's mutex when the call begins to run, and not changed any more.
+	began  int64     // see clock.Ticks
+	unsent error     // why it is not sent, or nil
+	late   *overtime // for a call that may take longer than its round, or nil
+
+	// The round's mutex guards these.
+	reply   int64
+	err     error
+	settled bool
+
+	// The lane's mutex guards these.
+	inHand bool // the client has it
+	kept   bool // the node's gate has it
+	probe  bool // it was sent through the shut gate; not changed once it is sent
+
+	returned once          // Receive was called
+	place    *list.Element // in the gate, or nil; the gate's mutex guards it
+}
+
+// overtime is the time that an Undo has after its round.
+type overtime struct {
+	deadline time.Time
+	ctx      context.Context    // made by and for who runs the call
+	cancel   context.CancelFunc // of ctx
+	timer    *time.Timer        // ends in overdue
+}
+
+// deadline is when the node must have answered. It is known when the call has begun.
+func (c *call) deadline() time.Time {
+	if c.late != nil {
+		return c.late.deadline
+	}
+	return c.round.deadline
+}
+
+// launch lets a call that has begun and those that wait behind it run, and does not wait for them:
+// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
+func (l *Lane) launch(c *call) {
+	for c != nil {
+		switch {
+		case c.unsent != nil:
+			c = l.close(c, 0, c.unsent)
+		case !c.round.starts(l.node):
+			go l.run(c)
+			return
+		default:
+			c.round.startOn(c.context(), l.node, c)
+			return // Receive goes on
+		}
+	}
+}
+
+// Receive is told the outcome of a call that was started.
+func (c *call) Receive(reply any, err error) {
+	if c.returned.first() {
+		n, err := c.round.read(reply, err)
+		c.lane.launch(c.lane.close(c, n, err))
+	}
+}
+
+// run makes a call, and then those that wait behind it.
+func (l *Lane) run(c *call) {
+	defer func() {
+		if c != nil { // the client has ended this goroutine
+			l.launch(l.close(c, 0, errGoexit))
+		}
+	}()
+	for c != nil {
+		reply, err := int64(0), c.unsent
+		if err == nil {
+			reply, err = c.round.do(c.context(), l.node)
+		}
+		c = l.close(c, reply, err)
+	}
+}
+
+// context returns what bounds the call: that of its round, unless it has more time than that.
+func (c *call) context() context.Context {
+	if c.late == nil {
+		return &c.round.ctx
+	}
+	c.late.ctx, c.late.cancel = context.WithDeadline(c.round.base, c.late.deadline)
+	c.late.timer = time.AfterFunc(clock.Ahead(time.Until(c.late.deadline)), c.overdue)
+	return c.late.ctx
+}
+
+// close notes the outcome of a call, and returns the one that may run now: none if there is none
+// or c had been given up, for then another goroutine has gone on with the lane.
+func (l *Lane) close(c *call, reply int64, err error) (next *call) {
+	r := c.round
+	if c.unsent == nil {
+		err = c.left(err)
+	}
+	if r.kind == Ask {
+		// What waits behind it may want to know its outcome.
+		r.settle(c, reply, err)
+	}
+	var d *debt
+	var w when
+	l.mu.Lock()
+	c.inHand = false
+	switch {
+	case r.kind == Undo:
+		d, w = l.undid(c, reply, err)
+	case r.kind == Write && c.unsent == nil:
+		d, w = l.wrote(c, reply, err)
+	}
+	l.node.owed.note(d, w)
+	if l.running == c {
+		next = l.advance()
+	}
+	l.mu.Unlock()
+	if d != nil {
+		l.node.owed.pay()
+	}
+	if r.kind != Ask {
+		// Whoever waits for this may submit the next command at once: the lane is free by then.
+		r.settle(c, reply, err)
+	}
+	l.node.tracker.Leave()
+	return next
+}
+
+// left notes that the client has returned from the call, and returns the error to report.
+func (c *call) left(err error) error {
+	r := c.round
+	c.lane.node.left(c.began, r.budget, c.probe, err)
+	var ctx context.Context = &r.ctx
+	if c.late != nil {
+		ctx = c.late.ctx
+		c.late.timer.Stop()
+		c.late.cancel()
+	}
+	return c.lane.node.timedOut(ctx, c.began, r.budget, err)
+}
+
+// expire ends a call that the gate still keeps when the time of its round is over.
+func (c *call) expire() {
+	l := c.lane
+	l.mu.Lock()
+	if !c.kept {
+		l.mu.Unlock()
+		return
+	}
+	l.expel(c, l.node.gate.unresponsive(clock.Ticks(time.Now())))
+	l.mu.Unlock()
+	l.launch(c)
+}
+
+// overdue notes that the client has kept an Undo for longer than it may take. The ledger does not
+// wait for it.
+func (c *call) overdue() {
+	l := c.lane
+	l.mu.Lock()
+	var d *debt
+	if c.inHand && c.mark.debt == nil && !time.Now().Before(c.deadline()) {
+		d = c.debt()
+	}
+	l.node.owed.note(d, aBudgetLater)
+	l.mu.Unlock()
+	l.node.owed.pay()
+}

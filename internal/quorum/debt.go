@@ -1,0 +1,162 @@
+package quorum
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+// debt is an Undo that a node has not answered, or has answered while a Write could still arrive: a
+// key may be on the node, or may yet be set there.
+type debt struct {
+	work
+	lane    *Lane
+	mark    *Mark
+	base    context.Context // values only
+	budget  time.Duration
+	expires time.Time // of the key
+
+	// When the node answered first, or a client returned from a Write without an answer since; 0 if
+	// the node has not answered; see clock.Ticks. An answer to what was sent a budget later is the
+	// last word. The lane's mutex guards this.
+	answeredAt int64
+
+	// The ledger's mutex guards these.
+	state state
+	place *list.Element // among those of the same state; nil if paid
+	timer *time.Timer   // ends the rest; nil unless resting
+	again bool          // while trying: due once more afterwards
+}
+
+// state is where a debt is in the ledger.
+type state uint8
+
+const (
+	paid    state = iota // not in the ledger
+	resting              // for a budget
+	due                  // to be sent as soon as the node answers
+	trying               // sent, and its time is not over
+)
+
+// when says when an Undo is sent the next time.
+type when uint8
+
+const (
+	never when = iota
+	atOnce
+	aBudgetLater
+	onceItAnswers
+)
+
+// debt returns what is owed to the node for the mark of an Undo. The caller holds the lane's mu.
+func (c *call) debt() *debt {
+	r, m := c.round, c.mark
+	if m.debt == nil {
+		m.debt = &debt{
+			work: r.work, lane: c.lane, mark: m, base: r.base, budget: r.budget,
+			expires: time.Now().Add(max(r.expiry, leastOwed)),
+		}
+	}
+	return m.debt
+}
+
+// try is a debt that has been sent.
+type try struct {
+	*debt
+	began    int64 // see clock.Ticks
+	ctx      context.Context
+	cancel   context.CancelFunc
+	timer    *time.Timer // ends in giveUp
+	returned once        // from the client
+	ended    once        // or its time is over
+}
+
+// send sends the Undo.
+func (d *debt) send() {
+	n := d.lane.node
+	t := &try{debt: d, began: clock.Ticks(time.Now())}
+	t.ctx, t.cancel = context.WithTimeout(d.base, d.budget)
+	t.timer = time.AfterFunc(clock.Ahead(d.budget), t.giveUp)
+	n.tracker.Enter()
+	n.gate.enter(t.began, d.budget)
+	if d.starts(n) {
+		d.startOn(t.ctx, n, t)
+	} else {
+		go t.run()
+	}
+}
+
+func (t *try) run() {
+	reply, err := int64(0), errGoexit
+	defer func() { t.finish(reply, err) }()
+	reply, err = t.do(t.ctx, t.lane.node)
+}
+
+// Receive is told the outcome of a try that was started.
+func (t *try) Receive(reply any, err error) {
+	if t.returned.first() {
+		t.finish(t.read(reply, err))
+	}
+}
+
+// finish notes that the client has returned.
+func (t *try) finish(reply int64, err error) {
+	l, o := t.lane, &t.lane.node.owed
+	t.timer.Stop()
+	t.cancel()
+	l.node.left(t.began, t.budget, false, err)
+	inTime := t.ended.first()
+	l.mu.Lock()
+	w := t.next(reply, err, inTime)
+	if inTime {
+		o.tried(t.debt, w, true)
+	} else {
+		o.returned(t.debt, w)
+	}
+	l.mu.Unlock()
+	o.pay()
+	l.node.tracker.Leave()
+}
+
+// next says when the Undo is sent again after an answer or an error. The caller holds the lane's
+// mu.
+func (t *try) next(reply int64, err error, inTime bool) when {
+	switch {
+	case t.mark.sent == 0: // as has turned out meanwhile
+		return never
+	case err != nil:
+		return onceItAnswers
+	}
+	t.mark.undone = t.mark.undone || reply > 0
+	switch {
+	case t.mark.settledBy(reply):
+		return never
+	case t.answeredAt == 0:
+		return t.answered()
+	case t.began-t.answeredAt >= int64(t.budget):
+		return never
+	case inTime:
+		return aBudgetLater
+	}
+	return onceItAnswers // which the ledger has noted already
+}
+
+// answered says when an Undo is sent again that the node has answered for the first time, though a
+// Write may yet arrive. The caller holds the lane's mu.
+func (d *debt) answered() when {
+	d.answeredAt = clock.Ticks(time.Now())
+	if d.mark.out > 0 {
+		return never // until the client returns from that Write
+	}
+	return aBudgetLater
+}
+
+// giveUp lets the ledger go on without the client's answer.
+func (t *try) giveUp() {
+	if t.ended.first() {
+		t.lane.node.owed.tried(t.debt, onceItAnswers, false)
+		t.lane.node.owed.pay()
+	}
+}

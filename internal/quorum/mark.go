@@ -1,0 +1,110 @@
+package quorum
+
+import (
+	"errors"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Kind says what a command means for its lane.
+type Kind uint8
+
+const (
+	// Ask is a command that never sets a key that was not there. If it has not been sent when its
+	// round is over, it is not sent any more.
+	Ask Kind = iota
+	// Write is a command that may set the key. It leaves the same way as an Ask.
+	Write
+	// Undo takes back the Writes with the same Mark. It is sent however late its turn
+	// comes, unless none of those Writes was ever sent. From its submission on no other command with
+	// the Mark is sent, also none that is ahead of it on the lane.
+	Undo
+)
+
+// Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
+// lets an Undo be left out, or be sent again. The lane's mutex guards it.
+type Mark struct {
+	sent   int32 // Writes that were handed to the client, unless that has not sent them
+	out    int32 // Writes that were given up and have not returned from the client
+	over   bool  // an Undo was submitted: what else has not been sent is not sent any more
+	unsure bool  // a Write failed or was given up: it may have been executed, or may yet be
+	undone bool  // an Undo found something and took it back
+	debt   *debt // the Undo, once it has failed or may have come too early
+}
+
+// Sent makes marks for n lanes of an acquisition whose Writes were sent by somebody else.
+func Sent(n int) []Mark {
+	marks := make([]Mark, n)
+	for i := range marks {
+		marks[i].sent = 1
+	}
+	return marks
+}
+
+// Undone reports whether an Undo has taken back a Write with the mark, which is one of this lane's.
+func (l *Lane) Undone(m *Mark) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return m.undone
+}
+
+// wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent
+// again. The caller holds mu.
+func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
+	m := c.mark
+	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
+	switch {
+	case unsent:
+		m.sent--
+	case err != nil:
+		m.unsure = true
+	}
+	if l.running == c {
+		return nil, never
+	}
+	m.out--
+	switch {
+	case m.sent == 0:
+		return m.debt, never
+	case unsent:
+		return nil, never
+	case err != nil:
+		if d := m.debt; d != nil && d.answeredAt != 0 {
+			d.answeredAt = clock.Ticks(time.Now()) // what was answered before this is not the last word
+		}
+		return m.debt, aBudgetLater
+	case reply > 0:
+		return m.debt, atOnce
+	}
+	return nil, never
+}
+
+// undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers,
+// if it failed. If it was answered but a Write may yet arrive, it is sent once more, when the
+// client returns from that Write or, where that has failed already, one budget later. A frozen node
+// that executes a buffered SET later still is beyond any client; that key lives until it expires.
+// The caller holds mu.
+func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
+	m := c.mark
+	switch {
+	case m.sent == 0:
+		return m.debt, never
+	case err != nil:
+		return c.debt(), onceItAnswers
+	}
+	m.undone = m.undone || reply > 0
+	if m.settledBy(reply) {
+		return m.debt, never
+	}
+	d := c.debt()
+	if d.answeredAt != 0 {
+		return nil, never // the ledger knows more
+	}
+	return d, d.answered()
+}
+
+// settledBy reports whether an answer to an Undo leaves nothing to take back: no Write can arrive
+// any more, or it took back the only one. The lane's mutex guards the Mark.
+func (m *Mark) settledBy(reply int64) bool { return !m.unsure || reply > 0 && m.sent == 1 }

@@ -40,6 +40,8 @@ type line struct {
 	asked   time.Time     // when the latest attempt began
 	took    time.Duration // that, or the one before
 	next    time.Time     // when the head asks again if nothing happens
+	asking  int           // attempts under way
+	rivals  bool          // two of the line have asked at a time, since nobody did
 }
 
 // deaf reports whether the line cannot hear announcements. The caller holds lines.mu.
@@ -73,16 +75,22 @@ func (ln *line) begin(now time.Time) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.asked = now
+	ln.asking++
+	ln.rivals = ln.rivals || ln.asking > 1
 }
 
-// end notes what that came to, if it was not cut short.
-func (ln *line) end(d *defeat, now time.Time) {
-	if d.back == nil {
-		return
-	}
+// end notes what that came to, if it was not cut short, and reports whether nobody else in the
+// line has asked at the same time.
+func (ln *line) end(d *defeat, now time.Time) (alone bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.last, ln.took = d, now.Sub(ln.asked)
+	alone = !ln.rivals
+	ln.asking--
+	ln.rivals = ln.rivals && ln.asking > 0
+	if d != nil && d.back != nil {
+		ln.last, ln.took = d, now.Sub(ln.asked)
+	}
+	return alone
 }
 
 // try returns how long a try takes that somebody else in the line makes, with a retry delay.

@@ -294,5 +294,7 @@ func (ls *lines) tried(key string, ln *line, why reason, won bool, delay time.Du
 		t.unheard = now
 	}
 	t.drawn(delay)
-	t.tried(why, won, now)
+	if won || !t.taken() { // else somebody of this process has it
+		t.tried(why, won, now)
+	}
 }

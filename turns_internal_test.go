@@ -82,3 +82,27 @@ func TestAReleaseIsNotLostBehindADoubt(t *testing.T) {
 	assert.Equal(t, &first, ln.heard())
 	assert.Nil(t, ln.heard())
 }
+
+// lesson L88: that somebody else of this process has the lock, or asks for it at the same time,
+// says nothing of other processes. Else a process alone slept for half of the time after that.
+func TestARefusalByItsOwnProcessIsNoSignOfOthers(t *testing.T) {
+	ls, ln := newLines(announce.NewSource(nil, nil)), &line{keys: newExpiries(1)}
+	now := time.Now()
+	tn := ls.turnsOf("key", now)
+	tn.rest, tn.quiet = time.Second, 2*quietRests
+	ls.releasing("key", "value", now)
+	ls.taken("key", now.Add(time.Millisecond))
+	ls.tried("key", ln, passedOn, false, time.Second, now.Add(2*time.Millisecond))
+	assert.Equal(t, 2*quietRests, tn.quiet)
+	ls.releasing("key", "another", now.Add(3*time.Millisecond))
+	ls.tried("key", ln, passedOn, false, time.Second, now.Add(4*time.Millisecond))
+	assert.Zero(t, tn.quiet)
+
+	asked := &defeat{}
+	ln.begin(now)
+	ln.begin(now)
+	assert.False(t, ln.end(asked, now))
+	assert.False(t, ln.end(asked, now), "not alone all the time")
+	ln.begin(now)
+	assert.True(t, ln.end(nil, now))
+}

@@ -234,13 +234,11 @@ func (w *waiter) queue() (*lease, error) {
 			delay = ln.try(w.drawn)
 		}
 		if last || ln.idle(since, now, now.Add(delay)) {
-			ln.begin(now)
-			l, d := w.attempt(everywhere, false)
+			l, d, _ := w.askForLine(everywhere, false)
 			if d == nil {
 				w.m.core.lines.taken(w.m.key, time.Now())
 				return l, nil
 			}
-			ln.end(d, time.Now())
 			if d.final {
 				return nil, d.explain()
 			}
@@ -251,6 +249,15 @@ func (w *waiter) queue() (*lease, error) {
 			begun = since
 		}
 	}
+}
+
+// askForLine makes an attempt that the line hears of. It reports whether nobody else in the line
+// has asked at the same time.
+func (w *waiter) askForLine(first int, counts bool) (l *lease, d *defeat, alone bool) {
+	w.line.begin(time.Now())
+	defer func() { alone = w.line.end(d, time.Now()) }() // also if a function of the caller's panics
+	l, d = w.attempt(first, counts)
+	return
 }
 
 // together is the moment at which a waiter whose try in the queue is over at a time wakes. That
@@ -274,17 +281,17 @@ func (w *waiter) lead() (*lease, error) {
 	why, first := arrived, everywhere
 	for ask := !ln.taken; ; ask = true {
 		if ask {
-			ln.begin(time.Now())
 			ln.taken = false // if this is cut short, the next head tries
-			l, d := w.attempt(first, why == overdue)
+			l, d, alone := w.askForLine(first, why == overdue)
 			if d == nil || d.back != nil {
 				ln.taken = true
+			}
+			if d == nil || d.back != nil && alone {
 				m.core.lines.tried(m.key, ln, why, d == nil, w.drawn, time.Now())
 			}
 			if d == nil {
 				return l, nil
 			}
-			ln.end(d, time.Now())
 			if d.final {
 				return nil, d.explain()
 			}

@@ -41,20 +41,23 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 5: "5", 1000: "1000", 0.1234: "0.123", 12.34: "12.3", 123.4: "123", math.NaN(): "–"} {
+	for v, want := range map[float64]string{0: "0", 5: "5", 1000: "1000", 0.1234: "0.123",
+		12.34: "12.3", 123.4: "123", math.NaN(): "–"} {
 		if got := number(v); got != want {
 			t.Errorf("number(%v) = %q, want %q", v, got, want)
 		}
 	}
 }
 
-// sample is a report of a run in which redlock is twice as fast as one peer and slower than another.
+// sample is a report of a run in which redlock is twice as fast as one peer and slower than
+// another.
 func sample() *report {
 	r := &report{Machine: map[string]string{}}
 	for _, n := range []int{1, 5} {
 		for _, g := range []int{1, 64} {
 			k := perPair(n, g)
-			for who, v := range map[string]float64{we: 10, "redsync goredis": 20, "redsync rueidis": 8, "bare go-redis": 1} {
+			for who, v := range map[string]float64{we: 10, "redsync goredis": 20,
+				"redsync rueidis": 8, "bare go-redis": 1} {
 				k.Who = who
 				r.add(k, v, v+2, v+1)
 			}
@@ -101,7 +104,8 @@ func TestPageTellsWhereAPeerIsBetter(t *testing.T) {
 		t.Error("no ratio to the best peer")
 	}
 	_, beaten, _ := strings.Cut(page, "## Where a peer is better")
-	if !strings.Contains(beaten, "redsync rueidis") || strings.Contains(beaten, "redsync goredis") || strings.Contains(beaten, "bare go-redis") {
+	if !strings.Contains(beaten, "redsync rueidis") ||
+		strings.Contains(beaten, "redsync goredis") || strings.Contains(beaten, "bare go-redis") {
 		t.Error(beaten)
 	}
 }
@@ -146,7 +150,8 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 	held := key{Section: "held", Who: we, Metric: "lost"}
 	pairs := key{Section: "pairs", Who: we, Metric: "µs/pair"}
 	peers := key{Section: "pairs", Who: "redislock", Metric: "µs/pair"}
-	old := &report{Runs: map[string]*sectionRun{"held": {Notes: []string{"kept"}}, "pairs": {Notes: []string{"replaced"}}}}
+	old := &report{Runs: map[string]*sectionRun{"held": {Notes: []string{"kept"}},
+		"pairs": {Notes: []string{"replaced"}}}}
 	old.add(held, 1)
 	old.add(pairs, 1)
 	old.add(peers, 1)
@@ -154,7 +159,8 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 	r.add(pairs, 2)
 	r.keep(old)
 	if r.median(held) != 1 || r.median(pairs) != 2 || r.find(peers) != nil {
-		t.Errorf("held %v, pairs %v, of the peer %v", r.median(held), r.median(pairs), r.find(peers))
+		t.Errorf("held %v, pairs %v, of the peer %v", r.median(held), r.median(pairs),
+			r.find(peers))
 	}
 	if page := r.page(); !strings.Contains(page, "- kept") || strings.Contains(page, "replaced") {
 		t.Error("what went wrong is not that of the runs that are shown")
@@ -171,7 +177,8 @@ func TestTargetsBelowTheFloor(t *testing.T) {
 			r.add(k, v)
 		}
 	}
-	const want = `"1 node, 1 goroutine: time per pair / redislock" asks for 0.8, and bare go-redis is at 2`
+	const want = `"1 node, 1 goroutine: time per pair / redislock" asks for 0.8, ` +
+		`and bare go-redis is at 2`
 	if got := r.outOfReach(); got != want {
 		t.Errorf("out of reach: %s", got)
 	}
@@ -238,7 +245,8 @@ func TestThereIsNoChartOfNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			shown := map[string]bool{}
-			for _, m := range regexp.MustCompile(`\(figures/(bench-.*?\.svg)\)`).FindAllStringSubmatch(string(text), -1) {
+			chart := regexp.MustCompile(`\(figures/(bench-.*?\.svg)\)`)
+			for _, m := range chart.FindAllStringSubmatch(string(text), -1) {
 				shown[m[1]] = true
 			}
 			written := map[string]bool{}
@@ -254,7 +262,8 @@ func TestThereIsNoChartOfNothing(t *testing.T) {
 			}
 			delete(written, "hold.svg")
 			delete(written, "page.md")
-			if !maps.Equal(shown, written) || shown["bench-waits-1.svg"] || shown["bench-goroutines.svg"] != (name == "some") {
+			if !maps.Equal(shown, written) || shown["bench-waits-1.svg"] ||
+				shown["bench-goroutines.svg"] != (name == "some") {
 				t.Errorf("shown %v, written %v", shown, written)
 			}
 		})
@@ -273,11 +282,13 @@ func (stuck) Close() {}
 
 // lesson L84
 func TestAContenderThatHangsCostsItsOwnFigures(t *testing.T) {
-	s := &suite{config: config{HeldWatch: time.Millisecond, HeldPatience: 20 * time.Millisecond}, report: &report{}, now: &sectionRun{}, began: time.Now()}
+	s := &suite{config: config{HeldWatch: time.Millisecond, HeldPatience: 20 * time.Millisecond},
+		report: &report{}, now: &sectionRun{}, began: time.Now()}
 	h := stuck{make(chan struct{})}
 	defer close(h.closed)
 	s.keepAll(h, []string{"x"}, key{Who: "stuck"})
-	if len(s.now.Notes) != 1 || !strings.Contains(s.now.Notes[0], "stuck: hung: 1 locks were not held and released within 21ms") {
+	if len(s.now.Notes) != 1 || !strings.Contains(s.now.Notes[0],
+		"stuck: hung: 1 locks were not held and released within 21ms") {
 		t.Errorf("notes: %q", s.now.Notes)
 	}
 	if len(s.report.Series) > 0 {
@@ -285,10 +296,12 @@ func TestAContenderThatHangsCostsItsOwnFigures(t *testing.T) {
 	}
 }
 
-// lesson L99: the axis begins and ends with a tick, the values lie between these two, and the ticks ascend.
+// lesson L99: the axis begins and ends with a tick, the values lie between these two, and the
+// ticks ascend.
 func TestTicksEncloseTheValues(t *testing.T) {
 	for _, log := range []bool{false, true} {
-		for _, values := range [][]float64{{1}, {0.3, 7}, {17.6, 289}, {0.02, 12000}, {100, 1000}, {999, 1001}} {
+		for _, values := range [][]float64{{1}, {0.3, 7}, {17.6, 289}, {0.02, 12000}, {100, 1000},
+			{999, 1001}} {
 			t.Run(fmt.Sprint(values, log), func(t *testing.T) {
 				const from, to = 10, 110
 				a, ticks := valueAxis(values, log, from, to)
@@ -303,7 +316,8 @@ func TestTicksEncloseTheValues(t *testing.T) {
 					t.Errorf("a linear axis begins at %v", first)
 				}
 				if a.at(first) != from || a.at(last) != to {
-					t.Errorf("the first and the last of %v stand at %v and %v", ticks, a.at(first), a.at(last))
+					t.Errorf("the first and the last of %v stand at %v and %v", ticks, a.at(first),
+						a.at(last))
 				}
 				for i := 1; i < len(ticks); i++ {
 					if ticks[i] <= ticks[i-1] || a.at(ticks[i]) <= a.at(ticks[i-1]) {
@@ -365,16 +379,20 @@ func TestProxyDelaysRoundTripsAndCloses(t *testing.T) {
 	}
 }
 
-// Two waiters, and a third who asks last and is served first: that is an overtaking. A fourth waits for ever.
+// Two waiters, and a third who asks last and is served first: that is an overtaking. A fourth
+// waits for ever.
 func TestJudge(t *testing.T) {
 	at := func(ms int) int64 { return time.UnixMilli(int64(1000 + ms)).UnixNano() }
 	end := time.UnixMilli(2000)
 	logs := []shiftLog{
-		{Turns: [][]turn{{{at(0), at(10), at(15)}, {at(16), at(200), at(205)}}, {{at(1), at(20), at(25)}}}, CPU: time.Second},
-		{Turns: [][]turn{{{at(60), at(100), at(105)}}, {{at(500), 0, 0}}}, CPU: time.Second, Err: "oops"},
+		{Turns: [][]turn{{{at(0), at(10), at(15)}, {at(16), at(200), at(205)}},
+			{{at(1), at(20), at(25)}}}, CPU: time.Second},
+		{Turns: [][]turn{{{at(60), at(100), at(105)}}, {{at(500), 0, 0}}}, CPU: time.Second,
+			Err: "oops"},
 	}
 	q := judge(logs, end)
-	if q.granted != 4 || q.fewest != 0 || q.most != 2 || q.overtakes != 1 || q.overlaps != 0 || q.err != "oops" || q.clientCPU != 2*time.Second {
+	if q.granted != 4 || q.fewest != 0 || q.most != 2 || q.overtakes != 1 || q.overlaps != 0 ||
+		q.err != "oops" || q.clientCPU != 2*time.Second {
 		t.Errorf("%+v", q)
 	}
 	if q.longest != 500*time.Millisecond || q.elapsed != 205*time.Millisecond {
@@ -406,7 +424,8 @@ func TestCrewOfSimulatedLockers(t *testing.T) {
 	}
 	log := shift{Start: time.Now(), Hold: time.Millisecond, Most: time.Minute}.work(lockers)
 	for i, turns := range log.Turns {
-		if len(turns) != 1 || turns[0].Released-turns[0].Granted < int64(time.Millisecond) || log.Err != "" {
+		if len(turns) != 1 || turns[0].Released-turns[0].Granted < int64(time.Millisecond) ||
+			log.Err != "" {
 			t.Errorf("waiter %d: %v, %s", i, turns, log.Err)
 		}
 	}

@@ -30,7 +30,10 @@ func (s *suite) contention() {
 
 // crowd measures how the work for the nodes grows with the number of waiters.
 func (s *suite) crowd() {
-	cs := s.pick(func(c *contender) bool { return c.name == "redlock goredis" || c.name == "redsync goredis" })
+	cs := s.pick(func(c *contender) bool {
+		return c.name == "redlock goredis" ||
+			c.name == "redsync goredis"
+	})
 	for _, w := range s.CrowdWaiters {
 		s.contend("crowd", cs, 5, w, 1)
 	}
@@ -46,7 +49,8 @@ func (s *suite) contend(section string, cs []*contender, nodes, waiters, rounds 
 			s.warn("%s, %d waiters on %d nodes: %v", e.name, waiters, nodes, c.err)
 		}
 		if c.overlaps > 0 {
-			s.warn("%s, %d waiters on %d nodes: %d OVERLAPS of two holders", e.name, waiters, nodes, c.overlaps)
+			s.warn("%s, %d waiters on %d nodes: %d OVERLAPS of two holders", e.name, waiters, nodes,
+				c.overlaps)
 		}
 		k := key{Section: section, Who: e.name, Nodes: nodes, Workers: waiters}
 		for metric, v := range map[string]float64{
@@ -75,9 +79,10 @@ type competition struct {
 	err      error
 }
 
-// compete lets the waiters, spread evenly over the lockers, take turns for d. Each wants the lock again as soon as it has
-// released it.
-func compete(lockers []locker, servers []*redistest.Server, waiters int, d time.Duration) competition {
+// compete lets the waiters, spread evenly over the lockers, take turns for d. Each wants the lock
+// again as soon as it has released it.
+func compete(lockers []locker, servers []*redistest.Server, waiters int,
+	d time.Duration) competition {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var (
@@ -126,7 +131,8 @@ func compete(lockers []locker, servers []*redistest.Server, waiters int, d time.
 	return c
 }
 
-// handOver measures the time from Unlock returning in one client to Lock returning in another that waits for it.
+// handOver measures the time from Unlock returning in one client to Lock returning in another
+// that waits for it.
 func (s *suite) handOver() {
 	for _, n := range []int{5, 1} {
 		if !slices.Contains(s.Nodes, n) {
@@ -141,7 +147,8 @@ func (s *suite) handOver() {
 			case err != nil:
 				s.warn("%s, hand-over on %d nodes: %v", e.name, n, err)
 			case warm[e.name]: // the first one opens connections
-				s.report.add(key{Section: "handover", Who: e.name, Nodes: n, Workers: 2, Metric: "ms"}, millis(d))
+				s.report.add(key{Section: "handover", Who: e.name, Nodes: n, Workers: 2,
+					Metric: "ms"}, millis(d))
 			}
 			warm[e.name] = true
 		})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,10 +15,11 @@ import (
 	"time"
 )
 
-// A crew is one operating-system process full of clients, each with connections of its own and one waiter. Waiters that
-// share a runtime would wake each other more cheaply than processes do.
+// A crew is one operating-system process full of clients, each with connections of its own and
+// one waiter. Waiters that share a runtime would wake each other more cheaply than processes do.
 //
-// The program runs itself again for each crew, with crewEnv set. They talk in lines of JSON: a roll, then shifts, each answered by its log.
+// The program runs itself again for each crew, with crewEnv set. They talk in lines of JSON: a
+// roll, then shifts, each answered by its log.
 const crewEnv = "REDLOCK_BENCHMARK_CREW"
 
 // roll says who is in a crew.
@@ -246,8 +248,8 @@ func together(crews []*crew, s shift, atEnd func()) ([]shiftLog, error) {
 	return logs, nil
 }
 
-// slack is by how much a Lock must have been called earlier to be the earlier one: processes that are ready to run
-// wait for a processor, too.
+// slack is by how much a Lock must have been called earlier to be the earlier one: processes that
+// are ready to run wait for a processor, too.
 const slack = 20 * time.Millisecond
 
 // queueing is what the logs of a shift come to.
@@ -264,13 +266,21 @@ type queueing struct {
 	first, latest int64
 }
 
+// event is what a waiter did. Of what happens at the same time, the least kind comes first.
+type event struct {
+	at     int64
+	waiter int
+	kind   int // released, asked, granted
+}
+
+const (
+	released = iota
+	asked
+	granted
+)
+
 // judge looks at all turns of a shift that ended at end.
 func judge(logs []shiftLog, end time.Time) (q queueing) {
-	type event struct {
-		at     int64
-		waiter int
-		kind   int // 0 released, 1 asked, 2 granted
-	}
 	var events []event
 	waiters := 0
 	q.fewest = -1
@@ -288,12 +298,13 @@ func judge(logs []shiftLog, end time.Time) (q queueing) {
 				if q.first == 0 || t.Asked < q.first {
 					q.first = t.Asked
 				}
-				events = append(events, event{t.Asked, waiters, 1})
+				events = append(events, event{t.Asked, waiters, asked})
 				until := end.UnixNano()
 				if t.Granted != 0 && t.Granted < until {
 					until = t.Granted
 					n++
-					events = append(events, event{t.Granted, waiters, 2}, event{t.Released, waiters, 0})
+					events = append(events, event{t.Granted, waiters, granted},
+						event{t.Released, waiters, released})
 					q.latest = max(q.latest, t.Released)
 				}
 				q.waits = append(q.waits, float64(until-t.Asked)/1e6)
@@ -307,29 +318,30 @@ func judge(logs []shiftLog, end time.Time) (q queueing) {
 			waiters++
 		}
 	}
+	q.order(events, waiters)
+	q.elapsed = time.Duration(min(end.UnixNano(), q.latest) - q.first)
+	return q
+}
+
+// order counts overtakes and overlaps.
+func (q *queueing) order(events []event, waiters int) {
 	slices.SortFunc(events, func(a, b event) int {
-		if a.at != b.at {
-			if a.at < b.at {
-				return -1
-			}
-			return 1
-		}
-		return a.kind - b.kind
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind))
 	})
-	asked, inside := make([]int64, waiters), 0
+	since, inside := make([]int64, waiters), 0 // when each that waits asked
 	for _, e := range events {
 		switch e.kind {
-		case 0:
+		case released:
 			inside--
-		case 1:
-			asked[e.waiter] = e.at
-		case 2:
-			mine := asked[e.waiter]
-			asked[e.waiter] = 0
+		case asked:
+			since[e.waiter] = e.at
+		case granted:
+			mine := since[e.waiter]
+			since[e.waiter] = 0
 			if inside++; inside > 1 {
 				q.overlaps++
 			}
-			for _, other := range asked {
+			for _, other := range since {
 				if other != 0 && other+int64(slack) < mine {
 					q.overtakes++
 					break
@@ -337,6 +349,4 @@ func judge(logs []shiftLog, end time.Time) (q queueing) {
 			}
 		}
 	}
-	q.elapsed = time.Duration(min(end.UnixNano(), q.latest) - q.first)
-	return q
 }

@@ -20,8 +20,9 @@ type run struct {
 	err     error // the first; a goroutine that meets one goes on
 }
 
-// drive lets goroutines lock and unlock for d, each its own name, as fast as they can. It calls atEnd when d is over,
-// and then waits for what is still under way; what is not done after the grace is cancelled.
+// drive lets goroutines lock and unlock for d, each its own name, as fast as they can. It calls
+// atEnd when d is over, and then waits for what is still under way; what is not done after the
+// grace is cancelled.
 func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 	var (
 		r      run
@@ -30,7 +31,8 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 		failed atomic.Pointer[error]
 		wg     sync.WaitGroup
 	)
-	// Names are new in each turn: what one contender leaves behind must not stand in the way of the next.
+	// Names are new in each turn: what one contender leaves behind must not stand in the way of
+	// the next.
 	prefix := "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -65,7 +67,8 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 		atEnd()
 	}
 	wg.Wait()
-	r.cpu, r.mallocs, r.bytes = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs, after.mem.TotalAlloc-before.mem.TotalAlloc
+	r.cpu, r.mallocs, r.bytes = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs,
+		after.mem.TotalAlloc-before.mem.TotalAlloc
 	if err := failed.Load(); err != nil {
 		r.err = *err
 	}
@@ -74,7 +77,8 @@ func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
 
 var drives atomic.Int64
 
-// grace is how long a lock that is free may take. A waiter of rueidislock may sleep for ever beside a free lock.
+// grace is how long a lock that is free may take. A waiter of rueidislock may sleep for ever
+// beside a free lock.
 const grace = 10 * time.Second
 
 type used struct {

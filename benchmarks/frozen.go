@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// frozen measures what one node that accepts connections and answers nothing does to the others' speed.
+// frozen measures what one node that accepts connections and answers nothing does to the others'
+// speed.
 func (s *suite) frozen() {
 	cs := s.pick(func(c *contender) bool { return waiting(c) && !c.oneNode })
 	for _, n := range []int{5, 3} {
 		in := s.enter(cs, addrs(s.servers[:n]), 1)
 		s.say("frozen: one node of %d: %s", n, list(in))
 		turns(in, s.Rounds, func(e *entrant) {
-			k := key{Section: "frozen", Who: e.name, Nodes: n, Workers: 64, Variant: "healthy", Metric: "pairs/s"}
+			k := key{Section: "frozen", Who: e.name, Nodes: n, Workers: 64, Variant: "healthy",
+				Metric: "pairs/s"}
 			r := drive(e.lockers[0], 64, s.Slice, nil)
 			s.report.add(k, float64(r.pairs)/r.elapsed.Seconds())
 			k.Variant = "one frozen"
@@ -41,8 +43,8 @@ func (s *suite) thaw() {
 	s.servers[0].Must("PING")
 }
 
-// single measures one Lock and one Unlock while a node is frozen, and thaws it when they are done or
-// patience ends.
+// single measures one Lock and one Unlock while a node is frozen, and thaws it when they are done
+// or patience ends.
 func (s *suite) single(e *entrant, nodes int) {
 	type times struct {
 		lock, unlock time.Duration
@@ -62,7 +64,8 @@ func (s *suite) single(e *entrant, nodes int) {
 		t.err = err
 		done <- t
 	}()
-	k := key{Section: "frozen", Who: e.name, Nodes: nodes, Workers: 1, Variant: "one frozen", Metric: "ms for Lock and Unlock"}
+	k := key{Section: "frozen", Who: e.name, Nodes: nodes, Workers: 1, Variant: "one frozen",
+		Metric: "ms for Lock and Unlock"}
 	select {
 	case t := <-done:
 		s.report.add(k, millis(t.lock+t.unlock))
@@ -79,7 +82,8 @@ func (s *suite) single(e *entrant, nodes int) {
 
 // frozenMemory watches heap and goroutines of 64 busy goroutines with a frozen node of five.
 func (s *suite) frozenMemory() {
-	in := s.enter(s.pick(func(c *contender) bool { return c.name == "redlock goredis" }), addrs(s.servers[:5]), 1)
+	in := s.enter(s.pick(func(c *contender) bool { return c.name == "redlock goredis" }),
+		addrs(s.servers[:5]), 1)
 	defer leave(in)
 	for _, e := range in {
 		s.say("frozen: memory over %v: %s", s.FrozenWatch, e.name)

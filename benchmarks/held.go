@@ -17,10 +17,12 @@ import (
 // heldExpiry is the time to live of the locks that are kept extended.
 const heldExpiry = 10 * time.Second
 
-// onTime is how many seconds a lock is still valid for when it is renewed: two thirds of the expiry without the drift.
+// onTime is how many seconds a lock is still valid for when it is renewed: two thirds of the
+// expiry without the drift.
 const onTime = 2. / 3 * (10*0.99 - 0.002)
 
-// held measures what locks cost that are kept extended: memory, goroutines, processor; and whether they are kept.
+// held measures what locks cost that are kept extended: memory, goroutines, processor; and
+// whether they are kept.
 func (s *suite) held() {
 	for _, c := range s.pick(func(c *contender) bool { return c.hold != nil }) {
 		nodes := 5
@@ -35,7 +37,8 @@ func (s *suite) held() {
 				continue
 			}
 			s.say("held: %d locks on %d nodes: %s", n, nodes, c.name)
-			s.keepAll(h, names("held", n), key{Section: "held", Who: c.name, Nodes: nodes, Workers: n})
+			s.keepAll(h, names("held", n),
+				key{Section: "held", Who: c.name, Nodes: nodes, Workers: n})
 		}
 	}
 	for _, n := range s.HeldSim {
@@ -43,11 +46,14 @@ func (s *suite) held() {
 		nodes, keys := sim.NewNodes(5), names("held", n)
 		for _, node := range nodes {
 			for _, k := range keys {
-				// Expired at once, but the node has the memory for it now, and keep counts what is added.
+				// Expired at once, but the node has the memory for it now, and keep counts what
+				// is added.
 				node.Set(k, "", time.Nanosecond)
 			}
 		}
-		h := &redlockLocker{rl: redlock.New(nodes.Instants("bench")...).With(redlock.WithExpiry(heldExpiry), redlock.WithTries(redlock.Unlimited))}
+		rl := redlock.New(nodes.Instants("bench")...).
+			With(redlock.WithExpiry(heldExpiry), redlock.WithTries(redlock.Unlimited))
+		h := &redlockLocker{rl: rl}
 		s.keepAll(h, keys, key{Section: "held", Who: "redlock simulated", Nodes: 5, Workers: n})
 	}
 }
@@ -60,8 +66,8 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// keepAll measures h while it holds a lock of each name, and closes it. A contender that hangs costs its own figures,
-// and not the run.
+// keepAll measures h while it holds a lock of each name, and closes it. A contender that hangs
+// costs its own figures, and not the run.
 func (s *suite) keepAll(h holder, names []string, k key) {
 	type outcome struct {
 		figures map[string]float64
@@ -85,12 +91,15 @@ func (s *suite) keepAll(h holder, names []string, k key) {
 			}
 		}
 	case <-time.After(s.HeldWatch + s.HeldPatience):
-		s.warn("%s: hung: %d locks were not held and released within %v", k.Who, len(names), s.HeldWatch+s.HeldPatience)
+		s.warn("%s: hung: %d locks were not held and released within %v", k.Who, len(names),
+			s.HeldWatch+s.HeldPatience)
 	}
 }
 
-// keep holds a lock of each name for a while. It returns figures by their metric, and how many locks were not granted.
-func keep(h holder, names []string, watch time.Duration) (figures map[string]float64, refused int64) {
+// keep holds a lock of each name for a while. It returns figures by their metric, and how many
+// locks were not granted.
+func keep(h holder, names []string, watch time.Duration) (figures map[string]float64,
+	refused int64) {
 	ctx := context.Background() // one that can end would cost every lock
 	locks := make([]heldLock, len(names))
 	each(1000, func(i int) { // connections, scripts, stacks
@@ -138,8 +147,8 @@ func keep(h holder, names []string, watch time.Duration) (figures map[string]flo
 	}, failed.Load()
 }
 
-// leastLeft is the least time, in seconds, that one of the locks may still be trusted for, at most 0 for one that is lost. It is
-// NaN if they do not tell.
+// leastLeft is the least time, in seconds, that one of the locks may still be trusted for, at
+// most 0 for one that is lost. It is NaN if they do not tell.
 func leastLeft(locks []heldLock) float64 {
 	least, now := math.Inf(1), time.Now()
 	for _, l := range locks {
@@ -168,8 +177,9 @@ func each(n int, f func(int)) {
 
 type memory struct{ heap, stack float64 }
 
-// settled is the memory in use. The heap is what the collector found alive, and not what is allocated: while locks are renewed, the
-// garbage of the last milliseconds is a large part of that.
+// settled is the memory in use. The heap is what the collector found alive, and not what is
+// allocated: while locks are renewed, the garbage of the last milliseconds is a large part of
+// that.
 func settled() memory {
 	least := memory{math.Inf(1), math.Inf(1)}
 	for range 3 {

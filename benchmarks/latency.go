@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// latency measures Lock and Unlock of one caller when every round trip to a node takes longer, and when one
-// node is ten times as far away as the others.
+// latency measures Lock and Unlock of one caller when every round trip to a node takes longer,
+// and when one node is ten times as far away as the others.
 func (s *suite) latency() {
 	const nodes = 5
 	cs := s.pick(func(c *contender) bool { return !c.oneNode })
@@ -44,7 +44,8 @@ func (s *suite) latency() {
 				case err != nil:
 					s.warn("%s, %s: %v", e.name, variant, err)
 				case i >= warm:
-					k := key{Section: "latency", Who: e.name, Nodes: nodes, Workers: 1, Variant: variant}
+					k := key{Section: "latency", Who: e.name, Nodes: nodes, Workers: 1,
+						Variant: variant}
 					k.Metric = "ms for Lock"
 					s.report.add(k, millis(lock))
 					k.Metric = "ms for Unlock"

@@ -1,5 +1,5 @@
-// Command benchmarks compares redlock with other lock libraries for Redis, on redis-servers that it starts
-// itself.
+// Command benchmarks compares redlock with other lock libraries for Redis, on redis-servers that
+// it starts itself.
 //
 //	go run . -quick       everything once, in about a minute: does it work?
 //	go run .              everything, tables on the terminal
@@ -9,7 +9,8 @@
 //	go run . -all -only pairs  measure one section anew, and keep the others as they were
 //	go run . -docs        write docs and charts again from results.json
 //
-// The contenders take turns, so that what disturbs the machine disturbs all of them. Leave the machine alone meanwhile.
+// The contenders take turns, so that what disturbs the machine disturbs all of them. Leave the
+// machine alone meanwhile.
 package main
 
 import (
@@ -39,20 +40,26 @@ func main() {
 		return
 	}
 	var (
-		isQuick = flag.Bool("quick", false, "measure everything once and briefly, to see that it works")
-		all     = flag.Bool("all", false, "measure everything and write docs and JSON")
-		docs    = flag.Bool("docs", false, "write docs from the JSON of an earlier run, measure nothing")
-		only    = flag.String("only", "", "comma-separated `sections`: "+strings.Join(sectionNames(), ", "))
+		isQuick = flag.Bool("quick", false,
+			"measure everything once and briefly, to see that it works")
+		all  = flag.Bool("all", false, "measure everything and write docs and JSON")
+		docs = flag.Bool("docs", false,
+			"write docs from the JSON of an earlier run, measure nothing")
+		only = flag.String("only", "",
+			"comma-separated `sections`: "+strings.Join(sectionNames(), ", "))
 		rounds  = flag.Int("rounds", 0, "rounds of every comparison (0: as configured)")
 		slice   = flag.Duration("slice", 0, "one contender's turn (0: as configured)")
-		contend = flag.Duration("contention", 0, "one contender's turn under contention (0: as configured)")
-		out     = flag.String("out", "..", "the `directory` of the main module, for docs/")
-		who     = flag.String("who", "", "comma-separated `contenders` (all if empty)")
-		nodes   = flag.String("nodes", "", "comma-separated `numbers` of nodes for pairs and instant")
+		contend = flag.Duration("contention", 0,
+			"one contender's turn under contention (0: as configured)")
+		out   = flag.String("out", "..", "the `directory` of the main module, for docs/")
+		who   = flag.String("who", "", "comma-separated `contenders` (all if empty)")
+		nodes = flag.String("nodes", "",
+			"comma-separated `numbers` of nodes for pairs and instant")
 		workers = flag.String("goroutines", "", "comma-separated `numbers` of goroutines for pairs")
 		crowds  = flag.String("processes", "", "comma-separated `numbers` of processes")
 		cpu     = flag.String("cpuprofile", "", "write a processor profile to `file`")
-		mem     = flag.String("memprofile", "", "write an allocation profile, every allocation sampled, to `file`")
+		mem     = flag.String("memprofile", "",
+			"write an allocation profile, every allocation sampled, to `file`")
 	)
 	flag.Parse()
 	if *mem != "" {
@@ -72,9 +79,13 @@ func main() {
 		c.Contention, c.ProcessSlice = *contend, *contend
 	}
 	part := *only + *who + *nodes + *workers + *crowds
-	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines), numbers(*crowds, &c.Processes), choose(*who, &c))
+	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines),
+		numbers(*crowds, &c.Processes), choose(*who, &c))
 	if err == nil {
-		err = profiled(*cpu, *mem, func() error { return command(c, *all, *docs, *only, *out, part == "") })
+		err = profiled(*cpu, *mem, func() error {
+			return command(c, *all, *docs, *only, *out,
+				part == "")
+		})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
@@ -98,7 +109,8 @@ func numbers(list string, to *[]int) error {
 	return nil
 }
 
-// choose lets only the named contenders take part. The roster stays whole: the report may have figures of the others.
+// choose lets only the named contenders take part. The roster stays whole: the report may have
+// figures of the others.
 func choose(list string, to *config) error {
 	if list == "" {
 		return nil
@@ -137,8 +149,8 @@ func profiled(cpu, mem string, f func() error) error {
 	return err
 }
 
-// command measures or loads, prints and writes. A page with holes is an error, unless only a part was measured and no page
-// is written.
+// command measures or loads, prints and writes. A page with holes is an error, unless only a part
+// was measured and no page is written.
 func command(c config, all, docs bool, only, out string, whole bool) (err error) {
 	results := filepath.Join(out, "benchmarks", "results.json")
 	var r *report
@@ -165,12 +177,14 @@ func command(c config, all, docs bool, only, out string, whole bool) (err error)
 		}
 	}
 	if all || docs {
-		if err := r.docs(filepath.Join(out, "docs", "benchmarks.md"), filepath.Join(out, "docs", "figures")); err != nil {
+		if err := r.docs(filepath.Join(out, "docs", "benchmarks.md"),
+			filepath.Join(out, "docs", "figures")); err != nil {
 			return err
 		}
 	}
 	if missing := r.missing(); len(missing) > 0 && (whole || all || docs) {
-		return fmt.Errorf("%d figures that the page promises were not measured:\n\t%s", len(missing), strings.Join(missing, "\n\t"))
+		return fmt.Errorf("%d figures that the page promises were not measured:\n\t%s",
+			len(missing), strings.Join(missing, "\n\t"))
 	}
 	return nil
 }
@@ -187,7 +201,8 @@ func measure(c config, only string) (r *report, err error) {
 	wanted := strings.Split(only, ",")
 	for _, w := range wanted {
 		if only != "" && !slices.Contains(sectionNames(), w) {
-			return nil, fmt.Errorf("there is no section %q; there are %s", w, strings.Join(sectionNames(), ", "))
+			return nil, fmt.Errorf("there is no section %q; there are %s", w,
+				strings.Join(sectionNames(), ", "))
 		}
 	}
 	var sc scope
@@ -197,7 +212,8 @@ func measure(c config, only string) (r *report, err error) {
 			err = fmt.Errorf("%v\n%s", p, debug.Stack())
 		}
 	}()
-	s := &suite{config: c, report: &report{Machine: machine(), Runs: map[string]*sectionRun{}}, began: time.Now()}
+	s := &suite{config: c, report: &report{Machine: machine(), Runs: map[string]*sectionRun{}},
+		began: time.Now()}
 	s.servers = redistest.Start(&sc, mostNodes)
 	s.report.Machine["redis-server"] = version(s.servers[0])
 	for _, sec := range sections {

@@ -47,14 +47,16 @@ func (s *suite) fencing() {
 const callByCall = "call by call"
 
 func fencedLock(who string) key {
-	return key{Section: "fencing", Who: who, Nodes: 5, Workers: 1, Variant: callByCall, Metric: "µs for Lock"}
+	return key{Section: "fencing", Who: who, Nodes: 5, Workers: 1, Variant: callByCall,
+		Metric: "µs for Lock"}
 }
 
 func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 	in := s.enter(cs, addrs(s.servers[:nodes]), 1)
 	defer leave(in)
 	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, list(in))
-	turns(in, 1, func(e *entrant) { drive(e.lockers[0], goroutines, s.Slice/5, nil) }) // connections and scripts
+	// First for connections and scripts.
+	turns(in, 1, func(e *entrant) { drive(e.lockers[0], goroutines, s.Slice/5, nil) })
 	turns(in, s.Rounds, func(e *entrant) {
 		r := drive(e.lockers[0], goroutines, s.Slice, nil)
 		if r.err != nil {
@@ -66,7 +68,8 @@ func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 
 func (s *suite) addRun(k key, r run) {
 	if r.pairs == 0 {
-		s.warn("%s, %d nodes, %d goroutines: not one pair in %v", k.Who, k.Nodes, k.Workers, r.elapsed)
+		s.warn("%s, %d nodes, %d goroutines: not one pair in %v", k.Who, k.Nodes, k.Workers,
+			r.elapsed)
 		return
 	}
 	n := float64(r.pairs)
@@ -87,7 +90,8 @@ func (s *suite) instant() {
 		s.say("instant: %d simulated nodes", n)
 		l := &redlockLocker{rl: redlock.New(sim.NewNodes(n).Instants("bench")...)}
 		for range s.Rounds {
-			s.addRun(key{Section: "instant", Who: "redlock", Nodes: n, Workers: 1}, drive(l, 1, s.Slice/2, nil))
+			s.addRun(key{Section: "instant", Who: "redlock", Nodes: n, Workers: 1},
+				drive(l, 1, s.Slice/2, nil))
 		}
 		l.Close()
 	}

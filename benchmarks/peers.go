@@ -23,8 +23,8 @@ import (
 // expiry is the time to live that every contender gives its locks: redlock's and Redsync's default.
 const expiry = 8 * time.Second
 
-// peers are the other libraries, with the options that their own documentation shows, unlimited tries, and
-// the default options of their clients.
+// peers are the other libraries, with the options that their own documentation shows, unlimited
+// tries, and the default options of their clients.
 var peers = []*contender{
 	{name: "redsync goredis", peer: true, crews: true, open: func(addrs []string) (locker, error) {
 		l := &redsyncLocker{}
@@ -81,12 +81,15 @@ var peers = []*contender{
 	}},
 }
 
-// redigoPool keeps as many idle connections as a benchmark has goroutines; with redigo's default, none, every
-// command would dial.
+// redigoPool keeps as many idle connections as a benchmark has goroutines; with redigo's default,
+// none, every command would dial.
 func redigoPool(addr string) *redis.Pool {
 	return &redis.Pool{
-		MaxIdle:     256,
-		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", addr) },
+		MaxIdle: 256,
+		DialContext: func(ctx context.Context) (redis.Conn,
+			error) {
+			return redis.DialContext(ctx, "tcp", addr)
+		},
 	}
 }
 
@@ -114,7 +117,9 @@ type redislockLocker struct {
 	client *goredis.Client
 }
 
-var redislockRetry = &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
+var redislockRetry = &redislock.Options{
+	RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond),
+}
 
 func (l *redislockLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	for {
@@ -170,11 +175,13 @@ func (h *rueidislockHeld) Unlock() (bool, error) {
 
 func (l *rueidislockLocker) Close() { l.l.Close() }
 
-// floor is what one would write by hand: SET NX PX and a compare-and-delete script to every node at
-// once, one round trip each, and wait for every reply. It has no deadlines, no retries and no clean-up.
+// floor is what one would write by hand: SET NX PX and a compare-and-delete script to every node
+// at once, one round trip each, and wait for every reply. It has no deadlines, no retries and no
+// clean-up.
 type floor struct{ nodes []*goredis.Client }
 
-var deleteIfEqual = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+var deleteIfEqual = goredis.NewScript(
+	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
 func (f *floor) Lock(ctx context.Context, name string) (func() error, error) {
 	value := rand.Text()

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	crewCount   = 4                    // operating-system processes that the clients are spread over
+	crewCount   = 4                    // processes that the clients are spread over
 	crewHold    = 5 * time.Millisecond // how long each turn keeps the lock
-	againKind   = "come back"          // each waiter wants the lock again as soon as it has released it
-	onceKind    = "come once"          // all want it at the same time, once; then others come
+	againKind   = "come back"          // each waiter wants the lock again at once
+	onceKind    = "come once"          // all want it at once, and others come later
 	crewNodes   = 5
 	processPart = "processes"
 )
@@ -47,7 +47,8 @@ func (s *suite) queueUp(p int, kind string) {
 				s.warn("%s, %d processes that %s: %s", c.name, p, kind, q.err)
 			}
 			if q.overlaps > 0 {
-				s.warn("%s, %d processes that %s: %d OVERLAPS of two holders", c.name, p, kind, q.overlaps)
+				s.warn("%s, %d processes that %s: %d OVERLAPS of two holders", c.name, p, kind,
+					q.overlaps)
 			}
 			turns := float64(max(1, q.granted))
 			fair := float64(p) * q.elapsed.Seconds() / turns
@@ -68,15 +69,19 @@ func (s *suite) queueUp(p int, kind string) {
 				k.Metric = metric
 				s.report.add(k, v)
 			}
-			s.say("%-16s %4d processes that %s: %4.0f turns/s, %4.0f commands, %d/%d turns, longest %4.0f ms (%.2f of fair), %d overtook, CPU %.2f+%.2f ms a turn",
-				c.name, p, kind, float64(q.granted)/q.elapsed.Seconds(), float64(commands)/turns, q.fewest, q.most, millis(q.longest),
-				q.longest.Seconds()/fair, q.overtakes, millis(q.clientCPU)/turns, millis(serverCPU)/turns)
+			s.say("%-16s %4d processes that %s: %4.0f turns/s, %4.0f commands, %d/%d turns, "+
+				"longest %4.0f ms (%.2f of fair), %d overtook, CPU %.2f+%.2f ms a turn",
+				c.name, p, kind, float64(q.granted)/q.elapsed.Seconds(), float64(commands)/turns,
+				q.fewest, q.most, millis(q.longest),
+				q.longest.Seconds()/fair, q.overtakes, millis(q.clientCPU)/turns,
+				millis(serverCPU)/turns)
 		}
 	}
 }
 
 // shiftOf lets p processes work for the configured time.
-func (s *suite) shiftOf(c *contender, on []*redistest.Server, p int, kind string) (q queueing, sent int64, cpu time.Duration, err error) {
+func (s *suite) shiftOf(c *contender, on []*redistest.Server, p int, kind string) (q queueing,
+	sent int64, cpu time.Duration, err error) {
 	var crews []*crew
 	defer func() {
 		for _, c := range crews {

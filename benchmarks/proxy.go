@@ -110,8 +110,8 @@ func (p *proxy) pipe(dst, src net.Conn) {
 	}
 }
 
-// preciseSleep blocks the thread. The runtime's own timers may be a millisecond late on an idle machine,
-// which would be most of a 1 ms delay.
+// preciseSleep blocks the thread. The runtime's own timers may be a millisecond late on an idle
+// machine, which would be most of a 1 ms delay.
 func preciseSleep(d time.Duration) {
 	if d <= 0 {
 		return

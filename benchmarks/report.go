@@ -84,7 +84,8 @@ func (r *report) cell(k key) string {
 	if len(s.Values) == 1 {
 		return number(s.Values[0])
 	}
-	return fmt.Sprintf("%s (%s–%s)", number(median(s.Values)), number(slices.Min(s.Values)), number(slices.Max(s.Values)))
+	return fmt.Sprintf("%s (%s–%s)", number(median(s.Values)), number(slices.Min(s.Values)),
+		number(slices.Max(s.Values)))
 }
 
 // distinct returns the values that get has over all series of the section, sorted.
@@ -113,7 +114,10 @@ func (r *report) who(section, metric string) []string {
 	for w := range seen {
 		out = append(out, w)
 	}
-	slices.SortFunc(out, func(a, b string) int { return cmp.Or(seen[a]-seen[b], strings.Compare(a, b)) })
+	slices.SortFunc(out, func(a, b string) int {
+		return cmp.Or(seen[a]-seen[b],
+			strings.Compare(a, b))
+	})
 	return out
 }
 
@@ -144,7 +148,8 @@ func (r *report) missing() []string {
 	for _, s := range r.Series {
 		if s.Section == "pairs" && s.Who == we && s.Metric == "µs/pair" {
 			if who, _ := r.best(s.key); who == "" {
-				out = append(out, fmt.Sprintf("lock and unlock of any peer on %s with %s", plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
+				out = append(out, fmt.Sprintf("lock and unlock of any peer on %s with %s",
+					plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
 			}
 		}
 	}
@@ -182,8 +187,8 @@ func load(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
-// keep adds the sections of an earlier report that were not measured in this one. A section is kept or replaced as a whole, so
-// that all of its figures are of one run.
+// keep adds the sections of an earlier report that were not measured in this one. A section is
+// kept or replaced as a whole, so that all of its figures are of one run.
 func (r *report) keep(old *report) {
 	for section, run := range old.Runs {
 		if r.Runs[section] != nil {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// quantile returns the q-quantile (0 to 1) of the values by linear interpolation, or NaN if there are none.
+// quantile returns the q-quantile (0 to 1) of the values by linear interpolation, or NaN if there
+// are none.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -46,22 +46,31 @@ type config struct {
 }
 
 var full = config{
-	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256}, FencingCalls: 2000,
-	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000, IdleWatch: 5 * time.Second,
+	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
+	FencingCalls:     2000,
+	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64},
+	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000,
+	IdleWatch: 5 * time.Second,
 	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 3, ProcessSlice: 6 * time.Second,
 	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
-	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000}, HeldWatch: 30 * time.Second, HeldPatience: 5 * time.Minute,
+	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000},
+	HeldWatch: 30 * time.Second, HeldPatience: 5 * time.Minute,
 }
 
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
-	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64}, FencingCalls: 50,
-	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64}, CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
+	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
+	FencingCalls:     50,
+	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64},
+	CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100,
+	IdleWatch: 100 * time.Millisecond,
 	Processes: []int{1, 16}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
-	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,
-	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
-	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond, HeldPatience: 30 * time.Second,
+	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond,
+	SampleEvery: 100 * time.Millisecond,
+	Latencies:   []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
+	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond,
+	HeldPatience: 30 * time.Second,
 }
 
 const mostNodes = 7
@@ -97,7 +106,8 @@ var sections = []section{
 
 // say shows progress.
 func (s *suite) say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(s.began).Seconds(),
+		fmt.Sprintf(format, args...))
 }
 
 // warn keeps what went wrong for the report. A contender that fails does not stop the others.
@@ -113,7 +123,8 @@ type entrant struct {
 	lockers []locker
 }
 
-// enter opens clients lockers for each of the contenders that can lock on n nodes, on empty servers.
+// enter opens clients lockers for each of the contenders that can lock on n nodes, on empty
+// servers.
 func (s *suite) enter(cs []*contender, addrs []string, clients int) []*entrant {
 	s.flush()
 	var in []*entrant
@@ -157,8 +168,8 @@ func leave(in []*entrant) {
 	}
 }
 
-// turns calls f for every entrant in each of the rounds. Every round begins with another entrant, so that none always follows
-// the same one.
+// turns calls f for every entrant in each of the rounds. Every round begins with another entrant,
+// so that none always follows the same one.
 func turns(in []*entrant, rounds int, f func(e *entrant)) {
 	for r := range rounds {
 		for i := range in {

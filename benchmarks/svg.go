@@ -39,10 +39,12 @@ const (
 
 // Colours are told by CSS, so that one file fits light and dark pages.
 const style = `<style>
-text{font:12px system-ui,sans-serif;fill:#424a53}.t{font-size:15px;font-weight:600;fill:#1f2328}.s{fill:#656d76}
+text{font:12px system-ui,sans-serif;fill:#424a53}.t{font-size:15px;font-weight:600;fill:#1f2328}
+.s{fill:#656d76}
 .g{stroke:#d0d7de;stroke-width:1}.b{fill:#fff}
 .l{fill:none;stroke-width:2;stroke-linejoin:round}.bare{stroke-dasharray:5 4}
-%s@media(prefers-color-scheme:dark){text{fill:#b1bac4}.t{fill:#f0f6fc}.s{fill:#8b949e}.g{stroke:#30363d}.b{fill:#0d1117}}
+%s@media(prefers-color-scheme:dark){text{fill:#b1bac4}.t{fill:#f0f6fc}.s{fill:#8b949e}
+.g{stroke:#30363d}.b{fill:#0d1117}}
 </style>`
 
 // palette has readable contrast on white and on nearly black.
@@ -82,7 +84,8 @@ func colours(used []string) string {
 }
 
 func (c chart) open(b *strings.Builder, height int, used []string) {
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `+
+		`width="%d" height="%d" role="img" aria-label="%s">`+"\n",
 		width, height, width, height, html.EscapeString(c.title))
 	fmt.Fprintf(b, style+"\n", colours(used))
 	fmt.Fprintf(b, `<rect class="b" width="%d" height="%d"/>`+"\n", width, height)
@@ -91,7 +94,8 @@ func (c chart) open(b *strings.Builder, height int, used []string) {
 }
 
 func text(b *strings.Builder, x, y float64, anchor, class, s string) {
-	fmt.Fprintf(b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", class, x, y, anchor, html.EscapeString(s))
+	fmt.Fprintf(b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", class, x,
+		y, anchor, html.EscapeString(s))
 }
 
 // axis maps values to pixels.
@@ -114,7 +118,8 @@ func (a axis) at(v float64) float64 {
 
 // valueAxis is an axis with round ends for the values, and its ticks. A linear one begins at zero.
 func valueAxis(values []float64, log bool, from, to float64) (axis, []float64) {
-	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || log && v <= 0 })
+	values = slices.DeleteFunc(slices.Clone(values),
+		func(v float64) bool { return math.IsNaN(v) || log && v <= 0 })
 	if len(values) == 0 {
 		values = []float64{1}
 	}
@@ -130,7 +135,7 @@ func valueAxis(values []float64, log bool, from, to float64) (axis, []float64) {
 			for _, s := range steps {
 				t := s * math.Pow(10, e)
 				if t <= lo {
-					ticks = ticks[:0] // the last one at or below the least value is where the axis begins
+					ticks = ticks[:0] // the axis begins at the last one not above the least value
 				}
 				if len(ticks) < 2 || ticks[len(ticks)-1] < hi {
 					ticks = append(ticks, t)
@@ -157,7 +162,8 @@ func valueAxis(values []float64, log bool, from, to float64) (axis, []float64) {
 	return a, ticks
 }
 
-// lines draws values over x. A logarithmic x axis has a tick at each x there is. The chart of no points is "".
+// lines draws values over x. A logarithmic x axis has a tick at each x there is. The chart of no
+// points is "".
 func (c chart) lines(xLabel string, xLog bool, all []line) string {
 	const height, bottom = 430, 378
 	var b strings.Builder
@@ -176,7 +182,8 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 	y, yTicks := valueAxis(ys, c.log, bottom, top+14)
 	for _, t := range yTicks {
 		at := y.at(t)
-		fmt.Fprintf(&b, `<line class="g" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", left, width-right, at, at)
+		fmt.Fprintf(&b, `<line class="g" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", left,
+			width-right, at, at)
 		text(&b, left-8, at+4, "end", "s", number(t))
 	}
 	x, xTicks := valueAxis(xs, xLog, left+12, width-right-12)
@@ -190,10 +197,6 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 	text(&b, (left+width-right)/2, bottom+40, "middle", "s", xLabel)
 	text(&b, 16, top+2, "start", "s", c.unit)
 
-	type end struct {
-		name string
-		y    float64
-	}
 	var ends []end
 	for _, l := range all {
 		var d strings.Builder
@@ -203,14 +206,27 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 		fmt.Fprintf(&b, `<path class="l %s" d="%s"/>`+"\n", class(l.name), d.String())
 		for _, p := range l.points {
 			if len(l.points) <= 8 {
-				fmt.Fprintf(&b, `<circle class="f %s" cx="%.1f" cy="%.1f" r="3"/>`+"\n", class(l.name), x.at(p.x), y.at(p.y))
+				fmt.Fprintf(&b, `<circle class="f %s" cx="%.1f" cy="%.1f" r="3"/>`+"\n",
+					class(l.name), x.at(p.x), y.at(p.y))
 			}
 		}
 		if n := len(l.points); n > 0 {
 			ends = append(ends, end{l.name, y.at(l.points[n-1].y)})
 		}
 	}
-	// Names stand at the lines' ends, pushed apart where they would overlap.
+	labels(&b, ends)
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+// end is where a line ends.
+type end struct {
+	name string
+	y    float64
+}
+
+// labels writes the names of lines at their ends, pushed apart where they would overlap.
+func labels(b *strings.Builder, ends []end) {
 	slices.SortFunc(ends, func(a, b end) int { return int(math.Copysign(1, a.y-b.y)) })
 	for range 50 {
 		for i := 1; i < len(ends); i++ {
@@ -221,15 +237,14 @@ func (c chart) lines(xLabel string, xLog bool, all []line) string {
 		}
 	}
 	for _, e := range ends {
-		fmt.Fprintf(&b, `<rect class="f %s" x="%d" y="%.1f" width="9" height="9" rx="2"/>`+"\n", class(e.name), width-right+4, e.y-5)
-		text(&b, width-right+18, e.y+4, "start", "", e.name)
+		fmt.Fprintf(b, `<rect class="f %s" x="%d" y="%.1f" width="9" height="9" rx="2"/>`+"\n",
+			class(e.name), width-right+4, e.y-5)
+		text(b, width-right+18, e.y+4, "start", "", e.name)
 	}
-	b.WriteString("</svg>\n")
-	return b.String()
 }
 
-// bars draws one row per bar. Its axis begins at zero, unless the values differ too much to be seen beside each
-// other. The chart of no bars is "".
+// bars draws one row per bar. Its axis begins at zero, unless the values differ too much to be
+// seen beside each other. The chart of no bars is "".
 func (c chart) bars(all []bar) string {
 	if len(all) == 0 {
 		return ""
@@ -243,7 +258,8 @@ func (c chart) bars(all []bar) string {
 		used = append(used, r.name)
 		values = append(values, r.value)
 	}
-	a, ticks := valueAxis(values, slices.Max(append(values, 0)) > 50*slices.Min(append(values, math.Inf(1))), labels, width-90)
+	a, ticks := valueAxis(values, slices.Max(append(values, 0)) > 50*slices.Min(append(values,
+		math.Inf(1))), labels, width-90)
 	if a.log {
 		// A bar's length means little here, but the shortest should still be one.
 		a, ticks = valueAxis(append(values, slices.Min(values)/3), true, labels, width-90)
@@ -251,7 +267,8 @@ func (c chart) bars(all []bar) string {
 	}
 	c.open(&b, height, used)
 	for _, t := range ticks {
-		fmt.Fprintf(&b, `<line class="g" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", a.at(t), a.at(t), top, top+row*len(all))
+		fmt.Fprintf(&b, `<line class="g" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", a.at(t),
+			a.at(t), top, top+row*len(all))
 		text(&b, a.at(t), float64(top+row*len(all)+18), "middle", "s", number(t))
 	}
 	text(&b, width-12, float64(top+row*len(all)+18), "end", "s", c.unit)

@@ -1,4 +1,5 @@
-// Package clock judges how much of a lease is left, and reckons with durations that may be as long as they can be.
+// Package clock judges how much of a lease is left, and reckons with durations that may be as
+// long as they can be.
 package clock
 
 import (
@@ -6,8 +7,9 @@ import (
 	"time"
 )
 
-// Source is implemented by the pools of a simulation in which every client has a clock of its own. The first pool of a
-// Redlock lends it its clock. Other modules cannot name Own, so that no pool of theirs is a Source by accident.
+// Source is implemented by the pools of a simulation in which every client has a clock of its
+// own. The first pool of a Redlock lends it its clock. Other modules cannot name Own, so that no
+// pool of theirs is a Source by accident.
 type Source interface {
 	Clock() Own
 }
@@ -16,7 +18,8 @@ type Source interface {
 type Own struct {
 	// Now takes the place of [time.Now]; nil leaves that.
 	Now func() time.Time
-	// Jitter returns a random duration from 0 up to but excluding limit; nil leaves the choice to math/rand.
+	// Jitter returns a random duration from 0 up to but excluding limit; nil leaves the choice to
+	// math/rand.
 	Jitter func(limit time.Duration) time.Duration
 }
 
@@ -30,10 +33,11 @@ func Remaining(now, until time.Time) time.Duration {
 	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
 }
 
-// Ahead returns d, but at least a nanosecond: every timer that may be due at once is set with it. In a bubble of
-// [testing/synctest] a timer set for now runs on the thread that sets it, as do others at the same time, all in one
-// race context that is for one thread at a time. The race detector of Go 1.26 crashes then; see unlockAndRun in
-// the runtime's time.go. Those who test their services that way are to be spared it.
+// Ahead returns d, but at least a nanosecond: every timer that may be due at once is set with it.
+// In a bubble of [testing/synctest] a timer set for now runs on the thread that sets it, as do
+// others at the same time, all in one race context that is for one thread at a time. The race
+// detector of Go 1.26 crashes then; see unlockAndRun in the runtime's time.go. Those who test
+// their services that way are to be spared it.
 func Ahead(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
 // epoch is what Ticks counts from.
@@ -66,7 +70,8 @@ func Sub(a, b time.Duration) time.Duration {
 	}
 }
 
-// Times returns d × n for an n that is not negative, or the longest or shortest duration if that is out of range.
+// Times returns d × n for an n that is not negative, or the longest or shortest duration if that
+// is out of range.
 func Times(d time.Duration, n int64) time.Duration {
 	switch {
 	case n == 0:
@@ -80,12 +85,12 @@ func Times(d time.Duration, n int64) time.Duration {
 	}
 }
 
-// Milliseconds returns n milliseconds, at most the longest duration, for an n that is not negative: a node's TTL may be
-// 2^63-1 milliseconds.
+// Milliseconds returns n milliseconds, at most the longest duration, for an n that is not
+// negative: a node's TTL may be 2^63-1 milliseconds.
 func Milliseconds(n int64) time.Duration { return Times(time.Millisecond, n) }
 
-// Part returns the part of d that a factor from 0 to 1 makes. A product of floating-point numbers can be greater than
-// either of them once it is an integer again.
+// Part returns the part of d that a factor from 0 to 1 makes. A product of floating-point numbers
+// can be greater than either of them once it is an integer again.
 func Part(d time.Duration, factor float64) time.Duration {
 	part := float64(d) * factor
 	if part >= float64(d) {

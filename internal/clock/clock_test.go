@@ -63,9 +63,11 @@ func TestManySetTimersAheadTogetherInABubble(t *testing.T) {
 
 func TestBriefKeepsThreeDigits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", 1: "1ns", 41184: "41.2µs", 999_949: "1ms", 999_999: "1ms", 400 * time.Millisecond: "400ms",
-		2_629_333_333: "2.63s", 7918 * time.Millisecond: "7.92s", -2_629_333_333: "-2.63s", time.Hour + 123*time.Second: "1h2m0s",
-		math.MaxInt64: "2561111h6m40s", math.MinInt64: "-2561111h6m40s",
+		0: "0s", 1: "1ns", 41184: "41.2µs", 999_949: "1ms", 999_999: "1ms",
+		400 * time.Millisecond: "400ms",
+		2_629_333_333:          "2.63s", 7918 * time.Millisecond: "7.92s", -2_629_333_333: "-2.63s",
+		time.Hour + 123*time.Second: "1h2m0s",
+		math.MaxInt64:               "2561111h6m40s", math.MinInt64: "-2561111h6m40s",
 	} {
 		assert.Equal(t, want, Brief(d).String(), "%d", d)
 	}
@@ -73,7 +75,8 @@ func TestBriefKeepsThreeDigits(t *testing.T) {
 
 // lesson L56, L66: what does not fit is cut off, and nothing changes its sign.
 func FuzzReckoning(f *testing.F) {
-	extremes := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 1e6, math.MaxInt64 / 1_000_000, math.MaxInt64/1_000_000 + 1, math.MaxInt64 - 1, math.MaxInt64}
+	extremes := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 1e6,
+		math.MaxInt64 / 1_000_000, math.MaxInt64/1_000_000 + 1, math.MaxInt64 - 1, math.MaxInt64}
 	for _, a := range extremes {
 		for _, b := range extremes {
 			f.Add(a, b, 0.05)

@@ -42,7 +42,8 @@ func TestReadmeShowsARealError(t *testing.T) {
 		pools = append(pools, goredis.NewPool(client))
 		names = append(names, addr, fmt.Sprintf("10.0.0.%d:6379", i+1))
 	}
-	require.NoError(t, redlock.New(pools[0]).NewMutex("invoice:42", redlock.WithExpiry(time.Minute)).Lock())
+	require.NoError(t, redlock.New(pools[0]).NewMutex("invoice:42",
+		redlock.WithExpiry(time.Minute)).Lock())
 	nodes.Stop(2)
 	m := redlock.New(pools...).NewMutex("invoice:42")
 	var text string

@@ -18,7 +18,8 @@ import (
 
 // lesson L83
 func TestOpenTakesURLs(t *testing.T) {
-	nodes := map[string]*miniredis.Miniredis{"redis": miniredis.NewMiniRedis(), "rediss": miniredis.NewMiniRedis()}
+	nodes := map[string]*miniredis.Miniredis{"redis": miniredis.NewMiniRedis(),
+		"rediss": miniredis.NewMiniRedis()}
 	require.NoError(t, nodes["redis"].Start())
 	require.NoError(t, nodes["rediss"].StartTLS(&tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
 	for scheme, node := range nodes {

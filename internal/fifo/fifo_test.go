@@ -48,7 +48,8 @@ func TestLeaveFromAnywhere(t *testing.T) {
 	}
 }
 
-// lesson L99: those who stay get a turn each, one at a time and in the order in which they came, whoever else gives up.
+// lesson L99: those who stay get a turn each, one at a time and in the order in which they came,
+// whoever else gives up.
 func TestNobodyIsForgotten(t *testing.T) {
 	const n = 200
 	var (

@@ -48,17 +48,19 @@ func TestGuideShowsTheDiffOfTheTwoPrograms(t *testing.T) {
 	require.Equal(t, want, page, "run: go test -run Diff . -update")
 }
 
-// Both programs work, on the same nodes. The one on redlock leaves nothing behind, at once; the other
-// may, because it ends before Redsync's releases have reached every node.
+// Both programs work, on the same nodes. The one on redlock leaves nothing behind, at once; the
+// other may, because it ends before Redsync's releases have reached every node.
 func TestProgramsOfTheGuideRun(t *testing.T) {
 	nodes := redistest.Start(t, 3)
 	addrs := nodes[0].Addr() + "," + nodes[1].Addr() + "," + nodes[2].Addr()
 	for _, program := range []string{"after", "before"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, "go", "run", "./migration/"+program, "-redis", addrs).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "go", "run", "./migration/"+program, "-redis",
+			addrs).CombinedOutput()
 		require.NoError(t, err, "%s: %s", program, out)
-		require.Equal(t, "booked cards of acme\nbooked transfers of acme\nbooked refunds of acme\n", string(out), program)
+		require.Equal(t, "booked cards of acme\nbooked transfers of acme\nbooked refunds of acme\n",
+			string(out), program)
 		if program == "after" {
 			for i, node := range nodes {
 				require.Nil(t, node.Must("GET", "book:acme"), "node %d", i)
@@ -67,7 +69,8 @@ func TestProgramsOfTheGuideRun(t *testing.T) {
 	}
 }
 
-// More forms of what the recipe changes: renamed imports, options on one line, each error that has another name.
+// More forms of what the recipe changes: renamed imports, options on one line, each error that
+// has another name.
 const moreOfRedsync = `package main
 
 import (
@@ -99,10 +102,11 @@ func main() {
 }
 `
 
-// lesson L82: the guide's commands do all but what the compiler finds, and no outage is taken for a lock that
-// somebody else has.
+// lesson L82: the guide's commands do all but what the compiler finds, and no outage is taken for
+// a lock that somebody else has.
 func TestRecipeOfTheGuide(t *testing.T) {
-	if out, err := exec.Command("sed", "--version").Output(); err != nil || !strings.Contains(string(out), "GNU") {
+	if out, err := exec.Command("sed", "--version").Output(); err != nil ||
+		!strings.Contains(string(out), "GNU") {
 		t.Skip("needs GNU sed")
 	}
 	_, rest, ok := strings.Cut(read(t, guide), "```sh\n")
@@ -111,7 +115,8 @@ func TestRecipeOfTheGuide(t *testing.T) {
 
 	dir := t.TempDir()
 	program := func(name string) string { return filepath.Join(dir, name, "main.go") }
-	for name, text := range map[string]string{"before": read(t, "migration/before/main.go"), "more": moreOfRedsync} {
+	for name, text := range map[string]string{"before": read(t, "migration/before/main.go"),
+		"more": moreOfRedsync} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		require.NoError(t, os.WriteFile(program(name), []byte(text), 0o600))
 	}
@@ -128,7 +133,8 @@ func TestRecipeOfTheGuide(t *testing.T) {
 	require.Error(t, err, "errors.As has to be changed by hand")
 	require.Contains(t, string(out), "redlock.ErrTaken (variable of interface type error) is not a type")
 	text := read(t, program("before"))
-	text = strings.Replace(text, "	var taken *redlock.ErrTaken\n	if errors.As(err, &taken) {", "	if errors.Is(err, redlock.ErrTaken) {", 1)
+	text = strings.Replace(text, "	var taken *redlock.ErrTaken\n	if errors.As(err, &taken) {",
+		"	if errors.Is(err, redlock.ErrTaken) {", 1)
 	require.NoError(t, os.WriteFile(program("before"), []byte(text), 0o600))
 	out, err = exec.CommandContext(t.Context(), "go", "vet", program("before")).CombinedOutput()
 	require.NoError(t, err, string(out))

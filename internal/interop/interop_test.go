@@ -70,7 +70,10 @@ func useRedsync(pools []redsyncredis.Pool) library {
 			return rs.NewMutex(name, redsync.WithExpiry(expiry), redsync.WithTimeoutFactor(0.25),
 				redsync.WithTries(plenty), redsync.WithRetryDelayFunc(retryDelay))
 		},
-		resume: func(name, value string) mutex { return rs.NewMutex(name, redsync.WithValue(value)) },
+		resume: func(name, value string) mutex {
+			return rs.NewMutex(name,
+				redsync.WithValue(value))
+		},
 		taken: func(err error) bool {
 			var taken *redsync.ErrTaken
 			return errors.As(err, &taken)
@@ -87,8 +90,11 @@ func useRedlock(t *testing.T, pools []pool.Pool) library {
 			return rl.NewMutex(name, redlock.WithExpiry(expiry), redlock.WithTimeoutFactor(0.25),
 				redlock.WithTries(plenty), redlock.WithRetryDelayFunc(retryDelay))
 		},
-		resume: func(name, value string) mutex { return rl.NewMutex(name, redlock.WithValue(value)) },
-		taken:  func(err error) bool { return errors.Is(err, redlock.ErrTaken) },
+		resume: func(name, value string) mutex {
+			return rl.NewMutex(name,
+				redlock.WithValue(value))
+		},
+		taken: func(err error) bool { return errors.Is(err, redlock.ErrTaken) },
 	}
 }
 
@@ -118,7 +124,10 @@ func goRedis(t *testing.T, addr string) *goredislib.Client {
 }
 
 func redigoPool(t *testing.T, addr string) *redigolib.Pool {
-	p := &redigolib.Pool{MaxIdle: 8, Dial: func() (redigolib.Conn, error) { return redigolib.Dial("tcp", addr) }}
+	p := &redigolib.Pool{MaxIdle: 8, Dial: func() (redigolib.Conn,
+		error) {
+		return redigolib.Dial("tcp", addr)
+	}}
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -134,7 +143,8 @@ func onBothClients(t *testing.T, f func(t *testing.T, rs, rl library, nodes []*r
 }
 
 // inBothRoles runs f with each library as the holder of a lock that the other wants.
-func inBothRoles(t *testing.T, f func(t *testing.T, holder, other library, nodes []*redistest.Server)) {
+func inBothRoles(t *testing.T, f func(t *testing.T, holder, other library,
+	nodes []*redistest.Server)) {
 	onBothClients(t, func(t *testing.T, rs, rl library, nodes []*redistest.Server) {
 		for _, pair := range [][2]library{{rs, rl}, {rl, rs}} {
 			t.Run(pair[0].name+" holds", func(t *testing.T) { f(t, pair[0], pair[1], nodes) })
@@ -142,9 +152,9 @@ func inBothRoles(t *testing.T, f func(t *testing.T, holder, other library, nodes
 	})
 }
 
-// A counter that is read and written back one higher inside the lock loses a turn when two
-// are inside. The workers come in pairs, one of each library, that take turns with each other but contend with the
-// other pairs; so neither library can have all its turns before the other.
+// A counter that is read and written back one higher inside the lock loses a turn when two are
+// inside. The workers come in pairs, one of each library, that take turns with each other but
+// contend with the other pairs; so neither library can have all its turns before the other.
 func TestSharedCounterIsExact(t *testing.T) {
 	const pairs, turns = 4, 12 // turns of each worker
 	onBothClients(t, func(t *testing.T, rs, rl library, _ []*redistest.Server) {
@@ -200,7 +210,8 @@ func TestSharedCounterIsExact(t *testing.T) {
 		}
 		wg.Wait()
 		require.EqualValues(t, 2*pairs*turns, counter.Load())
-		require.GreaterOrEqual(t, changes.Load(), int64(2*turns), "turns of one library followed each other within a pair")
+		require.GreaterOrEqual(t, changes.Load(), int64(2*turns),
+			"turns of one library followed each other within a pair")
 		t.Logf("the lock went from one library to the other %d times", changes.Load()-1)
 	})
 }
@@ -278,7 +289,8 @@ func TestExpiryIsRespected(t *testing.T) {
 		require.NoError(t, a.TryLock())
 		began := time.Now()
 		require.NoError(t, b.Lock())
-		require.True(t, time.Now().After(a.Until()), "%s got the lock while %s had it", other.name, holder.name)
+		require.True(t, time.Now().After(a.Until()), "%s got the lock while %s had it", other.name,
+			holder.name)
 		require.Less(t, time.Since(began), expiry+2*time.Second, "the lock outlived its expiry")
 
 		// The first holder finds out, and does no harm.

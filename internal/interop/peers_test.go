@@ -146,7 +146,8 @@ func TestPeersExcludeEachOther(t *testing.T) {
 
 		require.NoError(t, ours.TryLock())
 		holds(t, nodes, "name", ours.Value())
-		require.False(t, other.acquire("name", ttl).OK, "%s acquired a lock that redlock holds", p.name)
+		require.False(t, other.acquire("name", ttl).OK, "%s acquired a lock that redlock holds",
+			p.name)
 		holds(t, nodes, "name", ours.Value())
 		_, err := ours.Extend()
 		require.NoError(t, err, "what %s tried took something away", p.name)

@@ -13,9 +13,10 @@ import (
 // patience is how long goroutines may take to end after the last test.
 const patience = 10 * time.Second
 
-// Main runs the tests and returns the exit code for os.Exit. If the tests pass but
-// goroutines remain that were not there before them, it waits for their end, and fails with their
-// stacks if that does not come. Fuzzing leaves a goroutine behind that waits for signals, and is not checked.
+// Main runs the tests and returns the exit code for os.Exit. If the tests pass but goroutines
+// remain that were not there before them, it waits for their end, and fails with their stacks if
+// that does not come. Fuzzing leaves a goroutine behind that waits for signals, and is not
+// checked.
 func Main(m *testing.M) int {
 	flag.Parse()
 	before := runtime.NumGoroutine()

@@ -32,15 +32,18 @@ func TestATimeoutSaysWhyTheNodeDoesNotAnswer(t *testing.T) {
 	}{
 		"known":   {func() error { return refused }, "no answer within 100ms: connection refused"},
 		"unknown": {func() error { return nil }, "no answer within 100ms"},
-		"panic":   {func() error { panic(refused) }, "no answer within 100ms: the client panicked: connection refused"},
+		"panic": {func() error { panic(refused) },
+			"no answer within 100ms: the client panicked: connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &silent{explain: c.explain, to: make(chan pool.Receiver, 1)}
 				tracker := NewTracker()
 				nodes := Nodes([]pool.Pool{s}, tracker)
-				command := Command{pool.SetNX("k", "v", time.Second), func(*pool.Command, any, error) (int64, error) { return 0, nil }}
-				r := Start(t.Context(), Lanes(nodes), Spec{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
+				command := Command{pool.SetNX("k", "v", time.Second),
+					func(*pool.Command, any, error) (int64, error) { return 0, nil }}
+				r := Start(t.Context(), Lanes(nodes),
+					Spec{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 				to := <-s.to
 				<-r.Done()
 				err := r.Outcomes()[0].Err
@@ -57,10 +60,13 @@ func TestATimeoutSaysWhyTheNodeDoesNotAnswer(t *testing.T) {
 func TestARoundAsksForAnExplanationWithoutItsMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mutex := make(chan bool) // is unlocked by who receives
-		s := &silent{explain: func() error { mutex <- true; return nil }, to: make(chan pool.Receiver, 1)}
+		s := &silent{explain: func() error { mutex <- true; return nil },
+			to: make(chan pool.Receiver, 1)}
 		nodes := Nodes([]pool.Pool{s}, NewTracker())
-		command := Command{pool.SetNX("k", "v", time.Second), func(*pool.Command, any, error) (int64, error) { return 1, nil }}
-		r := Start(t.Context(), Lanes(nodes), Spec{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
+		command := Command{pool.SetNX("k", "v", time.Second),
+			func(*pool.Command, any, error) (int64, error) { return 1, nil }}
+		r := Start(t.Context(), Lanes(nodes),
+			Spec{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 		to := <-s.to
 		time.Sleep(100 * time.Millisecond) // the round expires now
 		synctest.Wait()
@@ -68,6 +74,7 @@ func TestARoundAsksForAnExplanationWithoutItsMutex(t *testing.T) {
 		<-r.Done()
 		<-mutex
 		synctest.Wait()
-		assert.Equal(t, []Outcome{{Reply: 1}}, r.Outcomes(), "the answer came before the explanation")
+		assert.Equal(t, []Outcome{{Reply: 1}}, r.Outcomes(),
+			"the answer came before the explanation")
 	})
 }

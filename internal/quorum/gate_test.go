@@ -112,7 +112,8 @@ var setNX = Command{pool.SetNX("k", "v", time.Second), accept}
 func one(t *testing.T, p pool.Pool) (*Node, func() *Round) {
 	node := Nodes([]pool.Pool{p}, NewTracker())[0]
 	return node, func() *Round {
-		return Start(t.Context(), Lanes([]*Node{node}), Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
+		return Start(t.Context(), Lanes([]*Node{node}),
+			Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
 	}
 }
 
@@ -133,14 +134,17 @@ func TestAStarterStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits, starts := &server{}, &server{}
 		started := false
-		nodes := Nodes([]pool.Pool{waits, startFunc(func(ctx context.Context, c *pool.Command, to pool.Receiver) {
-			started = true
-			starter{starts}.Start(ctx, c, to)
-		})}, NewTracker())
+		nodes := Nodes([]pool.Pool{waits,
+			startFunc(func(ctx context.Context, c *pool.Command, to pool.Receiver) {
+				started = true
+				starter{starts}.Start(ctx, c, to)
+			})}, NewTracker())
 		assert.Nil(t, nodes[0].Starter)
-		r := Start(t.Context(), Lanes(nodes), Spec{Command: setNX, Kind: Ask, Need: 2, Budget: budget})
+		r := Start(t.Context(), Lanes(nodes),
+			Spec{Command: setNX, Kind: Ask, Need: 2, Budget: budget})
 		won, err := r.Wait(t.Context())
-		assert.True(t, won && err == nil && started, "the client that starts was called as one that waits")
+		assert.True(t, won && err == nil && started,
+			"the client that starts was called as one that waits")
 	})
 }
 
@@ -389,7 +393,11 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 			shuts bool
 		}{{budget/4 - 1, errNode, false}, {budget / 4, errNode, true}, {0, ErrUnsent, true}} {
 			node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
-			hang := func(ctx context.Context, _ *Node) (int64, error) { <-ctx.Done(); return 0, ctx.Err() }
+			hang := func(ctx context.Context, _ *Node) (int64, error) {
+				<-ctx.Done()
+				return 0,
+					ctx.Err()
+			}
 			for range maxUnanswered {
 				send(t, Lanes([]*Node{node}), Ask, nil, hang)
 			}
@@ -413,7 +421,8 @@ func TestASmallBudgetDoesNotShutTheGate(t *testing.T) {
 			ask()
 		}
 		time.Sleep(budget / 10)
-		r := Start(t.Context(), Lanes([]*Node{node}), Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget / 6})
+		r := Start(t.Context(), Lanes([]*Node{node}),
+			Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget / 6})
 		won, err := r.Wait(t.Context())
 		assert.True(t, won && err == nil, "sent at once")
 		later(budget)
@@ -446,11 +455,13 @@ func TestTheGateUnderRace(t *testing.T) {
 			all.Go(func() {
 				for range 3 {
 					lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
-					w := Start(t.Context(), lanes, Spec{Command: setNX, Kind: Write, Need: 1, Budget: short, Marks: m})
+					w := Start(t.Context(), lanes,
+						Spec{Command: setNX, Kind: Write, Need: 1, Budget: short, Marks: m})
 					if yes, _ := w.Wait(t.Context()); yes {
 						won.Add(1)
 					}
-					u := Start(t.Context(), lanes, Spec{Command: setNX, Kind: Undo, Need: 1, Budget: short, Marks: m})
+					u := Start(t.Context(), lanes,
+						Spec{Command: setNX, Kind: Undo, Need: 1, Budget: short, Marks: m})
 					_, _ = u.Wait(t.Context())
 				}
 			})

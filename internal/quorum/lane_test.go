@@ -99,7 +99,8 @@ func owed(n *Node) int {
 
 // send starts a round on the lanes.
 func send(t *testing.T, lanes []Lane, kind Kind, marks []Mark, op Op) *Round {
-	return Start(t.Context(), lanes, Spec{Op: op, Kind: kind, Need: 1, Budget: budget, Marks: marks})
+	return Start(t.Context(), lanes, Spec{Op: op, Kind: kind, Need: 1, Budget: budget,
+		Marks: marks})
 }
 
 // lesson L13: a release does not overtake the slow SET it is to take back.
@@ -201,18 +202,24 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 		undo  []int64 // replies
 		want  []string
 	}{
-		{"answered in time", 10 * time.Millisecond, 1, nil, []int64{1}, []string{"0s set", "10ms release"}},
-		{"refused in time", 10 * time.Millisecond, 0, nil, []int64{-500}, []string{"0s set", "10ms release"}},
-		{"failed, was executed", 10 * time.Millisecond, 0, errNode, []int64{1}, []string{"0s set", "10ms release"}},
+		{"answered in time", 10 * time.Millisecond, 1, nil, []int64{1},
+			[]string{"0s set", "10ms release"}},
+		{"refused in time", 10 * time.Millisecond, 0, nil, []int64{-500},
+			[]string{"0s set", "10ms release"}},
+		{"failed, was executed", 10 * time.Millisecond, 0, errNode, []int64{1},
+			[]string{"0s set", "10ms release"}},
 		{"failed, may yet be executed", 10 * time.Millisecond, 0, errNode, []int64{none, none},
 			[]string{"0s set", "10ms release", "110ms release"}},
 		{"failed, and the release fails", 10 * time.Millisecond, 0, errNode, []int64{failure, 1},
 			[]string{"0s set", "10ms release", "110ms release"}},
-		{"the release fails three times", 10 * time.Millisecond, 1, nil, []int64{failure, failure, failure, 1},
+		{"the release fails three times", 10 * time.Millisecond, 1, nil,
+			[]int64{failure, failure, failure, 1},
 			[]string{"0s set", "10ms release", "110ms release", "210ms release", "310ms release"}},
-		{"failed, the release fails, may yet be executed", 10 * time.Millisecond, 0, errNode, []int64{failure, failure, none, none},
+		{"failed, the release fails, may yet be executed", 10 * time.Millisecond, 0, errNode,
+			[]int64{failure, failure, none, none},
 			[]string{"0s set", "10ms release", "110ms release", "210ms release", "310ms release"}},
-		{"given up, was executed", time.Second, 1, nil, []int64{1}, []string{"0s set", "100ms release"}},
+		{"given up, was executed", time.Second, 1, nil, []int64{1},
+			[]string{"0s set", "100ms release"}},
 		{"given up, overtaken, executed", time.Second, 1, nil, []int64{none, 1},
 			[]string{"0s set", "100ms release", "1s release"}},
 		{"given up, overtaken, failed", time.Second, 0, errNode, []int64{none, none},
@@ -221,7 +228,8 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 			[]string{"0s set", "100ms release", "200ms release"}},
 		{"given up, release failed, executed", time.Second, 1, nil, []int64{failure, none, 1},
 			[]string{"0s set", "100ms release", "200ms release", "1s release"}},
-		{"given up, refused in the end", time.Second, 0, nil, []int64{-500}, []string{"0s set", "100ms release"}},
+		{"given up, refused in the end", time.Second, 0, nil, []int64{-500},
+			[]string{"0s set", "100ms release"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -250,7 +258,8 @@ func TestEachOfTwoGivenUpWritesIsFollowedByAnUndo(t *testing.T) {
 		time.Sleep(budget * 6 / 10)
 		send(t, lanes, Undo, m, j.replies("release", 0, 1, 1))
 		done(t, lanes)
-		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "1s release", "2.1s release"}, j.read())
+		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "1s release",
+			"2.1s release"}, j.read())
 	})
 }
 

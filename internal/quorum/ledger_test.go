@@ -46,7 +46,10 @@ func (k *keys) goOn() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stalled = false
-	k.rand.Shuffle(len(k.buffer), func(i, j int) { k.buffer[i], k.buffer[j] = k.buffer[j], k.buffer[i] })
+	k.rand.Shuffle(len(k.buffer), func(i, j int) {
+		k.buffer[i], k.buffer[j] = k.buffer[j],
+			k.buffer[i]
+	})
 	for _, execute := range k.buffer {
 		execute()
 	}
@@ -159,7 +162,8 @@ func TestAStallLeavesNoKey(t *testing.T) {
 						if v%3 == 0 {
 							unlock()
 						} else {
-							time.AfterFunc(time.Duration(k.rand.Int64N(int64(2*budget))), func() { unlock() })
+							time.AfterFunc(time.Duration(k.rand.Int64N(int64(2*budget))),
+								func() { unlock() })
 						}
 						if v%(callers/10+1) == 0 {
 							time.Sleep(budget / 20)
@@ -198,7 +202,8 @@ func TestASilentNodeIsAskedRarely(t *testing.T) {
 		assert.Equal(t, 300, owed(node))
 		sent := k.deletions()
 		later(leastOwed / 2)
-		assert.InDelta(t, float64(leastOwed/2/budget), float64(k.deletions()-sent), 0.6*float64(leastOwed/2/budget))
+		assert.InDelta(t, float64(leastOwed/2/budget), float64(k.deletions()-sent),
+			0.6*float64(leastOwed/2/budget))
 		later(leastOwed/2 + 3*budget)
 		assert.Zero(t, owed(node), "the keys have expired")
 		sent = k.deletions()
@@ -217,7 +222,8 @@ func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
 		send(t, lanes, Write, m, k.set(1))
 		synctest.Wait()
 		k.stall()
-		Start(t.Context(), lanes, Spec{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget, Marks: m, Expiry: expiry})
+		Start(t.Context(), lanes, Spec{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget, Marks: m,
+			Expiry: expiry})
 		later(expiry - time.Second)
 		assert.Equal(t, 1, owed(node))
 		later(2 * time.Second)
@@ -287,7 +293,8 @@ func TestAWriteThatWasNotSentOwesNothing(t *testing.T) {
 	}{
 		{"known before the Undo", 0, budget / 2, []string{"0s set"}},
 		{"known while the Undo waits", budget / 2, budget / 4, []string{"0s set"}},
-		{"known after the Undo has failed", budget * 27 / 10, 0, []string{"0s set", "100ms release", "250ms release"}},
+		{"known after the Undo has failed", budget * 27 / 10, 0,
+			[]string{"0s set", "100ms release", "250ms release"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -340,7 +347,8 @@ func TestAWriteThatFailsDuringTheLastUndoIsFollowedByAnother(t *testing.T) {
 		time.Sleep(70 * time.Millisecond)
 		send(t, lanes, Undo, m, j.op("release", 50*time.Millisecond, 0, nil))
 		done(t, lanes)
-		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "400ms release", "550ms release"}, j.read())
+		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "400ms release",
+			"550ms release"}, j.read())
 	})
 }
 
@@ -409,7 +417,8 @@ func TestTriesThatNeverReturnAreBounded(t *testing.T) {
 		node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
 		for range 1000 {
 			lanes, m := Lanes([]*Node{node}), Sent(1)
-			Start(t.Context(), lanes, Spec{Kind: Undo, Need: 1, Budget: budget, Marks: m, Expiry: 24 * time.Hour,
+			Start(t.Context(), lanes, Spec{Kind: Undo, Need: 1, Budget: budget, Marks: m,
+				Expiry: 24 * time.Hour,
 				Op: func(context.Context, *Node) (int64, error) {
 					mu.Lock()
 					hand++
@@ -481,8 +490,10 @@ func TestOwedUnderRace(t *testing.T) {
 // settled is when all commands have returned and nothing is owed.
 func settled(t *testing.T, node *Node) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); owed(node) > 0 || node.tracker.n.Load() > 0; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "%d owed, %d under way", owed(node), node.tracker.n.Load())
+	for end := time.Now().Add(10 * time.Second); owed(node) > 0 ||
+		node.tracker.n.Load() > 0; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "%d owed, %d under way", owed(node),
+			node.tracker.n.Load())
 	}
 }
 

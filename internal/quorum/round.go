@@ -209,7 +209,8 @@ func (r *Round) settle(c *call, reply int64, err error) {
 	default:
 		r.tally.No++
 		if r.hasty && r.haste == nil && !r.decided {
-			r.haste = time.AfterFunc(max(8*min(time.Since(r.start), r.budget/8), minPatience), r.giveUp)
+			r.haste = time.AfterFunc(max(8*min(time.Since(r.start), r.budget/8), minPatience),
+				r.giveUp)
 		}
 	}
 	r.decide()

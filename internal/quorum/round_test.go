@@ -57,7 +57,8 @@ func script(pattern []vote, delay []time.Duration, deaf bool) Op {
 // decision works out by brute force what a round has to come to, and when: at the first moment at
 // which all ways in which the missing votes could be cast lead to the same outcome. Nodes that
 // hang count as failed after patience.
-func decision(pattern []vote, delay []time.Duration, need int, patience time.Duration) (won bool, at time.Duration) {
+func decision(pattern []vote, delay []time.Duration, need int, patience time.Duration) (won bool,
+	at time.Duration) {
 	moments := []time.Duration{patience}
 	for i, v := range pattern {
 		if v != hangs {
@@ -129,7 +130,8 @@ func everyVote(t *testing.T, n, p, need int) {
 	want, at := decision(pattern, delay, need, patience)
 
 	start := time.Now()
-	r := Start(t.Context(), newLanes(n), Spec{Op: script(pattern, delay, deaf), Need: need, Budget: budget})
+	r := Start(t.Context(), newLanes(n), Spec{Op: script(pattern, delay, deaf), Need: need,
+		Budget: budget})
 	got, err := r.Wait(t.Context())
 	took := time.Since(start)
 	if err != nil || got != want || took != at {
@@ -142,7 +144,8 @@ func everyVote(t *testing.T, n, p, need int) {
 		pending := pattern[i] == hangs && took < patience || pattern[i] != hangs && delay[i] > took
 		switch {
 		case pending != (o.Err == ErrUnanswered):
-			t.Fatalf("votes %v after %v, decided after %v: node %d is said to have answered %v", pattern, delay, took, i, o)
+			t.Fatalf("votes %v after %v, decided after %v: node %d is said to have answered %v",
+				pattern, delay, took, i, o)
 		case pending:
 			tally.Pending--
 		case o.Err != nil:
@@ -164,18 +167,20 @@ func TestRoundEndsWithTheCallersContextAndGoesOnWithout(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended []time.Duration
 		start := time.Now()
-		r := Start(ctx, newLanes(1), Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, _ *Node) (int64, error) {
-			<-ctx.Done()
-			ended = append(ended, time.Since(start))
-			return 0, ctx.Err()
-		}})
+		r := Start(ctx, newLanes(1), Spec{Need: 1, Budget: budget,
+			Op: func(ctx context.Context, _ *Node) (int64, error) {
+				<-ctx.Done()
+				ended = append(ended, time.Since(start))
+				return 0, ctx.Err()
+			}})
 		time.AfterFunc(10*time.Millisecond, cancel)
 		_, err := r.Wait(ctx)
 		assert.Equal(t, context.Canceled, err)
 		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Equal(t, []time.Duration{budget - lastWord}, ended, "the command's own time is not cut short")
+		assert.Equal(t, []time.Duration{budget - lastWord}, ended,
+			"the command's own time is not cut short")
 		assert.ErrorIs(t, r.Outcomes()[0].Err, ErrTimeout)
 	})
 }
@@ -185,11 +190,12 @@ func TestRoundKeepsTheValuesOfTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	cancel()
 	got := make(chan any, 1)
-	Start(ctx, newLanes(1), Spec{Need: 1, Budget: time.Minute, Op: func(ctx context.Context, _ *Node) (int64, error) {
-		assert.NoError(t, ctx.Err())
-		got <- ctx.Value(key{})
-		return 1, nil
-	}})
+	Start(ctx, newLanes(1), Spec{Need: 1, Budget: time.Minute,
+		Op: func(ctx context.Context, _ *Node) (int64, error) {
+			assert.NoError(t, ctx.Err())
+			got <- ctx.Value(key{})
+			return 1, nil
+		}})
 	assert.Equal(t, "v", <-got)
 }
 
@@ -199,7 +205,11 @@ func TestSkippedNodesHaveNoVote(t *testing.T) {
 		r := Start(t.Context(), newLanes(3), Spec{
 			Need: 2, Budget: budget,
 			Skip: func(node int) bool { return node == 1 },
-			Op:   func(_ context.Context, n *Node) (int64, error) { asked <- n.Index; return int64(n.Index), nil },
+			Op: func(_ context.Context, n *Node) (int64,
+				error) {
+				asked <- n.Index
+				return int64(n.Index), nil
+			},
 		})
 		won, err := r.Wait(t.Context())
 		require.NoError(t, err)
@@ -258,10 +268,11 @@ func TestAboveCountsWhatNodesHaveReplied(t *testing.T) {
 
 func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Start(t.Context(), newLanes(1), Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
-			time.Sleep(budget + 1)
-			return 1, nil
-		}})
+		r := Start(t.Context(), newLanes(1),
+			Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
+				time.Sleep(budget + 1)
+				return 1, nil
+			}})
 		won, err := r.Wait(t.Context())
 		require.NoError(t, err)
 		assert.False(t, won)
@@ -275,13 +286,14 @@ func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 
 func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Start(t.Context(), newLanes(2), Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
-			if n.Index == 1 {
-				return 0, nil
-			}
-			<-ctx.Done()
-			return 0, fmt.Errorf("read: %w", ctx.Err())
-		}})
+		r := Start(t.Context(), newLanes(2),
+			Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
+				if n.Index == 1 {
+					return 0, nil
+				}
+				<-ctx.Done()
+				return 0, fmt.Errorf("read: %w", ctx.Err())
+			}})
 		synctest.Wait()
 		time.Sleep(budget)
 		synctest.Wait() // nobody waits for the round: the client's own error counts
@@ -296,14 +308,16 @@ func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes := newLanes(1)
-		Start(t.Context(), lanes, Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
-			time.Sleep(budget / 2)
-			return 1, nil
-		}})
-		r := Start(t.Context(), lanes, Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
-			t.Error("sent")
-			return 1, nil
-		}})
+		Start(t.Context(), lanes, Spec{Need: 1, Budget: budget,
+			Op: func(context.Context, *Node) (int64, error) {
+				time.Sleep(budget / 2)
+				return 1, nil
+			}})
+		r := Start(t.Context(), lanes, Spec{Need: 1, Budget: budget,
+			Op: func(context.Context, *Node) (int64, error) {
+				t.Error("sent")
+				return 1, nil
+			}})
 		r.Abandon()
 		won, err := r.Wait(t.Context())
 		require.NoError(t, err)
@@ -316,10 +330,11 @@ func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes := newLanes(1)
-		r := Start(t.Context(), lanes, Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, _ *Node) (int64, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		}})
+		r := Start(t.Context(), lanes, Spec{Need: 1, Budget: budget,
+			Op: func(ctx context.Context, _ *Node) (int64, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}})
 		synctest.Wait()
 		r.deadline = time.Now().Add(-time.Nanosecond)
 		r.expire()

@@ -7,11 +7,13 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 )
 
-// schedule ends the rounds of a group whose time has passed. Hardly any round needs that, and a timer for each, set
-// and stopped again, costs as much as sending a command. Rounds with one budget end in the order in which they begin, so
-// one timer is enough, for the first of them; and a round that is over before leaves the queue, and lets the timer be.
+// schedule ends the rounds of a group whose time has passed. Hardly any round needs that, and a
+// timer for each, set and stopped again, costs as much as sending a command. Rounds with one
+// budget end in the order in which they begin, so one timer is enough, for the first of them; and
+// a round that is over before leaves the queue, and lets the timer be.
 //
-// The zero value is ready for use. A schedule is safe for concurrent use, within one bubble of [testing/synctest].
+// The zero value is ready for use. A schedule is safe for concurrent use, within one bubble of
+// [testing/synctest].
 type schedule struct {
 	mu          sync.Mutex // guards what follows, and the places in the queue; taken after a round's mu
 	first, last *Round     // in the order of their ends
@@ -73,8 +75,8 @@ func (s *schedule) take(r *Round) {
 	r.place = place{}
 }
 
-// set sets a timer. One that is set already does its work if it fires no sooner, and else finds nothing to do. The caller
-// holds mu.
+// set sets a timer. One that is set already does its work if it fires no sooner, and else finds
+// nothing to do. The caller holds mu.
 func (s *schedule) set(at time.Time) {
 	s.at = at
 	time.AfterFunc(clock.Ahead(time.Until(at)), s.fire)

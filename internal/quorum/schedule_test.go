@@ -28,16 +28,18 @@ func TestRoundsExpireInTime(t *testing.T) {
 				all.Go(func() {
 					time.Sleep(begin)
 					start, patience := time.Now(), budget-min(budget/16, lastWord)
-					round := Start(t.Context(), Lanes(nodes), Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, _ *Node) (int64, error) {
-						select {
-						case <-time.After(answer):
-							return 1, nil
-						case <-ctx.Done():
-							assert.Equal(t, patience, time.Since(start))
-							time.Sleep(budget)
-							return 0, ctx.Err()
-						}
-					}})
+					round := Start(t.Context(), Lanes(nodes),
+						Spec{Need: 1, Budget: budget,
+							Op: func(ctx context.Context, _ *Node) (int64, error) {
+								select {
+								case <-time.After(answer):
+									return 1, nil
+								case <-ctx.Done():
+									assert.Equal(t, patience, time.Since(start))
+									time.Sleep(budget)
+									return 0, ctx.Err()
+								}
+							}})
 					won, err := round.Wait(t.Context())
 					require.NoError(t, err)
 					took := time.Since(start)
@@ -64,7 +66,9 @@ func TestRoundsShareATimer(t *testing.T) {
 		nodes := Nodes(make([]pool.Pool, 1), NewTracker())
 		s := nodes[0].schedule
 		for i := range 10 {
-			r := Start(t.Context(), Lanes(nodes), Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) { return 1, nil }})
+			r := Start(t.Context(), Lanes(nodes),
+				Spec{Need: 1, Budget: budget,
+					Op: func(context.Context, *Node) (int64, error) { return 1, nil }})
 			_, err := r.Wait(t.Context())
 			require.NoError(t, err)
 			assert.Nil(t, r.timer)
@@ -79,20 +83,22 @@ func TestRoundsShareATimer(t *testing.T) {
 	})
 }
 
-// A timer that has not fired when it should have, because the machine is busy or the process stood still, does not keep
-// rounds from their ends, neither those before it nor later ones; nor does one that was set for a greater budget.
+// A timer that has not fired when it should have, because the machine is busy or the process
+// stood still, does not keep rounds from their ends, neither those before it nor later ones; nor
+// does one that was set for a greater budget.
 func TestATimerThatIsSetHoldsNobodyUp(t *testing.T) {
 	for _, at := range []time.Duration{-time.Second, -time.Nanosecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := Nodes(make([]pool.Pool, 1), NewTracker())
 			s := nodes[0].schedule
-			hang := Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, _ *Node) (int64, error) {
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Hour):
-				}
-				return 0, ctx.Err()
-			}}
+			hang := Spec{Need: 1, Budget: budget,
+				Op: func(ctx context.Context, _ *Node) (int64, error) {
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Hour):
+					}
+					return 0, ctx.Err()
+				}}
 			start := time.Now()
 			first := Start(t.Context(), Lanes(nodes), hang)
 			time.Sleep(budget / 2)

@@ -39,8 +39,9 @@ func (t *Tracker) Leave() {
 // Wait blocks until nothing is under way, and returns 0, or until ctx is done, and
 // returns how many were left.
 func (t *Tracker) Wait(ctx context.Context) int {
-	// Wait counts itself in and takes zero before it loads n; Leave decrements n before it looks for
-	// waiters. So either this sees nothing under way, or the last Leave sees the waiter and closes zero.
+	// Wait counts itself in and takes zero before it loads n; Leave decrements n before it looks
+	// for waiters. So either this sees nothing under way, or the last Leave sees the waiter and
+	// closes zero.
 	t.waiting.Add(1)
 	defer t.waiting.Add(-1)
 	for {

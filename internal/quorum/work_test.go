@@ -18,8 +18,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// lesson L62: whatever panics or ends the goroutine while a node is asked, it is one node's failure. lesson L70:
-// it is told in one line, and has the stack.
+// lesson L62: whatever panics or ends the goroutine while a node is asked, it is one node's
+// failure. lesson L70: it is told in one line, and has the stack.
 func TestAPanicIsOneNodesFailure(t *testing.T) {
 	oops := errors.New("oops,\n\tand oops")
 	answers := func(context.Context, *Node) (int64, error) { return 1, nil }
@@ -32,14 +32,23 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 		skip   func(int) bool
 	}
 	for name, c := range map[string]spec{
-		"Op":     {op: func(_ context.Context, n *Node) (int64, error) { panic(oops) }},
-		"Start":  {starts: func(context.Context, *pool.Command, pool.Receiver) { panic(oops) }, reply: accept},
-		"Reply":  {starts: starts, reply: func(*pool.Command, any, error) (int64, error) { panic(oops) }},
-		"Vote":   {op: answers, vote: func(int, int64) bool { panic(oops) }},
-		"Skip":   {op: answers, skip: func(int) bool { panic(oops) }},
-		"Goexit": {op: func(context.Context, *Node) (int64, error) { runtime.Goexit(); return 0, nil }},
+		"Op": {op: func(_ context.Context, n *Node) (int64, error) { panic(oops) }},
+		"Start": {starts: func(context.Context, *pool.Command, pool.Receiver) { panic(oops) },
+			reply: accept},
+		"Reply": {starts: starts, reply: func(*pool.Command, any, error) (int64,
+			error) {
+			panic(oops)
+		}},
+		"Vote": {op: answers, vote: func(int, int64) bool { panic(oops) }},
+		"Skip": {op: answers, skip: func(int) bool { panic(oops) }},
+		"Goexit": {op: func(context.Context, *Node) (int64, error) {
+			runtime.Goexit()
+			return 0,
+				nil
+		}},
 		"Goexit in Start": {
-			starts: func(_ context.Context, c *pool.Command, to pool.Receiver) { runtime.Goexit() }, reply: accept,
+			starts: func(_ context.Context, c *pool.Command, to pool.Receiver) { runtime.Goexit() },
+			reply:  accept,
 		},
 	} {
 		for _, kind := range []Kind{Ask, Write, Undo} {
@@ -60,13 +69,15 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 							return 1, nil
 						}
 					} else {
-						s.Command = Command{pool.SetNX("k", "v", time.Second), func(c2 *pool.Command, reply any, err error) (int64, error) {
-							return accept(c2, reply, err)
-						}}
+						s.Command = Command{pool.SetNX("k", "v", time.Second),
+							func(c2 *pool.Command, reply any, err error) (int64, error) {
+								return accept(c2, reply, err)
+							}}
 					}
 					if c.starts != nil && name == "Reply" {
 						first := true
-						s.Command.Reply = func(c2 *pool.Command, reply any, err error) (int64, error) {
+						s.Command.Reply = func(c2 *pool.Command, reply any, err error) (int64,
+							error) {
 							if first {
 								first = false
 								return c.reply(c2, reply, err)
@@ -123,7 +134,8 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 	for _, kind := range []Kind{Ask, Write, Undo} {
 		for _, panics := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				nodes := Nodes([]pool.Pool{startFunc(func(_ context.Context, _ *pool.Command, to pool.Receiver) {
+				nodes := Nodes([]pool.Pool{startFunc(func(_ context.Context, _ *pool.Command,
+					to pool.Receiver) {
 					to.Receive(true, nil)
 					to.Receive(nil, errNode)
 					go to.Receive(nil, errNode)
@@ -131,7 +143,8 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 						panic("after the outcome was told")
 					}
 				})}, NewTracker())
-				r := Start(t.Context(), Lanes(nodes), Spec{Command: setNX, Kind: kind, Need: 1, Budget: budget, Marks: Sent(1)})
+				r := Start(t.Context(), Lanes(nodes),
+					Spec{Command: setNX, Kind: kind, Need: 1, Budget: budget, Marks: Sent(1)})
 				won, err := r.Wait(t.Context())
 				assert.True(t, won && err == nil)
 				later(5 * budget)
@@ -144,8 +157,8 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 	}
 }
 
-// lesson L77: a client that gives up at its context's deadline a moment before the context has ended says that
-// the node used up its time.
+// lesson L77: a client that gives up at its context's deadline a moment before the context has
+// ended says that the node used up its time.
 func TestAClientsOwnDeadlineIsANodeTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		early time.Duration // before the context's deadline
@@ -154,9 +167,12 @@ func TestAClientsOwnDeadlineIsANodeTimeout(t *testing.T) {
 	}{
 		{0, context.DeadlineExceeded, "no answer within 100ms: context deadline exceeded"},
 		{0, errNode, "no answer within 100ms: node error"},
-		{time.Microsecond, context.DeadlineExceeded, "no answer within 99ms: context deadline exceeded"},
-		{time.Microsecond, fmt.Errorf("dial: %w", context.DeadlineExceeded), "no answer within 99ms: dial: context deadline exceeded"},
-		{budget / 2, pool.NotSent(context.DeadlineExceeded), "no answer within 49ms: context deadline exceeded"},
+		{time.Microsecond, context.DeadlineExceeded,
+			"no answer within 99ms: context deadline exceeded"},
+		{time.Microsecond, fmt.Errorf("dial: %w", context.DeadlineExceeded),
+			"no answer within 99ms: dial: context deadline exceeded"},
+		{budget / 2, pool.NotSent(context.DeadlineExceeded),
+			"no answer within 49ms: context deadline exceeded"},
 		{time.Microsecond, errNode, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -181,7 +197,8 @@ func TestAClientsOwnDeadlineIsANodeTimeout(t *testing.T) {
 func TestATinyBudgetIsSaidBriefly(t *testing.T) {
 	for _, b := range []time.Duration{-time.Hour, 0, 1, 41184} {
 		synctest.Test(t, func(t *testing.T) {
-			r := Start(t.Context(), newLanes(3), Spec{Op: newJournal().op("", time.Second, 1, nil), Kind: Ask, Need: 2, Budget: b})
+			r := Start(t.Context(), newLanes(3),
+				Spec{Op: newJournal().op("", time.Second, 1, nil), Kind: Ask, Need: 2, Budget: b})
 			won, err := r.Wait(t.Context())
 			assert.True(t, !won && err == nil)
 			for _, o := range r.Outcomes() {
@@ -199,13 +216,18 @@ func TestATinyBudgetIsSaidBriefly(t *testing.T) {
 
 // lesson L56, L66: budgets as long as they can be end nothing early.
 func TestTheLongestBudgets(t *testing.T) {
-	for _, b := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64 / 3, math.MaxInt64 - 1} {
+	for _, b := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64 / 3,
+		math.MaxInt64 - 1} {
 		synctest.Test(t, func(t *testing.T) {
 			lanes, j := newLanes(3), newJournal()
 			m := make([]Mark, 3)
 			takes := 24 * time.Hour
-			w := Start(t.Context(), lanes, Spec{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Marks: m, Hasty: true})
-			u := Start(t.Context(), lanes, Spec{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Marks: m, Expiry: b})
+			w := Start(t.Context(), lanes,
+				Spec{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Marks: m,
+					Hasty: true})
+			u := Start(t.Context(), lanes,
+				Spec{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Marks: m,
+					Expiry: b})
 			later(2*takes + 1)
 			assert.Equal(t, Tally{No: 3}, w.Tally())
 			assert.Equal(t, Tally{Yes: 3}, u.Tally())
@@ -215,7 +237,8 @@ func TestTheLongestBudgets(t *testing.T) {
 			s := &server{}
 			node := Nodes([]pool.Pool{s}, NewTracker())[0]
 			ask := func() *Round {
-				return Start(t.Context(), Lanes([]*Node{node}), Spec{Command: setNX, Kind: Ask, Need: 1, Budget: b})
+				return Start(t.Context(), Lanes([]*Node{node}),
+					Spec{Command: setNX, Kind: Ask, Need: 1, Budget: b})
 			}
 			s.stall()
 			for range 2 * maxUnanswered {

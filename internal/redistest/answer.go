@@ -6,8 +6,9 @@ import (
 	"net"
 )
 
-// Answer speaks for a server on conn. It reads commands, and writes what reply returns for each, byte for
-// byte. After a reply that reports false it closes conn, and it returns when conn is closed.
+// Answer speaks for a server on conn. It reads commands, and writes what reply returns for each,
+// byte for byte. After a reply that reports false it closes conn, and it returns when conn is
+// closed.
 func Answer(conn net.Conn, reply func(command []string) (string, bool)) {
 	defer conn.Close()
 	r := bufio.NewReader(conn)

@@ -28,7 +28,8 @@ func buildShim(t testing.TB, dir string) string {
 	if err := os.WriteFile(source, shimSource, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(gcc, "-O2", "-shared", "-fPIC", "-o", shim, source).CombinedOutput(); err != nil {
+	if out, err := exec.Command(gcc, "-O2", "-shared", "-fPIC", "-o", shim,
+		source).CombinedOutput(); err != nil {
 		t.Fatalf("redistest: building the clock shim: %v\n%s", err, out)
 	}
 	return shim
@@ -70,7 +71,8 @@ func (c *clock) set(d time.Duration, rate int64) error {
 	if _, err := c.file.WriteAt(setting, 8+24*other); err != nil {
 		return err
 	}
-	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(other)), 0); err != nil {
+	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(other)),
+		0); err != nil {
 		return err
 	}
 	c.valid = other

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// lesson L86, L98: waiting tests run at the same time, on one processor too, and a refused dial leaves
-// no line in the output.
+// lesson L86, L98: waiting tests run at the same time, on one processor too, and a refused dial
+// leaves no line in the output.
 func TestMainRunsWaitingTestsTogetherAndPrintsNothing(t *testing.T) {
 	const child = "REDISTEST_MAIN"
 	if os.Getenv(child) == "" {

@@ -28,7 +28,8 @@ type Node interface {
 func Nodes(t testing.TB, n int) []Node {
 	t.Helper()
 	nodes := make([]Node, n)
-	if _, err := Program(); (err == nil || os.Getenv("REDLOCK_REQUIRE_REDIS") == "1") && os.Getenv("REDLOCK_EMBEDDED") != "1" {
+	if _, err := Program(); (err == nil || os.Getenv("REDLOCK_REQUIRE_REDIS") == "1") &&
+		os.Getenv("REDLOCK_EMBEDDED") != "1" {
 		for i, s := range Start(t, n) {
 			nodes[i] = s
 		}
@@ -112,7 +113,8 @@ func (m *Mini) Restart(opts ...Option) {
 		m.t.Fatal("redistest: an embedded node has no options")
 	}
 	m.Kill()
-	// A process that was being launched at the Kill has the old listener until it runs its own program.
+	// A process that was being launched at the Kill has the old listener until it runs its own
+	// program.
 	if err := poll(m.Miniredis.Restart); err != nil {
 		m.t.Fatalf("redistest: embedded %s: %v", m.addr, err)
 	}

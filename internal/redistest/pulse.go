@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Pulse measures how long servers and the machine keep a client waiting. A test uses it to tell a fault of
-// what it tests from a machine that is too busy for it.
+// Pulse measures how long servers and the machine keep a client waiting. A test uses it to tell a
+// fault of what it tests from a machine that is too busy for it.
 type Pulse struct {
 	mu    sync.Mutex
 	begun time.Time     // of the beat under way
@@ -17,8 +17,8 @@ type Pulse struct {
 // beat is the pause between two beats.
 const beat = 5 * time.Millisecond
 
-// TakePulse pings the servers over connections of its own, one after another and 200 times a second, until
-// the test ends.
+// TakePulse pings the servers over connections of its own, one after another and 200 times a
+// second, until the test ends.
 func TakePulse(t testing.TB, servers ...*Server) *Pulse {
 	t.Helper()
 	conns := make([]*Conn, len(servers))
@@ -62,10 +62,12 @@ func (p *Pulse) next() {
 	p.begun = time.Now()
 }
 
-// late is how much longer than the pause between two beats the beat under way has taken. The caller holds mu.
+// late is how much longer than the pause between two beats the beat under way has taken. The
+// caller holds mu.
 func (p *Pulse) late() time.Duration { return time.Since(p.begun) - beat }
 
-// Worst returns how late the latest beat since the last call of Worst was, the one under way included.
+// Worst returns how late the latest beat since the last call of Worst was, the one under way
+// included.
 func (p *Pulse) Worst() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

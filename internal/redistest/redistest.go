@@ -8,10 +8,10 @@
 // never by sleeping for a guessed time. A failure in starting or controlling a
 // server ends the test; the methods that can do so are called from the test's goroutine.
 //
-// Environment: REDLOCK_REQUIRE_REDIS=1 makes tests fail that would be skipped, or leave something out, for
-// want of a redis-server or of what it takes to do something to it; REDLOCK_LEAVE_OUT names what
-// may be left out all the same, see LeaveOut; REDLOCK_REDIS_SERVER names the program to run
-// ("redis-server" from the PATH by default; valkey-server works as well);
+// Environment: REDLOCK_REQUIRE_REDIS=1 makes tests fail that would be skipped, or leave something
+// out, for want of a redis-server or of what it takes to do something to it; REDLOCK_LEAVE_OUT
+// names what may be left out all the same, see LeaveOut; REDLOCK_REDIS_SERVER names the program
+// to run ("redis-server" from the PATH by default; valkey-server works as well);
 // REDLOCK_EMBEDDED=1 makes Nodes give embedded nodes all the same.
 package redistest
 
@@ -57,13 +57,15 @@ const (
 	Partitions = "partitions" // cut them off: needs root and nftables
 )
 
-// LeaveOut notes that the test goes without what for the reason, in the test's log and on standard error, where
-// go test shows it without -v too if it is run in the package's directory. With REDLOCK_REQUIRE_REDIS=1
-// it fails the test instead, unless REDLOCK_LEAVE_OUT names what: "partitions", or "clocks,partitions".
+// LeaveOut notes that the test goes without what for the reason, in the test's log and on
+// standard error, where go test shows it without -v too if it is run in the package's directory.
+// With REDLOCK_REQUIRE_REDIS=1 it fails the test instead, unless REDLOCK_LEAVE_OUT names what:
+// "partitions", or "clocks,partitions".
 func LeaveOut(t testing.TB, what, reason string) {
 	t.Helper()
 	if required() && !slices.Contains(strings.Split(os.Getenv("REDLOCK_LEAVE_OUT"), ","), what) {
-		t.Fatalf("no %s: %s (REDLOCK_REQUIRE_REDIS=1; REDLOCK_LEAVE_OUT=%s to go without)", what, reason, what)
+		t.Fatalf("no %s: %s (REDLOCK_REQUIRE_REDIS=1; REDLOCK_LEAVE_OUT=%s to go without)", what,
+			reason, what)
 	}
 	t.Logf("left out: %s: %s", what, reason)
 	fmt.Fprintf(os.Stderr, "%s: left out: %s: %s\n", t.Name(), what, reason)

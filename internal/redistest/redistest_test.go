@@ -215,7 +215,8 @@ func TestCommandsAndMonitor(t *testing.T) {
 	sum := s.CommandsProcessed()
 	s.Must("SET", "k", "v")
 	s.Must("EVAL", "return redis.call('DEL', KEYS[1])", "1", "k")
-	if got := m.Lines(); len(got) < 3 || !strings.HasSuffix(got[len(got)-1], `"DEL" "k"`) || !strings.Contains(got[len(got)-1], "lua") {
+	if got := m.Lines(); len(got) < 3 || !strings.HasSuffix(got[len(got)-1], `"DEL" "k"`) ||
+		!strings.Contains(got[len(got)-1], "lua") {
 		t.Errorf("monitor: %q", got)
 	}
 	after := s.Commands()
@@ -309,7 +310,8 @@ func TestRequire(t *testing.T) {
 		go func() { defer close(done); Require(fake) }()
 		<-done
 		if fake.skipped != c.skips || fake.failed != c.dies {
-			t.Errorf("REDLOCK_REQUIRE_REDIS=%q: skipped %v, failed %v", c.env, fake.skipped, fake.failed)
+			t.Errorf("REDLOCK_REQUIRE_REDIS=%q: skipped %v, failed %v", c.env, fake.skipped,
+				fake.failed)
 		}
 		if !strings.Contains(fake.text, "/nonexistent/redis-server") {
 			t.Errorf("the reason does not name the program: %q", fake.text)

@@ -178,11 +178,13 @@ func (s *Server) launch(conf config) {
 	}
 	cmd := exec.Command(name, append([]string{
 		"--bind", host, "--port", port, "--dir", s.dir, "--logfile", filepath.Join(s.dir, "log"),
-		"--save", "", "--appendonly", "no", "--protected-mode", "no", "--enable-debug-command", "yes",
+		"--save", "", "--appendonly", "no", "--protected-mode", "no", "--enable-debug-command",
+		"yes",
 	}, conf.args...)...)
 	cmd.Env = append(os.Environ(), s.env...)
 	// What it writes before it has opened its log, on bad arguments for instance.
-	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(filepath.Join(s.dir, "log"),
+		os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -254,7 +256,8 @@ func FreeAddr(t testing.TB, host string) string {
 	for range 100 {
 		port := strconv.Itoa(12000 + rand.IntN(10000))
 		var reserved net.PacketConn
-		if reserved, err = net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", port)); err != nil {
+		if reserved, err = net.ListenPacket("udp",
+			net.JoinHostPort("127.0.0.1", port)); err != nil {
 			continue
 		}
 		if err = free(net.JoinHostPort(host, port)); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/redlock-go/redlock/doctor"
 )
 
-// Findings returns the findings of a report as "severity code nodes". Each has advice, and the worst
-// come first.
+// Findings returns the findings of a report as "severity code nodes". Each has advice, and the
+// worst come first.
 func Findings(t testing.TB, r *doctor.Report) []string {
 	t.Helper()
 	var found []string

@@ -55,7 +55,9 @@ func check(root string) ([]string, error) {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		if name := d.Name(); path != root && (name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
+		if name := d.Name(); path != root &&
+			(name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") ||
+				strings.HasPrefix(name, "_")) {
 			return fs.SkipDir
 		}
 		return c.dir(path)
@@ -82,7 +84,8 @@ func (c *checker) dir(path string) error {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(c.fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		file, err := parser.ParseFile(c.fset, name, nil,
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -160,10 +163,12 @@ func (c *checker) want(name *ast.Ident, full string, docs ...*ast.CommentGroup) 
 }
 
 func (c *checker) miss(at ast.Node, what string) {
-	c.missing = append(c.missing, fmt.Sprintf("%s: %s has no doc comment", c.fset.Position(at.Pos()), what))
+	c.missing = append(c.missing, fmt.Sprintf("%s: %s has no doc comment",
+		c.fset.Position(at.Pos()), what))
 }
 
-// soleDoc is the comment above "type T …". Above "type ( … )" it describes the group and not a type.
+// soleDoc is the comment above "type T …". Above "type ( … )" it describes the group and not a
+// type.
 func soleDoc(decl *ast.GenDecl) *ast.CommentGroup {
 	if decl.Lparen.IsValid() {
 		return nil

@@ -85,7 +85,8 @@ func (T) Other() {}
 		_, what, _ = strings.Cut(what, ": ")
 		got = append(got, strings.TrimSuffix(what, " has no doc comment"))
 	}
-	want := []string{"package main", "C", "V", "T", "T.F", "I.M", "U", "F", "T.M", "String", "W.Generic", "package p", "T", "T.Other"}
+	want := []string{"package main", "C", "V", "T", "T.F", "I.M", "U", "F", "T.M", "String",
+		"W.Generic", "package p", "T", "T.Other"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -22,7 +22,8 @@ import (
 var errBusy = errors.New("another replica is booking")
 
 func main() {
-	addrs := flag.String("redis", "10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379", "independent Redis `addresses`")
+	addrs := flag.String("redis", "10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379",
+		"independent Redis `addresses`")
 	merchant := flag.String("merchant", "acme", "whose payments to book")
 	flag.Parse()
 	if err := run(strings.Split(*addrs, ","), *merchant); err != nil {

@@ -71,7 +71,8 @@ func TestCheckTellsTroublesApart(t *testing.T) {
 		},
 		"refused": {
 			"dial tcp 10.0.0.1:6379: connect: connection refused",
-			"no answer within 400ms: the last dial: dial tcp 10.0.0.1:1: connect: connection refused",
+			"no answer within 400ms: the last dial: dial tcp 10.0.0.1:1: connect: connection " +
+				"refused",
 		},
 		"timeout": {
 			"dial tcp 10.0.0.1:6379: i/o timeout",

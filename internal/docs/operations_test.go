@@ -43,7 +43,8 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 func blocks(t *testing.T, page, language string) []string {
 	t.Helper()
 	var found []string
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
+	block := regexp.MustCompile("(?s)```" + language + "\n(.*?)```")
+	for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
 		found = append(found, m[1])
 	}
 	require.NotEmpty(t, found, "no %s on %s", language, page)
@@ -93,7 +94,8 @@ func clients(t *testing.T, nodes string, config *tls.Config) *redlock.Redlock {
 
 // exported returns the values of REDLOCK_NODES on the page.
 func exported(t *testing.T) (all []string) {
-	for _, m := range regexp.MustCompile(`(?m)^ +export REDLOCK_NODES=(.*)$`).FindAllStringSubmatch(read(t, operations), -1) {
+	export := regexp.MustCompile(`(?m)^ +export REDLOCK_NODES=(.*)$`)
+	for _, m := range export.FindAllStringSubmatch(read(t, operations), -1) {
 		all = append(all, m[1])
 	}
 	require.Len(t, all, 2)
@@ -318,7 +320,8 @@ func TestTheKubernetesObjectsOfThePage(t *testing.T) {
 		mounts["/data"])
 	secret := at(t, pod, "volumes", 0, "secret", "secretName")
 	assert.Equal(t, secret, at(t, c, "env", 0, "valueFrom", "secretKeyRef", "name"))
-	create := fmt.Sprintf("kubectl create secret generic %v --from-file=redis.conf --from-literal=password=%s", secret, adminPassword)
+	create := fmt.Sprintf("kubectl create secret generic %v --from-file=redis.conf "+
+		"--from-literal=password=%s", secret, adminPassword)
 	assert.Contains(t, read(t, operations), create)
 }
 

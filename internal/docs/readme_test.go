@@ -48,7 +48,8 @@ func TestReadmeShowsARealError(t *testing.T) {
 	m := redlock.New(pools...).NewMutex("invoice:42")
 	var text string
 	for range 10 { // the client's error and the node timeout may come in either order
-		if text = strings.NewReplacer(names...).Replace(m.TryLock().Error()); text == "redlock: "+line {
+		text = strings.NewReplacer(names...).Replace(m.TryLock().Error())
+		if text == "redlock: "+line {
 			break
 		}
 	}

@@ -21,7 +21,8 @@ func TestOpenTakesURLs(t *testing.T) {
 	nodes := map[string]*miniredis.Miniredis{"redis": miniredis.NewMiniRedis(),
 		"rediss": miniredis.NewMiniRedis()}
 	require.NoError(t, nodes["redis"].Start())
-	require.NoError(t, nodes["rediss"].StartTLS(&tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
+	certificates := []tls.Certificate{certificate(t)}
+	require.NoError(t, nodes["rediss"].StartTLS(&tls.Config{Certificates: certificates}))
 	for scheme, node := range nodes {
 		t.Cleanup(node.Close)
 		node.RequireUserAuth("app", "p@ss/w,rd#1")
@@ -44,7 +45,8 @@ func TestOpenTakesURLs(t *testing.T) {
 			require.ErrorContains(t, err, "WRONGPASS")
 			assert.NotContains(t, err.Error(), "app:wrong")
 			if scheme == "rediss" {
-				for end := time.Now().Add(time.Minute); ; { // a busy machine may take longer than the client waits
+				// A busy machine may take longer than the client waits.
+				for end := time.Now().Add(time.Minute); ; {
 					_, err = set(scheme + "://" + login + node.Addr())
 					require.Error(t, err, "an unknown authority")
 					assert.NotContains(t, err.Error(), "p%40ss")

@@ -87,18 +87,22 @@ import (
 type service struct{ locks *redsync.Redsync }
 
 func main() {
-	pools := []rsredis.Pool{rsgoredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: "127.0.0.1:1"})), redigo.NewPool(&redis.Pool{
+	options := &goredislib.Options{Addr: "127.0.0.1:1"}
+	client := goredislib.NewClient(options)
+	pools := []rsredis.Pool{rsgoredis.NewPool(client), redigo.NewPool(&redis.Pool{
 		Dial: func() (redis.Conn, error) { return redis.Dial("tcp", "127.0.0.1:1") },
 	})}
 	s := service{redsync.New(pools...)}
-	var m *redsync.Mutex = s.locks.NewMutex("x", redsync.WithTries(2), redsync.WithFailFast(true), redsync.WithShufflePools(true))
+	var m *redsync.Mutex = s.locks.NewMutex("x",
+		redsync.WithTries(2), redsync.WithFailFast(true), redsync.WithShufflePools(true))
 	if err := m.Lock(); errors.Is(err, redsync.ErrFailed) {
 		println("somebody else has the lock")
 	} else if err != nil {
 		println("an alarm")
 	}
 	ok, err := m.Extend()
-	println(ok, errors.Is(err, redsync.ErrExtendFailed) || errors.Is(err, redsync.ErrLockAlreadyExpired))
+	println(ok, errors.Is(err, redsync.ErrExtendFailed) ||
+		errors.Is(err, redsync.ErrLockAlreadyExpired))
 }
 `
 
@@ -131,7 +135,8 @@ func TestRecipeOfTheGuide(t *testing.T) {
 
 	out, err = exec.CommandContext(t.Context(), "go", "vet", program("before")).CombinedOutput()
 	require.Error(t, err, "errors.As has to be changed by hand")
-	require.Contains(t, string(out), "redlock.ErrTaken (variable of interface type error) is not a type")
+	require.Contains(t, string(out), "redlock.ErrTaken (variable of interface type error) is not "+
+		"a type")
 	text := read(t, program("before"))
 	text = strings.Replace(text, "	var taken *redlock.ErrTaken\n	if errors.As(err, &taken) {",
 		"	if errors.Is(err, redlock.ErrTaken) {", 1)
@@ -157,7 +162,8 @@ func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {
 			mapped[m[1]] = true
 		}
 		for _, m := range backticked.FindAllStringSubmatch(cells[2], -1) {
-			name := strings.NewReplacer("goredis.", "pool/goredis.", "redigo.", "pool/redigo.").Replace(m[1])
+			name := strings.NewReplacer("goredis.", "pool/goredis.",
+				"redigo.", "pool/redigo.").Replace(m[1])
 			if !strings.HasPrefix(name, "*multierror.") {
 				require.Contains(t, ours, name, "no such identifier in redlock")
 			}
@@ -171,7 +177,8 @@ func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {
 // What the pages for users say is in the package is there.
 func TestPagesNameWhatExists(t *testing.T) {
 	have := exported(t, root)
-	named := regexp.MustCompile(`\bredlock\.([A-Z]\w*)|[^.\w]((?:With|Err|Default)[A-Z]\w*|WithoutAnnouncements)\b`)
+	named := regexp.MustCompile(`\bredlock\.([A-Z]\w*)|` +
+		`[^.\w]((?:With|Err|Default)[A-Z]\w*|WithoutAnnouncements)\b`)
 	for _, page := range []string{"/README.md", "/CHANGELOG.md"} {
 		found := named.FindAllStringSubmatch(read(t, root+page), -1)
 		require.NotEmpty(t, found, page)
@@ -185,26 +192,32 @@ func TestPagesNameWhatExists(t *testing.T) {
 func TestReadmeTablesAreComplete(t *testing.T) {
 	readme := read(t, root+"/README.md")
 	row := func(pattern string, args ...any) bool {
-		return regexp.MustCompile("(?m)^\\|[^|]*" + fmt.Sprintf(pattern, args...)).MatchString(readme)
+		pattern = "(?m)^\\|[^|]*" + fmt.Sprintf(pattern, args...)
+		return regexp.MustCompile(pattern).MatchString(readme)
 	}
 	wanted := regexp.MustCompile(`^(With\w+|Err[A-Z]\w*)$`)
 	for name := range exported(t, root) {
-		require.True(t, !wanted.MatchString(name) || row("`%s`[^|]*\\|", name), "no row for %s", name)
+		found := !wanted.MatchString(name) || row("`%s`[^|]*\\|", name)
+		require.True(t, found, "no row for %s", name)
 	}
 	for option, value := range map[string]string{
-		"WithExpiry":         fmt.Sprintf("%g s", redlock.DefaultExpiry.Seconds()),
-		"WithTries":          fmt.Sprint(redlock.DefaultTries),
-		"WithRetryDelayFunc": fmt.Sprintf("random, %d–%d ms", redlock.DefaultMinRetryDelay.Milliseconds(), redlock.DefaultMaxRetryDelay.Milliseconds()),
-		"WithDriftFactor":    fmt.Sprint(redlock.DefaultDriftFactor),
-		"WithTimeoutFactor":  fmt.Sprint(redlock.DefaultTimeoutFactor),
-		"WithFenceTTL":       fmt.Sprintf("%g h", redlock.DefaultFenceTTL.Hours()),
+		"WithExpiry": fmt.Sprintf("%g s", redlock.DefaultExpiry.Seconds()),
+		"WithTries":  fmt.Sprint(redlock.DefaultTries),
+		"WithRetryDelayFunc": fmt.Sprintf("random, %d–%d ms",
+			redlock.DefaultMinRetryDelay.Milliseconds(),
+			redlock.DefaultMaxRetryDelay.Milliseconds()),
+		"WithDriftFactor":   fmt.Sprint(redlock.DefaultDriftFactor),
+		"WithTimeoutFactor": fmt.Sprint(redlock.DefaultTimeoutFactor),
+		"WithFenceTTL":      fmt.Sprintf("%g h", redlock.DefaultFenceTTL.Hours()),
 	} {
-		require.True(t, row("`%s` \\| %s \\|", option, regexp.QuoteMeta(value)), "the default of %s is %s", option, value)
+		found := row("`%s` \\| %s \\|", option, regexp.QuoteMeta(value))
+		require.True(t, found, "the default of %s is %s", option, value)
 	}
 }
 
 func redsyncDir(t *testing.T) string {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/go-redsync/redsync/v4").Output()
+	const module = "github.com/go-redsync/redsync/v4"
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	require.NoError(t, err)
 	return strings.TrimSpace(string(out))
 }
@@ -218,7 +231,8 @@ func exported(t *testing.T, dir string) map[string]bool {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "internal" || d.Name() == "examples" || path != dir && exists(filepath.Join(path, "go.mod"))):
+		case d.IsDir() && (d.Name() == "internal" || d.Name() == "examples" ||
+			path != dir && exists(filepath.Join(path, "go.mod"))):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil

@@ -29,7 +29,8 @@ type peer struct {
 
 var peers = []peer{
 	{"redis-py", func() (*exec.Cmd, error) {
-		for _, python := range []string{"python3", "/usr/bin/python3"} { // the first may not see the distribution's packages
+		// The first may not see the distribution's packages.
+		for _, python := range []string{"python3", "/usr/bin/python3"} {
 			if exec.Command(python, "-c", "import redis").Run() == nil {
 				return exec.Command(python, filepath.Join("peers", "redis_py.py")), nil
 			}
@@ -39,7 +40,8 @@ var peers = []peer{
 	{"node-redlock", func() (*exec.Cmd, error) {
 		modules := os.Getenv("REDLOCK_NODE_MODULES")
 		if modules == "" {
-			return nil, fmt.Errorf("REDLOCK_NODE_MODULES names no directory with redlock and ioredis")
+			return nil, fmt.Errorf("REDLOCK_NODE_MODULES names no directory with redlock and " +
+				"ioredis")
 		}
 		cmd := exec.Command("node", filepath.Join("peers", "node_redlock.js"))
 		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)

@@ -55,7 +55,8 @@ type UnresponsiveError struct {
 }
 
 func (e *UnresponsiveError) Error() string {
-	return fmt.Sprintf("not sent: the node has answered nothing for %v and leaves %d commands waiting",
+	return fmt.Sprintf("not sent: the node has answered nothing for %v and leaves %d commands "+
+		"waiting",
 		clock.Brief(e.Silence), e.Unanswered)
 }
 

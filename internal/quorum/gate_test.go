@@ -23,8 +23,9 @@ type server struct {
 	takes time.Duration
 	deaf  bool
 
-	mu    sync.Mutex
-	going chan struct{} // closed when it answers what it was sent while it stalled; nil if it does not stall
+	mu sync.Mutex
+	// closed when it answers what it was sent while it stalled; nil if it does not stall
+	going chan struct{}
 	sent  int
 	hand  int // commands in the client's hands
 	most  int
@@ -213,7 +214,8 @@ func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 
 		err := rounds[100].Outcomes()[0].Err
 		require.ErrorIs(t, err, ErrTimeout)
-		assert.EqualError(t, err, "not sent: the node has answered nothing for 200ms and leaves 69 commands waiting")
+		assert.EqualError(t, err, "not sent: the node has answered nothing for 200ms and leaves "+
+			"69 commands waiting")
 		assert.Equal(t, &UnresponsiveError{Unanswered: 69, Silence: 2 * budget}, err)
 
 		before, keeps := s.sent, node.gate.held.Len()
@@ -236,7 +238,8 @@ func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
 		for _, lost := range []int{65, 70, 700} {
 			for _, outage := range []time.Duration{budget / 2, budget, 10 * budget} {
-				for _, every := range []time.Duration{0, budget / 50, budget / 3} { // how often somebody asks
+				// How often somebody asks.
+				for _, every := range []time.Duration{0, budget / 50, budget / 3} {
 					s := &server{deaf: true}
 					node, ask := one(t, client(s))
 					s.stall()

@@ -17,9 +17,9 @@ const (
 	Ask Kind = iota
 	// Write is a command that may set the key. It leaves the same way as an Ask.
 	Write
-	// Undo takes back the Writes with the same Mark. It is sent however late its turn
-	// comes, unless none of those Writes was ever sent. From its submission on no other command with
-	// the Mark is sent, also none that is ahead of it on the lane.
+	// Undo takes back the Writes with the same Mark. It is sent however late its turn comes, unless
+	// none of those Writes was ever sent. From its submission on no other command with the Mark is
+	// sent, also none that is ahead of it on the lane.
 	Undo
 )
 
@@ -72,7 +72,8 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 		return nil, never
 	case err != nil:
 		if d := m.debt; d != nil && d.answeredAt != 0 {
-			d.answeredAt = clock.Ticks(time.Now()) // what was answered before this is not the last word
+			// What was answered before this is not the last word.
+			d.answeredAt = clock.Ticks(time.Now())
 		}
 		return m.debt, aBudgetLater
 	case reply > 0:

@@ -69,7 +69,7 @@ type Round struct {
 	ctx      term            // base, ended at deadline or when every call has settled
 	schedule *schedule       // calls expire at the context's end
 	place    place           // in the schedule
-	timer    *time.Timer     // ends in expire, for what is not in the schedule; or nil; mu guards it
+	timer    *time.Timer     // ends in expire, for what is not in the schedule; guarded by mu
 	start    time.Time
 	deadline time.Time
 	hasty    bool
@@ -275,7 +275,8 @@ func (r *Round) expire() {
 	}
 	r.expired.Store(true)
 	r.mu.Unlock()
-	outcomes := make([]error, len(r.calls)) // asked for without mu: a client may settle a call meanwhile
+	// Asked for without mu: a client may settle a call meanwhile.
+	outcomes := make([]error, len(r.calls))
 	for i := range r.calls {
 		r.calls[i].expire()
 		outcomes[i] = r.calls[i].lane.node.Timeout(r.budget, nil)

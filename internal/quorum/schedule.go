@@ -15,7 +15,7 @@ import (
 // The zero value is ready for use. A schedule is safe for concurrent use, within one bubble of
 // [testing/synctest].
 type schedule struct {
-	mu          sync.Mutex // guards what follows, and the places in the queue; taken after a round's mu
+	mu          sync.Mutex // guards what follows and the queue's places; taken after a round's mu
 	first, last *Round     // in the order of their ends
 	at          time.Time  // when the timer fires that was set last; zero if it has fired
 }

@@ -37,7 +37,8 @@ func run(addrs []string, merchant string) error {
 
 	var pools []pool.Pool
 	for _, addr := range addrs {
-		pools = append(pools, goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr})))
+		client := goredislib.NewClient(&goredislib.Options{Addr: addr})
+		pools = append(pools, goredis.NewPool(client))
 	}
 	locks := redlock.New(pools...)
 	defer func() { _ = locks.Close() }()

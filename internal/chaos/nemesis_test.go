@@ -57,13 +57,14 @@ func TestFaultsOfServers(t *testing.T) {
 		LoseAtOnce: {during: holds(nil)},
 		LoadSlowly: {during: refuses("LOADING"), after: holds("v")},
 		Slow: {during: func(t *testing.T, s *redistest.Server) {
-			start := time.Now()
-			for range 5 {
-				s.Must("PING")
-			}
-			if took := time.Since(start); took < 30*time.Millisecond {
-				t.Errorf("five commands took %v", took)
-			}
+			// A busy machine may keep what slows the server waiting while commands go through.
+			eventually(t, "five commands to take 30 ms", func() bool {
+				start := time.Now()
+				for range 5 {
+					s.Must("PING")
+				}
+				return time.Since(start) >= 30*time.Millisecond
+			})
 		}, after: holds("v")},
 		OOM:        {during: refuses("OOM"), after: holds("v")},
 		Misconf:    {during: refuses("MISCONF"), after: holds("v")},
@@ -137,16 +138,16 @@ func TestPartitionsAreOneWay(t *testing.T) {
 	}
 	s := redistest.Start(t, 2, redistest.OwnAddress())
 	monitor := s[0].Monitor()
-	client, server := addrIP("127.251.7.9"), addrIP(s[0].Addr())
-	ping := func(s *redistest.Server, mark string) error {
-		c, err := dialFrom(client, s.Addr())
+	client, server := sources(1)[0], addrIP(s[0].Addr())
+	ping := func(s *redistest.Server, mark string, within time.Duration) error {
+		c, err := dialFrom(client, s.Addr(), within)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return ask(c, mark)
+		return ask(c, mark, within)
 	}
-	open, err := dialFrom(client, s[0].Addr())
+	open, err := dialFrom(client, s[0].Addr(), comesThrough)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,27 +162,25 @@ func TestPartitionsAreOneWay(t *testing.T) {
 	executed := func(mark string) bool { return strings.Contains(strings.Join(monitor.Lines(), "\n"), mark) }
 
 	check(p.cut(server, client)) // replies
-	if err := ask(open, "reply-cut"); err == nil {
+	if err := ask(open, "reply-cut", isDropped); err == nil {
 		t.Error("the reply came through")
 	}
-	if !executed("reply-cut") {
-		t.Error("the request did not come through")
-	}
+	eventually(t, "the request to come through", func() bool { return executed("reply-cut") })
 	check(p.join(server, client))
 	check(p.cut(client, server)) // requests
-	if err := ping(s[0], "request-cut"); err == nil || executed("request-cut") {
+	if err := ping(s[0], "request-cut", isDropped); err == nil || executed("request-cut") {
 		t.Errorf("the request came through: %v", err)
 	}
-	if err := ping(s[1], "other"); err != nil {
+	if err := ping(s[1], "other", comesThrough); err != nil {
 		t.Errorf("the other server is cut off too: %v", err)
 	}
 	check(p.cut(client, server)) // once more: two faults may want the same
 	check(p.join(client, server))
-	if err := ping(s[0], "joined-once"); err == nil {
+	if err := ping(s[0], "joined-once", isDropped); err == nil {
 		t.Error("one of two cuts was joined, and the request came through")
 	}
 	check(p.join(client, server))
-	if err := ping(s[0], "joined"); err != nil {
+	if err := ping(s[0], "joined", comesThrough); err != nil {
 		t.Errorf("after the partition: %v", err)
 	}
 }

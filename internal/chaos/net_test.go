@@ -14,18 +14,25 @@ func addrIP(addr string) net.IP {
 	return net.ParseIP(addr)
 }
 
-// dialFrom connects from an address of one's own, within a quarter of a second.
-func dialFrom(from net.IP, addr string) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 250 * time.Millisecond}
+// How long dialFrom and ask wait: for what is to come through, however busy the machine is, and for
+// what is not.
+const (
+	comesThrough = 10 * time.Second
+	isDropped    = 250 * time.Millisecond
+)
+
+// dialFrom connects from an address of one's own.
+func dialFrom(from net.IP, addr string, within time.Duration) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: within}
 	return d.Dial("tcp", addr)
 }
 
-// ask sends ECHO mark and waits a quarter of a second for an answer.
-func ask(c net.Conn, mark string) error {
+// ask sends ECHO mark and waits for an answer.
+func ask(c net.Conn, mark string, within time.Duration) error {
 	if _, err := fmt.Fprintf(c, "ECHO %s\r\n", mark); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(250 * time.Millisecond))
+	_ = c.SetReadDeadline(time.Now().Add(within))
 	_, err := c.Read(make([]byte, 64))
 	return err
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -60,6 +61,17 @@ func (p *partitions) join(from, to net.IP) error {
 		return nil
 	}
 	return p.run(fmt.Sprintf("delete element %s cut { %s }", p.table, pair))
+}
+
+// sources returns n addresses to connect from that no other run on this machine uses. To cut one of
+// them off from a server cuts off nobody else.
+func sources(n int) []net.IP {
+	net2, net3 := byte(1+rand.IntN(250)), byte(rand.IntN(250))
+	all := make([]net.IP, n)
+	for i := range all {
+		all[i] = net.IPv4(127, net2, net3, byte(10+i)).To4()
+	}
+	return all
 }
 
 func (p *partitions) run(script string) error {

@@ -2,8 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,12 +99,10 @@ func (r Round) Run(t testing.TB) *Report {
 	}
 	defer resource.Close()
 
-	// Source addresses that no other run on this machine uses.
-	net2, net3 := byte(1+rand.IntN(250)), byte(rand.IntN(250))
 	confs := make([]workerConfig, r.Workers)
-	for i := range confs {
+	for i, source := range sources(r.Workers) {
 		confs[i] = workerConfig{
-			Worker: i, Seed: r.Seed, Servers: addrs, Source: net.IPv4(127, net2, net3, byte(10+i)),
+			Worker: i, Seed: r.Seed, Servers: addrs, Source: source,
 			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry, NodeTimeout: r.NodeTimeout, LongHolds: r.LongHolds, LongWork: r.LongWork,
 		}
 	}

@@ -15,7 +15,8 @@ func BenchmarkLockUnlock(b *testing.B) {
 			lockAndUnlock(b, redlock.New(sim.NewNodes(n).Instants("a")...))
 		})
 		b.Run(fmt.Sprintf("nodes=%d/waiting", n), func(b *testing.B) {
-			lockAndUnlock(b, redlock.New(sim.NewNodes(n).Pools("a")...)) // pools for which goroutines have to wait
+			// Pools for which goroutines have to wait.
+			lockAndUnlock(b, redlock.New(sim.NewNodes(n).Pools("a")...))
 		})
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// moments are the times, since the start, at which something happens between a client and its nodes.
+// moments are the times, since the start, at which something happens between a client and its
+// nodes.
 type moments struct {
 	start time.Time
 	mu    sync.Mutex
@@ -42,7 +43,8 @@ func (w watched) SetNX(ctx context.Context, key, value string, expiry time.Durat
 	return w.Link.SetNX(ctx, key, value, expiry)
 }
 
-func (w watched) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+func (w watched) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any,
+	error) {
 	w.m.now()
 	defer w.m.now()
 	return w.Link.Eval(ctx, s, keys, args...)
@@ -54,8 +56,8 @@ func (w watched) Subscribe(ctx context.Context, channel string) (pool.Subscripti
 	return w.Link.Subscribe(ctx, channel)
 }
 
-// lesson L12, L20: however a Lock is cut short, it returns at once, with an error or with the lock, and when what was under
-// way has landed, no key is left on a node that answers.
+// lesson L12, L20: however a Lock is cut short, it returns at once, with an error or with the
+// lock, and when what was under way has landed, no key is left on a node that answers.
 func TestLockCanBeCancelledAtEveryStep(t *testing.T) {
 	const ms = time.Millisecond
 	slow := func(nodes sim.Nodes) {
@@ -84,7 +86,8 @@ func TestLockCanBeCancelledAtEveryStep(t *testing.T) {
 		"final try, refused by its own key": {prepare: func(nodes sim.Nodes) {
 			slow(nodes)
 			for _, n := range nodes {
-				n.Next("set", sim.Fate{Request: 3 * ms, Reply: 3 * ms, ReplyLost: true, Again: 5 * ms})
+				n.Next("set", sim.Fate{Request: 3 * ms, Reply: 3 * ms, ReplyLost: true,
+					Again: 5 * ms})
 			}
 		}, opts: []redlock.Option{redlock.WithTries(1)}},
 		"late requests": {prepare: func(nodes sim.Nodes) {
@@ -117,8 +120,10 @@ func TestLockCanBeCancelledAtEveryStep(t *testing.T) {
 				redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(100 * ms),
 				redlock.WithRetryDelay(40 * ms), redlock.WithTries(20),
 			}, tt.opts...)
-			// play runs it once, cancelled at that time, and returns the moments and how long it took.
-			play := func(t *testing.T, at time.Duration) (m *moments, took time.Duration, held bool) {
+			// play runs it once, cancelled at that time, and returns the moments and how long it
+			// took.
+			play := func(t *testing.T, at time.Duration) (m *moments, took time.Duration,
+				held bool) {
 				synctest.Test(t, func(t *testing.T) {
 					nodes := sim.NewNodes(5)
 					defer nodes.Close()

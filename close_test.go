@@ -47,7 +47,8 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Empty(t, log.Events(), "nothing runs on")
 		mustUnlock(t, plain)
-		for _, err := range []error{plain.Lock(), plain.TryLock(), rl.Do(t.Context(), "y", func(context.Context) error { return nil })} {
+		for _, err := range []error{plain.Lock(), plain.TryLock(),
+			rl.Do(t.Context(), "y", func(context.Context) error { return nil })} {
 			assert.ErrorIs(t, err, redlock.ErrClosed)
 			assert.ErrorIs(t, err, redlock.ErrFailed)
 		}
@@ -58,16 +59,19 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 
 func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
 	for name, opts := range map[string][]redlock.Option{
-		"announcements": nil, "polling": {redlock.WithoutAnnouncements()}, "bounded": {redlock.WithTries(1000)},
+		"announcements": nil, "polling": {redlock.WithoutAnnouncements()},
+		"bounded": {redlock.WithTries(1000)},
 	} {
-		for _, after := range []time.Duration{time.Millisecond, time.Second} { // subscribing, or asleep
+		// Subscribing, or asleep.
+		for _, after := range []time.Duration{time.Millisecond, time.Second} {
 			t.Run(fmt.Sprintf("%s, after %v", name, after), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 					all(nodes, sim.Slow(3*time.Millisecond))
 					for _, n := range nodes {
 						n.Set("x", "somebody else's", 0)
 					}
-					opts := append([]redlock.Option{redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour)}, opts...)
+					opts := append([]redlock.Option{redlock.WithTries(redlock.Unlimited),
+						redlock.WithRetryDelay(time.Hour)}, opts...)
 					var tasks sync.WaitGroup
 					for range 5 {
 						tasks.Go(func() {
@@ -108,7 +112,8 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 			err := rl.CloseContext(ctx)
 			assert.Equal(t, bound, time.Since(start))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.ErrorContains(t, err, fmt.Sprintf("redlock: close: %d of %d locks not released: context deadline exceeded", n, n))
+			assert.ErrorContains(t, err, fmt.Sprintf("redlock: close: %d of %d locks not "+
+				"released: context deadline exceeded", n, n))
 			assert.Less(t, len(err.Error()), 10_000, "the rest are no different")
 			cancel()
 			for _, h := range held {
@@ -197,14 +202,16 @@ func TestCloseHasTheTimeItNeeds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-				derived := rl.With(redlock.WithExpiry(redlock.DefaultExpiry), redlock.WithNodeTimeout(tt.timeout))
+				derived := rl.With(redlock.WithExpiry(redlock.DefaultExpiry),
+					redlock.WithNodeTimeout(tt.timeout))
 				for i := range tt.holds {
 					mustHold(t, derived.NewMutex(fmt.Sprint("x", i)))
 				}
 				all(nodes, sim.Slow(tt.answer))
 				require.NoError(t, rl.Close())
 				assert.Zero(t, keys(nodes))
-			}, redlock.WithExpiry(500*time.Millisecond), redlock.WithNodeTimeout(40*time.Millisecond))
+			}, redlock.WithExpiry(500*time.Millisecond),
+				redlock.WithNodeTimeout(40*time.Millisecond))
 		})
 	}
 }
@@ -266,7 +273,8 @@ func TestCloseReleasesTheLeaseOfTheHold(t *testing.T) {
 				node.Flush()
 			}
 			require.NoError(t, m.TryLock())
-			assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "as soon as a quorum has shown that it had lost it")
+			assert.ErrorIs(t, context.Cause(held), redlock.ErrLost,
+				"as soon as a quorum has shown that it had lost it")
 			second := m.Value()
 			synctest.Wait()
 			require.NoError(t, rl.Close())

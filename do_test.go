@@ -50,17 +50,21 @@ func TestDoCallsFnOnlyIfItHoldsTheLock(t *testing.T) {
 				n.Set("x", "somebody else's", 0)
 			}
 		}},
-		"no quorum": {want: redlock.ErrNoQuorum, prepare: func(nodes sim.Nodes, _ *redlock.Redlock) {
-			nodes[0].Crash()
-			nodes[1].Crash()
-		}},
-		"granted too late": {want: redlock.ErrExpired, opts: []redlock.Option{redlock.WithNodeTimeout(redlock.DefaultExpiry), redlock.WithTries(1)},
+		"no quorum": {want: redlock.ErrNoQuorum,
+			prepare: func(nodes sim.Nodes, _ *redlock.Redlock) {
+				nodes[0].Crash()
+				nodes[1].Crash()
+			}},
+		"granted too late": {want: redlock.ErrExpired,
+			opts: []redlock.Option{redlock.WithNodeTimeout(redlock.DefaultExpiry),
+				redlock.WithTries(1)},
 			prepare: func(nodes sim.Nodes, _ *redlock.Redlock) {
 				all(nodes, sim.Fate{Reply: redlock.DefaultExpiry - 10*time.Millisecond})
 			}},
 		"dead context": {want: errOops, ctx: dead},
-		"closed":       {want: redlock.ErrClosed, prepare: func(_ sim.Nodes, rl *redlock.Redlock) { _ = rl.Close() }},
-		"bad option":   {want: redlock.ErrFailed, opts: []redlock.Option{redlock.WithTries(0)}},
+		"closed": {want: redlock.ErrClosed,
+			prepare: func(_ sim.Nodes, rl *redlock.Redlock) { _ = rl.Close() }},
+		"bad option": {want: redlock.ErrFailed, opts: []redlock.Option{redlock.WithTries(0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -85,7 +89,8 @@ func TestDoCallsFnOnlyIfItHoldsTheLock(t *testing.T) {
 // lesson L36
 func TestDoJoinsErrors(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		assert.Equal(t, errOops.Error(), rl.Do(t.Context(), "x", func(context.Context) error { return errOops }).Error())
+		assert.Equal(t, errOops.Error(), rl.Do(t.Context(), "x",
+			func(context.Context) error { return errOops }).Error())
 
 		err := rl.Do(t.Context(), "x", func(context.Context) error {
 			synctest.Wait()
@@ -113,7 +118,8 @@ func TestDoSaysThatTheLockWasLost(t *testing.T) {
 }
 
 func TestDoReleasesAlsoIfFnPanicsOrExits(t *testing.T) {
-	for name, leave := range map[string]func(){"panic": func() { panic(errOops) }, "Goexit": runtime.Goexit} {
+	for name, leave := range map[string]func(){"panic": func() { panic(errOops) },
+		"Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				over := make(chan any)
@@ -155,7 +161,8 @@ func TestDoReleasesWithADeadContext(t *testing.T) {
 	})
 }
 
-// Close gives the lock back under fn, which has been told by its context. Do says so, and not that there was nothing to unlock.
+// Close gives the lock back under fn, which has been told by its context. Do says so, and not
+// that there was nothing to unlock.
 func TestDoSaysThatCloseReleasedTheLock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		err := rl.Do(t.Context(), "x", func(ctx context.Context) error {
@@ -211,7 +218,8 @@ func (o observed) Clock() clock.Own {
 	}}
 }
 
-// lesson L36: Close comes whenever the library looks at the clock, once at each time. After it, fn is not called.
+// lesson L36: Close comes whenever the library looks at the clock, once at each time. After it,
+// fn is not called.
 func TestDoDoesNotCallFnAfterClose(t *testing.T) {
 	called := false
 	for at := 1; !called; at++ {

@@ -22,19 +22,21 @@ import (
 	"github.com/redlock-go/redlock/pool/redigo"
 )
 
-// adapters make a pool of a real server's address, with the client's default options. The address may begin
-// with "user:password@".
+// adapters make a pool of a real server's address, with the client's default options. The address
+// may begin with "user:password@".
 var adapters = map[string]func(t testing.TB, addr string) pool.Pool{
 	"goredis": func(t testing.TB, addr string) pool.Pool {
 		addr, user, password := login(addr)
-		c := goredislib.NewClient(&goredislib.Options{Addr: addr, Username: user, Password: password})
+		c := goredislib.NewClient(&goredislib.Options{Addr: addr, Username: user,
+			Password: password})
 		t.Cleanup(func() { _ = c.Close() })
 		return goredis.NewPool(c)
 	},
 	"redigo": func(t testing.TB, addr string) pool.Pool {
 		addr, user, password := login(addr)
 		p := &redis.Pool{MaxIdle: 3, DialContext: func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialContext(ctx, "tcp", addr, redis.DialUsername(user), redis.DialPassword(password))
+			return redis.DialContext(ctx, "tcp", addr, redis.DialUsername(user),
+				redis.DialPassword(password))
 		}}
 		t.Cleanup(func() { _ = p.Close() })
 		return redigo.NewPoolAt(addr, p)
@@ -51,8 +53,8 @@ func login(address string) (addr, user, password string) {
 	return addr, user, password
 }
 
-// hungUp stands for what a client makes of a server that says "ERR max number of clients reached" and hangs
-// up at once: mostly it finds the connection closed before it has read that.
+// hungUp stands for what a client makes of a server that says "ERR max number of clients reached"
+// and hangs up at once: mostly it finds the connection closed before it has read that.
 const (
 	hungUp = "ERR max number of clients reached|" + cut
 	cut    = "broken pipe|connection reset|EOF"
@@ -70,16 +72,17 @@ func mentions(text, want string) bool {
 	return false
 }
 
-// serverFault is a state of a server in which it answers with errors, and what a lock's commands get
-// to hear then; "" for a command that works all the same.
+// serverFault is a state of a server in which it answers with errors, and what a lock's commands
+// get to hear then; "" for a command that works all the same.
 type serverFault struct {
 	opts                  []redistest.Option
 	login                 string // of the clients
 	prepare               func(t *testing.T, s *redistest.Server)
 	inject, heal          func(t *testing.T, s *redistest.Server)
 	lock, extend, release string
-	fenced                string // what a fenced lock hears when it acts, if that is not what lock says
-	cluster               bool   // a fenced lock has a counter per name
+	// What a fenced lock hears when it acts, if that is not what lock says.
+	fenced  string
+	cluster bool // a fenced lock has a counter per name
 }
 
 // run makes a step of commands.
@@ -114,9 +117,9 @@ func mustClose(t *testing.T, rl *redlock.Redlock) {
 	assert.NoError(t, rl.CloseContext(ctx))
 }
 
-// eventually waits for a condition that a server reaches by itself. Its patience is longer than a lock of
-// [redlock.DefaultExpiry] lasts: a test that waits for a key to go gives it an expiry of a minute. f runs on
-// the test's goroutine, and may end the test.
+// eventually waits for a condition that a server reaches by itself. Its patience is longer than a
+// lock of [redlock.DefaultExpiry] lasts: a test that waits for a key to go gives it an expiry of
+// a minute. f runs on the test's goroutine, and may end the test.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	const patience = 30 * time.Second
@@ -129,9 +132,12 @@ func eventually(t *testing.T, what string, f func() bool) {
 
 // lesson L90: what servers of several kinds and versions say.
 const (
-	noScripts = "NOPERM this user has no permissions to run the 'eval|NOPERM User default has no permissions to run the 'eval"
-	noKey     = "NOPERM this user has no permissions to access one of the keys|NOPERM No permissions to access a key"
-	noCommand = "ERR The user executing the script can't run this command or subcommand|ERR ACL failure in script"
+	noScripts = "NOPERM this user has no permissions to run the 'eval|NOPERM User default has no " +
+		"permissions to run the 'eval"
+	noKey = "NOPERM this user has no permissions to access one of the keys|NOPERM No " +
+		"permissions to access a key"
+	noCommand = "ERR The user executing the script can't run this command or subcommand|ERR ACL " +
+		"failure in script"
 )
 
 var serverFaults = map[string]serverFault{
@@ -144,7 +150,8 @@ var serverFaults = map[string]serverFault{
 	"MASTERDOWN": set(
 		"CONFIG SET replica-serve-stale-data no;REPLICAOF 127.0.0.1 1",
 		"REPLICAOF NO ONE;CONFIG SET replica-serve-stale-data yes").
-		says("READONLY You can't write", "MASTERDOWN Link with MASTER is down", "MASTERDOWN Link with MASTER is down").
+		says("READONLY You can't write", "MASTERDOWN Link with MASTER is down",
+			"MASTERDOWN Link with MASTER is down").
 		saysFenced("MASTERDOWN Link with MASTER is down"),
 	"NOAUTH": set(
 		"CONFIG SET requirepass secret;CLIENT KILL TYPE normal",
@@ -153,7 +160,8 @@ var serverFaults = map[string]serverFault{
 	"NOPERM on the key": set("ACL SETUSER default resetkeys ~other:*", "ACL SETUSER default ~*").
 		says(noKey, noKey, noKey),
 	"NOPERM on scripts": {
-		inject: run("ACL SETUSER default -eval -evalsha"), heal: run("ACL SETUSER default +eval +evalsha"),
+		inject: run("ACL SETUSER default -eval -evalsha"),
+		heal:   run("ACL SETUSER default +eval +evalsha"),
 		fenced: noScripts, extend: noScripts, release: noScripts,
 	},
 	"WRONGPASS": {
@@ -161,12 +169,16 @@ var serverFaults = map[string]serverFault{
 		prepare: run("ACL SETUSER locker on >secret ~* &* +@all"),
 		inject:  run("ACL SETUSER locker resetpass >other;CLIENT KILL USER locker"),
 		heal:    run("ACL SETUSER locker >secret"),
-		lock:    "WRONGPASS invalid username-password pair", extend: "WRONGPASS", release: "WRONGPASS",
+		lock:    "WRONGPASS invalid username-password pair", extend: "WRONGPASS",
+		release: "WRONGPASS",
 	},
-	"CLIENT PAUSE": set("CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE").says(silence, silence, silence),
-	"NOPERM inside scripts": set("ACL SETUSER default -del -pexpire", "ACL SETUSER default +del +pexpire").
+	"CLIENT PAUSE": set("CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE").says(silence, silence,
+		silence),
+	"NOPERM inside scripts": set("ACL SETUSER default -del -pexpire",
+		"ACL SETUSER default +del +pexpire").
 		says("", noCommand, noCommand),
-	"maxclients": set("CONFIG SET maxclients 1;CLIENT KILL TYPE normal", "CONFIG SET maxclients 10000").
+	"maxclients": set("CONFIG SET maxclients 1;CLIENT KILL TYPE normal",
+		"CONFIG SET maxclients 10000").
 		says(hungUp, hungUp, hungUp),
 	// lesson L39
 	"SCRIPT FLUSH": set("SCRIPT FLUSH", "PING"),
@@ -182,7 +194,8 @@ var serverFaults = map[string]serverFault{
 			})
 		},
 		heal: func(_ *testing.T, s *redistest.Server) { s.Must("CONFIG", "SET", "save", "") },
-		lock: "MISCONF Redis is configured to save RDB snapshots|MISCONF Valkey is configured to save RDB snapshots", extend: "MISCONF", release: "MISCONF",
+		lock: "MISCONF Redis is configured to save RDB snapshots|MISCONF Valkey is configured to " +
+			"save RDB snapshots", extend: "MISCONF", release: "MISCONF",
 	},
 	"MISCONF, full disk": {
 		inject: func(t *testing.T, s *redistest.Server) {
@@ -191,7 +204,8 @@ var serverFaults = map[string]serverFault{
 			}
 			dir := filepath.Join(s.Dir(), "appendonlydir")
 			require.NoError(t, os.Mkdir(dir, 0o700))
-			require.NoError(t, os.Symlink("/dev/full", filepath.Join(dir, "temp-appendonly.aof.incr")))
+			require.NoError(t, os.Symlink("/dev/full",
+				filepath.Join(dir, "temp-appendonly.aof.incr")))
 			s.Must("CONFIG", "SET", "appendonly", "yes")
 			eventually(t, "a failed write to the AOF", func() bool {
 				_, _ = s.Do("SET", "filler", "v", "PX", "1")
@@ -200,7 +214,8 @@ var serverFaults = map[string]serverFault{
 			})
 		},
 		heal: run("CONFIG SET appendonly no"),
-		lock: "MISCONF Errors writing to the AOF file: No space left on device", extend: "MISCONF", release: "MISCONF",
+		lock: "MISCONF Errors writing to the AOF file: No space left on device", extend: "MISCONF",
+		release: "MISCONF",
 	},
 	"BUSY": {
 		opts: []redistest.Option{redistest.Args("--busy-reply-threshold", "20")},
@@ -228,21 +243,26 @@ var serverFaults = map[string]serverFault{
 			s.Must("EVAL", "for i = 1, 150000 do redis.call('SET', i, 'v') end", "0")
 		},
 		inject: func(_ *testing.T, s *redistest.Server) {
-			// While it loads, a server answers once in 1024 keys; it sleeps after each: this takes several seconds, in
-			// which another server is restarted.
+			// While it loads, a server answers once in 1024 keys; it sleeps after each: this
+			// takes several seconds, in which another server is restarted.
 			s.Restart(redistest.Loading(), redistest.Args("--key-load-delay", "-1"))
 		},
-		heal: func(_ *testing.T, s *redistest.Server) { s.Restart() },
-		lock: "LOADING Redis is loading the dataset|LOADING Valkey is loading the dataset", extend: "LOADING", release: "LOADING",
+		heal:   func(_ *testing.T, s *redistest.Server) { s.Restart() },
+		lock:   "LOADING Redis is loading the dataset|LOADING Valkey is loading the dataset",
+		extend: "LOADING", release: "LOADING",
 	},
 	"CLUSTERDOWN": {
 		cluster: true,
-		opts:    []redistest.Option{redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500")},
+		opts: []redistest.Option{redistest.Args("--cluster-enabled", "yes",
+			"--cluster-node-timeout", "500")},
 		prepare: func(t *testing.T, s *redistest.Server) {
 			s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 			clusterReady(t, s)
 		},
-		inject: func(_ *testing.T, s *redistest.Server) { s.Must("CLUSTER", "DELSLOTSRANGE", "0", "16383") },
+		inject: func(_ *testing.T, s *redistest.Server) {
+			s.Must("CLUSTER", "DELSLOTSRANGE", "0",
+				"16383")
+		},
 		heal: func(t *testing.T, s *redistest.Server) {
 			s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 			clusterReady(t, s)
@@ -275,8 +295,8 @@ func settled(t *testing.T, p pool.Pool, fault serverFault) {
 	})
 }
 
-// fresh is the outcome of op on connections that are as old as the fault: a client that keeps several may
-// find one more that was cut when the fault began.
+// fresh is the outcome of op on connections that are as old as the fault: a client that keeps
+// several may find one more that was cut when the fault began.
 func fresh(fault serverFault, op func() error) (err error) {
 	for range 10 {
 		if err = op(); err == nil || fault.lock == hungUp || !mentions(err.Error(), cut) {
@@ -308,8 +328,8 @@ func saysOf(t *testing.T, err error, texts map[int]string) {
 	}
 }
 
-// lesson L43: with a minority of servers in trouble, a lock works; with a majority, the error says who is
-// in what trouble; when it is over, the same mutex goes on.
+// lesson L43: with a minority of servers in trouble, a lock works; with a majority, the error
+// says who is in what trouble; when it is over, the same mutex goes on.
 func TestServerErrors(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
@@ -338,10 +358,12 @@ func testServerError(t *testing.T, fault serverFault) {
 		for _, s := range servers {
 			plain.pools = append(plain.pools, newPool(t, fault.login+s.Addr()))
 		}
-		plain.rl = redlock.New(plain.pools...).With(redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(timeout))
+		plain.rl = redlock.New(plain.pools...).With(redlock.WithExpiry(time.Minute),
+			redlock.WithNodeTimeout(timeout))
 		defer mustClose(t, plain.rl)
 		fenced := *plain
-		fenced.kind, fenced.rl, fenced.fenced = client+" fenced", plain.rl.With(redlock.WithFencing()), true
+		fenced.kind, fenced.rl, fenced.fenced = client+" fenced",
+			plain.rl.With(redlock.WithFencing()), true
 		if fault.cluster {
 			fenced.rl = fenced.rl.With(redlock.WithFencePerName())
 		}
@@ -387,10 +409,13 @@ type faultyLocks struct {
 	held, other *redlock.Mutex
 }
 
-func (l *faultyLocks) mutex(name string) *redlock.Mutex { return l.rl.NewMutex(l.kind + " " + name) }
+func (l *faultyLocks) mutex(name string) *redlock.Mutex {
+	return l.rl.NewMutex(l.kind + " " +
+		name)
+}
 
-// locked waits until servers have a lock: it is granted before the slowest has answered, and one that took longer than the
-// node timeout is not asked any more before the next extension.
+// locked waits until servers have a lock: it is granted before the slowest has answered, and one
+// that took longer than the node timeout is not asked any more before the next extension.
 func (l *faultyLocks) locked(t *testing.T, m *redlock.Mutex, servers ...*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
@@ -419,7 +444,8 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	_, err = l.other.Unlock()
 	require.NoError(t, err)
 	m := l.mutex("minority")
-	const last = "9000000000000000" // what one healthy server has counted, so that the other has to be told
+	// What one healthy server has counted, so that the other has to be told.
+	const last = "9000000000000000"
 	counter := fenceOf(m.Name())
 	if l.fault.cluster {
 		counter = "{" + m.Name() + "}:fence"
@@ -430,11 +456,13 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 		assert.EqualValues(t, uint64(9000000000000001), m.FencingToken())
 		assert.Equal(t, "9000000000000001", l.servers[2].Must("GET", counter))
 	}
-	l.locked(t, m, l.servers[1:]...) // or the quorum might be one healthy server and the one in trouble
+	// Or the quorum might be one healthy server and the one in trouble.
+	l.locked(t, m, l.servers[1:]...)
 	_, err = m.Unlock()
 	require.NoError(t, err)
 
-	// One in trouble, one where it is taken: only together do they prevent the lock. Two have answered, which is a quorum.
+	// One in trouble, one where it is taken: only together do they prevent the lock. Two have
+	// answered, which is a quorum.
 	m = l.mutex("half")
 	l.servers[1].Must("SET", m.Name(), "somebody")
 	err = fresh(l.fault, m.TryLock)
@@ -443,7 +471,8 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	} else {
 		require.Error(t, err)
 		want := redlock.ErrTaken
-		if strings.Contains(err.Error(), "no answer yet") { // on a busy machine the third is not waited for
+		// On a busy machine the third is not waited for.
+		if strings.Contains(err.Error(), "no answer yet") {
 			want = redlock.ErrNoQuorum
 		}
 		require.ErrorIs(t, err, want)
@@ -493,8 +522,8 @@ func (l *faultyLocks) failWithTwo(t *testing.T) {
 // goOn is when it is over.
 func (l *faultyLocks) goOn(t *testing.T) {
 	if l.fault.release != "" {
-		// The first Unlock may have deleted the key on one server after it had returned, or in its second
-		// try; then there is nothing left for this one to confirm.
+		// The first Unlock may have deleted the key on one server after it had returned, or in
+		// its second try; then there is nothing left for this one to confirm.
 		if err := fresh(serverFault{}, l.unlock); err != nil {
 			require.ErrorIs(t, err, redlock.ErrExpired, "the second Unlock finishes")
 		}
@@ -529,11 +558,14 @@ func TestWrongType(t *testing.T) {
 			_, err = m.Unlock()
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			saysOf(t, err, map[int]string{0: "WRONGTYPE", 1: "WRONGTYPE"})
-			// lesson L81: with a plain SET NX and with a script, the error says what is in the way on two of three.
+			// lesson L81: with a plain SET NX and with a script, the error says what is in the
+			// way on two of three.
 			for _, lock := range []func() error{
-				m.TryLock, rl.NewMutex("k", redlock.WithFencing()).TryLock, rl.NewMutex("k", redlock.WithTries(2)).Lock,
+				m.TryLock, rl.NewMutex("k", redlock.WithFencing()).TryLock,
+				rl.NewMutex("k", redlock.WithTries(2)).Lock,
 			} {
-				// lesson L97: SET NX does not look at what is in the way, and a server of a busy machine may be asked too late.
+				// lesson L97: SET NX does not look at what is in the way, and a server of a busy
+				// machine may be asked too late.
 				eventually(t, "an answer of both in time", func() bool {
 					err = lock()
 					return strings.Count(err.Error(), "WRONGTYPE") == 2
@@ -549,14 +581,18 @@ func TestWrongType(t *testing.T) {
 	}
 }
 
-// lesson L39, L42: between any two operations the scripts are forgotten, connections are cut, or servers end in order.
+// lesson L39, L42: between any two operations the scripts are forgotten, connections are cut, or
+// servers end in order.
 func TestScriptFlushAndCutsBetweenOperations(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
 	for name, trouble := range map[string]func(s *redistest.Server){
 		"SCRIPT FLUSH": func(s *redistest.Server) { s.Must("SCRIPT", "FLUSH") },
-		"CLIENT KILL":  func(s *redistest.Server) { s.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },
-		"SHUTDOWN":     func(s *redistest.Server) { s.Stop(); s.Restart() },
+		"CLIENT KILL": func(s *redistest.Server) {
+			s.Must("CLIENT", "KILL", "TYPE", "normal",
+				"SKIPME", "yes")
+		},
+		"SHUTDOWN": func(s *redistest.Server) { s.Stop(); s.Restart() },
 	} {
 		for client, newPool := range adapters {
 			for some := 1; some <= 3; some += 2 {
@@ -570,7 +606,8 @@ func TestScriptFlushAndCutsBetweenOperations(t *testing.T) {
 	}
 }
 
-func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool, trouble func(*redistest.Server), some int, again bool) {
+func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool,
+	trouble func(*redistest.Server), some int, again bool) {
 	servers := redistest.Start(t, 3, redistest.AOF())
 	pools := make([]pool.Pool, 3)
 	for i, s := range servers {
@@ -578,7 +615,8 @@ func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool
 	}
 	rl := redlock.New(pools...)
 	defer mustClose(t, rl)
-	m := rl.NewMutex("k", redlock.WithFencing(), redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(500*time.Millisecond))
+	m := rl.NewMutex("k", redlock.WithFencing(), redlock.WithExpiry(time.Minute),
+		redlock.WithNodeTimeout(500*time.Millisecond))
 	for _, step := range []struct {
 		name string
 		call func() error
@@ -598,6 +636,7 @@ func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool
 		require.NoError(t, err, step.name)
 	}
 	for i, s := range servers {
-		eventually(t, fmt.Sprintf("no key on server %d", i), func() bool { return s.Must("EXISTS", "k") == int64(0) })
+		eventually(t, fmt.Sprintf("no key on server %d", i),
+			func() bool { return s.Must("EXISTS", "k") == int64(0) })
 	}
 }

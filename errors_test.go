@@ -22,8 +22,9 @@ import (
 var known = map[string]error{
 	"Failed": redlock.ErrFailed, "Taken": redlock.ErrTaken, "NoQuorum": redlock.ErrNoQuorum,
 	"Expired": redlock.ErrExpired, "NotHeld": redlock.ErrNotHeld, "Lost": redlock.ErrLost,
-	"Released": redlock.ErrReleased, "Closed": redlock.ErrClosed, "NodeTimeout": redlock.ErrNodeTimeout,
-	"Canceled": context.Canceled, "DeadlineExceeded": context.DeadlineExceeded, "oops": errOops,
+	"Released": redlock.ErrReleased, "Closed": redlock.ErrClosed,
+	"NodeTimeout": redlock.ErrNodeTimeout,
+	"Canceled":    context.Canceled, "DeadlineExceeded": context.DeadlineExceeded, "oops": errOops,
 }
 
 // matched names the known errors that err matches, in order.
@@ -91,8 +92,9 @@ var failures = []failure{
 			always(nodes, fails, taken, taken)
 			return rl.NewMutex("x").TryLock()
 		},
-		text: `redlock: "x" not acquired: taken on 2 of 3 nodes (node 0: oops; node 1: taken; node 2: taken)`,
-		is:   "Failed Taken oops", at: []int{0, 1, 2},
+		text: `redlock: "x" not acquired: taken on 2 of 3 nodes (node 0: oops; node 1: taken; ` +
+			`node 2: taken)`,
+		is: "Failed Taken oops", at: []int{0, 1, 2},
 	},
 	{
 		name: "Lock: no quorum",
@@ -100,8 +102,10 @@ var failures = []failure{
 			always(nodes, taken, fails, hangs)
 			return rl.NewMutex("x").TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 1, 2 needed (node 0: taken; node 1: oops; node 2: no answer yet when the others had decided)`,
-		is:   "Failed NoQuorum oops", at: []int{0, 1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 1, 2 ` +
+			`needed (node 0: taken; node 1: oops; node 2: no answer yet when the others had ` +
+			`decided)`,
+		is: "Failed NoQuorum oops", at: []int{0, 1, 2},
 	},
 	{
 		name: "Lock: node timeout",
@@ -109,8 +113,9 @@ var failures = []failure{
 			always(nodes, fine, hangs, hangs)
 			return rl.NewMutex("x").TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 needed (node 1: no answer within 400ms; node 2: no answer within 400ms)`,
-		is:   "Failed NoQuorum NodeTimeout", at: []int{1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 ` +
+			`needed (node 1: no answer within 400ms; node 2: no answer within 400ms)`,
+		is: "Failed NoQuorum NodeTimeout", at: []int{1, 2},
 	},
 	{
 		name: "Lock: a node's own deadline is not the caller's",
@@ -118,17 +123,21 @@ var failures = []failure{
 			always(nodes, sim.Fail(context.DeadlineExceeded), sim.Fail(context.Canceled), fine)
 			return rl.NewMutex("x").TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: no answer within 1ms: context deadline exceeded; node 1: context canceled; node 2: no answer yet when the others had decided)`,
-		is:   "Failed NoQuorum NodeTimeout", at: []int{0, 1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
+			`needed (node 0: no answer within 1ms: context deadline exceeded; node 1: context ` +
+			`canceled; node 2: no answer yet when the others had decided)`,
+		is: "Failed NoQuorum NodeTimeout", at: []int{0, 1, 2},
 	},
 	{
 		name: "Lock: too late",
 		do: func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 			always(nodes, sim.Slow(990*time.Millisecond), sim.Slow(990*time.Millisecond), fails)
-			return rl.NewMutex("x", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second)).TryLock()
+			return rl.NewMutex("x", redlock.WithExpiry(time.Second),
+				redlock.WithNodeTimeout(time.Second)).TryLock()
 		},
-		text: `redlock: "x" not acquired: granted by a quorum, but too late: nothing is left of the expiry of 1s (node 2: oops)`,
-		is:   "Expired Failed oops", at: []int{2},
+		text: `redlock: "x" not acquired: granted by a quorum, but too late: nothing is left of ` +
+			`the expiry of 1s (node 2: oops)`,
+		is: "Expired Failed oops", at: []int{2},
 	},
 	{
 		name: "Lock: an option is wrong",
@@ -141,7 +150,10 @@ var failures = []failure{
 	{
 		name: "Lock: the value func failed",
 		do: func(_ *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
-			return rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) { return "", errOops })).Lock()
+			return rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) {
+				return "",
+					errOops
+			})).Lock()
 		},
 		text: `redlock: "x" not acquired: the function of WithGenValueFunc: oops`,
 		is:   "Failed oops",
@@ -169,12 +181,15 @@ var failures = []failure{
 		name: "Lock: context ended with a cause while it waited",
 		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 			always(nodes, taken, taken, fails)
-			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("too long for me"))
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute,
+				errors.New("too long for me"))
 			defer cancel()
-			return rl.NewMutex("x", redlock.WithRetryDelay(time.Hour), redlock.WithoutAnnouncements()).LockContext(ctx)
+			return rl.NewMutex("x", redlock.WithRetryDelay(time.Hour),
+				redlock.WithoutAnnouncements()).LockContext(ctx)
 		},
-		text: `redlock: "x" not acquired: context deadline exceeded (too long for me); the last attempt: taken on 2 of 3 nodes (node 0: taken; node 1: taken; node 2: oops)`,
-		is:   "DeadlineExceeded Failed Taken oops", at: nil,
+		text: `redlock: "x" not acquired: context deadline exceeded (too long for me); the last ` +
+			`attempt: taken on 2 of 3 nodes (node 0: taken; node 1: taken; node 2: oops)`,
+		is: "DeadlineExceeded Failed Taken oops", at: nil,
 	},
 	{
 		name: "Lock: the token could not be stored",
@@ -184,8 +199,10 @@ var failures = []failure{
 			nodes[1].Next("", fine, fails)
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 needed (node 1: the fencing token was not stored: oops; node 2: no answer within 400ms)`,
-		is:   "Failed NoQuorum NodeTimeout oops", at: []int{1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 ` +
+			`needed (node 1: the fencing token was not stored: oops; node 2: no answer within ` +
+			`400ms)`,
+		is: "Failed NoQuorum NodeTimeout oops", at: []int{1, 2},
 	},
 	{
 		name: "Lock: the counter holds something else",
@@ -196,8 +213,11 @@ var failures = []failure{
 			always(nodes, fine, fine, hangs)
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: ERR redlock: the fence counter redlock:fence:2d71 holds something else; node 1: ERR redlock: the fence counter redlock:fence:2d71 holds something else; node 2: no answer yet when the others had decided)`,
-		is:   "Failed NoQuorum", at: []int{0, 1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
+			`needed (node 0: ERR redlock: the fence counter redlock:fence:2d71 holds something ` +
+			`else; node 1: ERR redlock: the fence counter redlock:fence:2d71 holds something ` +
+			`else; node 2: no answer yet when the others had decided)`,
+		is: "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{
 		name: "Lock: restart guard",
@@ -210,8 +230,10 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return rl.NewMutex("x", redlock.WithRestartGuard(10*time.Second)).TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 needed (node 1: restarted too recently, takes part again in 8s; node 2: restarted too recently, takes part again in 8s)`,
-		is:   "Failed NoQuorum", at: []int{1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 1 of 3 nodes, taken on 0, 2 ` +
+			`needed (node 1: restarted too recently, takes part again in 8s; node 2: restarted ` +
+			`too recently, takes part again in 8s)`,
+		is: "Failed NoQuorum", at: []int{1, 2},
 	},
 	{
 		name: "Lock: a reply of the wrong type",
@@ -219,8 +241,11 @@ var failures = []failure{
 			always(nodes, sim.Reply("1"), sim.Reply([]any{int64(1)}), hangs)
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
 		},
-		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed (node 0: acquire script: reply "1" of type string instead of an integer; node 1: acquire script: reply []interface {}{1} of type []interface {} instead of an integer; node 2: no answer yet when the others had decided)`,
-		is:   "Failed NoQuorum", at: []int{0, 1, 2},
+		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
+			`needed (node 0: acquire script: reply "1" of type string instead of an integer; ` +
+			`node 1: acquire script: reply []interface {}{1} of type []interface {} instead of ` +
+			`an integer; node 2: no answer yet when the others had decided)`,
+		is: "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{
 		name: "Unlock: not held",
@@ -246,8 +271,10 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return end(m.Unlock())
 		},
-		text: `redlock: "x" not released: gone on 2 of 3 nodes 7.92s before its end: they have lost it, or a release whose answer was lost has deleted it (node 1: the key is somebody else's; node 2: the key is gone)`,
-		is:   "Expired", at: []int{1, 2},
+		text: `redlock: "x" not released: gone on 2 of 3 nodes 7.92s before its end: they have ` +
+			`lost it, or a release whose answer was lost has deleted it (node 1: the key is ` +
+			`somebody else's; node 2: the key is gone)`,
+		is: "Expired", at: []int{1, 2},
 	},
 	{
 		name: "Unlock: expired some time ago",
@@ -257,8 +284,10 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return end(m.Unlock())
 		},
-		text: `redlock: "x" not released: expired 84ms ago: gone on 2 of 3 nodes (node 0: the key is gone; node 1: the key is gone; node 2: no answer yet when the others had decided)`,
-		is:   "Expired", at: []int{0, 1, 2},
+		text: `redlock: "x" not released: expired 84ms ago: gone on 2 of 3 nodes (node 0: the ` +
+			`key is gone; node 1: the key is gone; node 2: no answer yet when the others had ` +
+			`decided)`,
+		is: "Expired", at: []int{0, 1, 2},
 	},
 	{
 		name: "Unlock: gone, and nobody knows since when",
@@ -266,8 +295,9 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return end(rl.NewMutex("x", redlock.WithValue("v")).Unlock())
 		},
-		text: `redlock: "x" not released: gone on 2 of 3 nodes (node 0: the key is gone; node 1: the key is gone; node 2: no answer yet when the others had decided)`,
-		is:   "Expired", at: []int{0, 1, 2},
+		text: `redlock: "x" not released: gone on 2 of 3 nodes (node 0: the key is gone; node ` +
+			`1: the key is gone; node 2: no answer yet when the others had decided)`,
+		is: "Expired", at: []int{0, 1, 2},
 	},
 	{
 		name: "Unlock: no quorum",
@@ -276,8 +306,9 @@ var failures = []failure{
 			always(nodes, fine, fails, hangs)
 			return end(m.Unlock())
 		},
-		text: `redlock: "x" not released: no quorum: deleted on 1 of 3 nodes, 2 needed (node 1: oops; node 2: no answer within 400ms)`,
-		is:   "NoQuorum NodeTimeout oops", at: []int{1, 2},
+		text: `redlock: "x" not released: no quorum: deleted on 1 of 3 nodes, 2 needed (node 1: ` +
+			`oops; node 2: no answer within 400ms)`,
+		is: "NoQuorum NodeTimeout oops", at: []int{1, 2},
 	},
 	{
 		name: "Unlock: no quorum again, after some have deleted it",
@@ -287,8 +318,9 @@ var failures = []failure{
 			require.Error(t, end(m.Unlock()))
 			return end(m.Unlock())
 		},
-		text: `redlock: "x" not released: no quorum: deleted on 1 of 3 nodes, 2 needed (node 1: oops; node 2: oops)`,
-		is:   "NoQuorum oops", at: []int{1, 2},
+		text: `redlock: "x" not released: no quorum: deleted on 1 of 3 nodes, 2 needed (node 1: ` +
+			`oops; node 2: oops)`,
+		is: "NoQuorum oops", at: []int{1, 2},
 	},
 	{
 		name: "Unlock: lost before",
@@ -337,8 +369,9 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return end(m.Extend())
 		},
-		text: `redlock: "x" not extended: lost: gone on 2 of 3 nodes (node 0: the key is somebody else's; node 2: the key is gone)`,
-		is:   "Expired", at: []int{0, 2},
+		text: `redlock: "x" not extended: lost: gone on 2 of 3 nodes (node 0: the key is ` +
+			`somebody else's; node 2: the key is gone)`,
+		is: "Expired", at: []int{0, 2},
 	},
 	{
 		name: "Extend: lost before",
@@ -360,13 +393,16 @@ var failures = []failure{
 			always(nodes, absent, fails, fine)
 			return end(m.Extend())
 		},
-		text: `redlock: "x" not extended: no quorum: confirmed by 0 of 3 nodes, 2 needed (node 0: the key is gone; node 1: oops; node 2: no answer yet when the others had decided)`,
-		is:   "NoQuorum oops", at: []int{0, 1, 2},
+		text: `redlock: "x" not extended: no quorum: confirmed by 0 of 3 nodes, 2 needed (node ` +
+			`0: the key is gone; node 1: oops; node 2: no answer yet when the others had ` +
+			`decided)`,
+		is: "NoQuorum oops", at: []int{0, 1, 2},
 	},
 	{
 		name: "Extend: too late",
 		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
-			m := locked(t, rl, redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second))
+			m := locked(t, rl, redlock.WithExpiry(time.Second),
+				redlock.WithNodeTimeout(time.Second))
 			for _, n := range nodes {
 				n.Always(sim.Fate{Reply: 990 * time.Millisecond})
 			}
@@ -424,8 +460,9 @@ var failures = []failure{
 			always(nodes, fine, fine, fine)
 			return end(m.Valid())
 		},
-		text: `redlock: "x" not valid: lost: gone on 2 of 3 nodes (node 1: the key is gone; node 2: the key is gone)`,
-		is:   "Expired", at: []int{1, 2},
+		text: `redlock: "x" not valid: lost: gone on 2 of 3 nodes (node 1: the key is gone; ` +
+			`node 2: the key is gone)`,
+		is: "Expired", at: []int{1, 2},
 	},
 	{
 		name: "Valid: no quorum",
@@ -434,8 +471,9 @@ var failures = []failure{
 			always(nodes, fine, fails, hangs)
 			return end(m.Valid())
 		},
-		text: `redlock: "x" not valid: no quorum: confirmed by 1 of 3 nodes, 2 needed (node 1: oops; node 2: no answer within 400ms)`,
-		is:   "NoQuorum NodeTimeout oops", at: []int{1, 2},
+		text: `redlock: "x" not valid: no quorum: confirmed by 1 of 3 nodes, 2 needed (node 1: ` +
+			`oops; node 2: no answer within 400ms)`,
+		is: "NoQuorum NodeTimeout oops", at: []int{1, 2},
 	},
 	{
 		name: "Valid: expired during the call",
@@ -491,7 +529,8 @@ func TestTypedErrorsAreFound(t *testing.T) {
 		err := rl.NewMutex("", redlock.WithTries(0)).Lock()
 		var option *redlock.OptionError
 		require.ErrorAs(t, err, &option)
-		assert.Equal(t, &redlock.OptionError{Option: "NewMutex", Value: `""`, Rule: "needs a name that is not empty"}, option)
+		assert.Equal(t, &redlock.OptionError{Option: "NewMutex", Value: `""`,
+			Rule: "needs a name that is not empty"}, option)
 		assert.ErrorContains(t, err, "WithTries(0)", "all mistakes at once")
 		var e *redlock.Error
 		require.ErrorAs(t, err, &e)
@@ -565,14 +604,18 @@ func TestErrorsAreOneLine(t *testing.T) {
 	lines := errors.New("first\r\n\n\tsecond\n")
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		both := []redlock.Option{redlock.WithTries(0), redlock.WithRetryDelay(-1)}
-		const mistakes = "redlock: WithTries(0): must be at least 1, or Unlimited; redlock: WithRetryDelay(-1ns): must be at least 0"
+		const mistakes = "redlock: WithTries(0): must be at least 1, or Unlimited; redlock: " +
+			"WithRetryDelay(-1ns): must be at least 0"
 		oneLine(t, rl.NewMutex("x", both...).Lock(), mistakes)
 		_, err := rl.With(both...).Check(t.Context())
 		oneLine(t, err, mistakes)
 		_, err = rl.With(both...).Inspect(t.Context(), "x")
 		oneLine(t, err, mistakes)
 
-		oneLine(t, rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) { return "", lines })).Lock(), "first; second")
+		oneLine(t, rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) {
+			return "",
+				lines
+		})).Lock(), "first; second")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(lines)
 		oneLine(t, rl.NewMutex("x").LockContext(ctx), "context canceled (first; second)")
@@ -605,7 +648,8 @@ func TestErrorsAreOneLine(t *testing.T) {
 
 		in, err := rl.Inspect(t.Context(), "x")
 		require.NoError(t, err)
-		assert.Equal(t, 4, strings.Count(in.String(), "\n"), "a line for the lock and for each node")
+		assert.Equal(t, 4, strings.Count(in.String(), "\n"),
+			"a line for the lock and for each node")
 		report, err := rl.Check(t.Context())
 		require.NoError(t, err)
 		for _, f := range report.Findings {
@@ -638,7 +682,8 @@ func TestErrorsSayWhereANodeIs(t *testing.T) {
 		rl := redlock.New(pools...)
 		always(nodes, fails, fails, fails, fails, fails)
 		err := rl.NewMutex("x").TryLock()
-		assert.ErrorContains(t, err, "node 0 (10.0.0.1:6379): oops; node 1 (10.0.0.2:6379): oops; node 2: oops; node 3: ")
+		assert.ErrorContains(t, err, "node 0 (10.0.0.1:6379): oops; node 1 (10.0.0.2:6379): "+
+			"oops; node 2: oops; node 3: ")
 		var node *redlock.NodeError
 		require.ErrorAs(t, err, &node)
 		assert.Equal(t, "10.0.0.1:6379", node.Addr)

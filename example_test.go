@@ -18,8 +18,8 @@ import (
 	"github.com/redlock-go/redlock/pool/goredis"
 )
 
-// The examples run on simulated nodes; ExampleNew shows how to reach real ones. What a program does with errors that
-// do not matter to an example is left out.
+// The examples run on simulated nodes; ExampleNew shows how to reach real ones. What a program
+// does with errors that do not matter to an example is left out.
 
 func nodes() []pool.Pool { return sim.NewNodes(3).Pools("example") }
 
@@ -61,7 +61,8 @@ func ExampleRedlock_With() {
 	// true
 }
 
-// A mutex is the handle of one owner. Two owners of the same name exclude each other, also in one process.
+// A mutex is the handle of one owner. Two owners of the same name exclude each other, also in one
+// process.
 func ExampleRedlock_NewMutex() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
@@ -89,7 +90,8 @@ func ExampleMutex_Lock() {
 		return
 	}
 	defer m.Unlock()
-	fmt.Println("to be trusted for a little less than 8s:", time.Until(m.Until()) < redlock.DefaultExpiry)
+	fmt.Println("to be trusted for a little less than 8s:",
+		time.Until(m.Until()) < redlock.DefaultExpiry)
 	// Output: to be trusted for a little less than 8s: true
 }
 
@@ -141,7 +143,8 @@ func ExampleMutex_Unlock() {
 	}
 	fmt.Println(m.Unlock())
 
-	brief := rl.NewMutex("invoice:43", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
+	brief := rl.NewMutex("invoice:43", redlock.WithExpiry(300*time.Millisecond),
+		redlock.WithNodeTimeout(300*time.Millisecond))
 	if err := brief.Lock(); err != nil {
 		fmt.Println(err)
 		return
@@ -202,12 +205,14 @@ func ExampleMutex_Valid() {
 	// false true
 }
 
-// A held lock is extended until it is unlocked. When it cannot be trusted any more, its context ends.
+// A held lock is extended until it is unlocked. When it cannot be trusted any more, its context
+// ends.
 func ExampleMutex_Hold() {
 	nodes := sim.NewNodes(3)
 	rl := redlock.New(nodes.Pools("example")...)
 	defer rl.Close()
-	m := rl.NewMutex("import", redlock.WithExpiry(500*time.Millisecond), redlock.WithNodeTimeout(500*time.Millisecond))
+	m := rl.NewMutex("import", redlock.WithExpiry(500*time.Millisecond),
+		redlock.WithNodeTimeout(500*time.Millisecond))
 
 	held, err := m.Hold(context.Background())
 	if err != nil {
@@ -230,11 +235,13 @@ func ExampleMutex_Hold() {
 	// lost: true
 }
 
-// At the limit the context ends, and the lock goes on for a while, so that the work can be brought to an end under it.
+// At the limit the context ends, and the lock goes on for a while, so that the work can be
+// brought to an end under it.
 func ExampleWithMaxHold() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	m := rl.NewMutex("import", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithMaxHold(time.Second))
+	m := rl.NewMutex("import", redlock.WithExpiry(time.Second),
+		redlock.WithNodeTimeout(time.Second), redlock.WithMaxHold(time.Second))
 
 	held, err := m.Hold(context.Background())
 	if err != nil {
@@ -268,7 +275,8 @@ func ExampleWithMargin() {
 	// Output: true <nil>
 }
 
-// Close unlocks what is still held and ends all waiting. With a context it has a bound of the caller's.
+// Close unlocks what is still held and ends all waiting. With a context it has a bound of the
+// caller's.
 func ExampleRedlock_CloseContext() {
 	rl := redlock.New(nodes()...)
 	held, err := rl.NewMutex("import").Hold(context.Background())
@@ -288,7 +296,8 @@ func ExampleRedlock_CloseContext() {
 	// true
 }
 
-// Do is the safest way: it extends the lock while the function runs, tells it of a loss, and always unlocks.
+// Do is the safest way: it extends the lock while the function runs, tells it of a loss, and
+// always unlocks.
 func ExampleRedlock_Do() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
@@ -324,7 +333,8 @@ func ExampleWithFencing() {
 		return true
 	}
 
-	ada := rl.NewMutex("lamps", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
+	ada := rl.NewMutex("lamps", redlock.WithExpiry(300*time.Millisecond),
+		redlock.WithNodeTimeout(300*time.Millisecond))
 	if err := ada.Lock(); err != nil {
 		fmt.Println(err)
 		return
@@ -359,12 +369,13 @@ func ExampleWithFencing() {
 	// left: 9
 }
 
-// The function that Do calls has its token in the context. It claims with the token what it is going
-// to read.
+// The function that Do calls has its token in the context. It claims with the token what it is
+// going to read.
 func ExampleFencingToken() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	claim := func(token uint64) bool { // UPDATE page SET fence = $token WHERE id = 1 AND fence <= $token
+	// UPDATE page SET fence = $token WHERE id = 1 AND fence <= $token.
+	claim := func(token uint64) bool {
 		return token > 0
 	}
 
@@ -384,7 +395,8 @@ func ExampleFencingToken() {
 // Servers that may have forgotten locks grant none until those would have expired.
 func ExampleWithRestartGuard() {
 	nodes := sim.NewNodes(3)
-	rl := redlock.New(nodes.Pools("example")...).With(redlock.WithRestartGuard(redlock.DefaultExpiry))
+	rl := redlock.New(nodes.Pools("example")...).
+		With(redlock.WithRestartGuard(redlock.DefaultExpiry))
 	defer rl.Close()
 	for _, n := range nodes {
 		n.Clock(1, time.Hour) // up for an hour
@@ -434,7 +446,10 @@ func ExampleWithGenValueFunc() {
 	defer rl.Close()
 	host, _ := os.Hostname()
 
-	m := rl.NewMutex("report", redlock.WithGenValueFunc(func() (string, error) { return host, nil }))
+	m := rl.NewMutex("report", redlock.WithGenValueFunc(func() (string, error) {
+		return host,
+			nil
+	}))
 	m.Lock()
 	fmt.Println(strings.HasPrefix(m.Value(), host+":"))
 	m.Unlock()
@@ -511,7 +526,8 @@ func ExampleError() {
 
 // A mistake in the options is an error on first use, before anything is sent.
 func ExampleOptionError() {
-	rl := redlock.New(nodes()...).With(redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(2*time.Second))
+	rl := redlock.New(nodes()...).With(redlock.WithExpiry(time.Second),
+		redlock.WithNodeTimeout(2*time.Second))
 	defer rl.Close()
 
 	err := rl.NewMutex("invoice:42").Lock()

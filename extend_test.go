@@ -31,7 +31,8 @@ func TestUntilAfterExtendIsItsStartPlusExpiryMinusDrift(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, ok)
 		assert.Equal(t, 200*time.Millisecond, time.Since(start))
-		assert.Equal(t, start.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)), m.Until())
+		assert.Equal(t, start.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)),
+			m.Until())
 		mustUnlock(t, m)
 	})
 }
@@ -109,8 +110,8 @@ func TestTheLastMomentOfALock(t *testing.T) {
 	})
 }
 
-// lesson L24, L25: an extension succeeds only if a quorum still has the value in this round, and what it heals has no vote
-// in it.
+// lesson L24, L25: an extension succeeds only if a quorum still has the value in this round, and
+// what it heals has no vote in it.
 func TestExtendNeedsAQuorumThatStillHasTheLock(t *testing.T) {
 	for lost := range 6 {
 		for _, somebodyElse := range []bool{false, true} {
@@ -147,11 +148,13 @@ func TestExtendNeedsAQuorumThatStillHasTheLock(t *testing.T) {
 	}
 }
 
-// lesson L69: an extension that proves the loss has renewed the keys of the nodes that still had them. With an even
-// number of nodes that is half of them, and nobody could lock for another expiry.
+// lesson L69: an extension that proves the loss has renewed the keys of the nodes that still had
+// them. With an even number of nodes that is half of them, and nobody could lock for another
+// expiry.
 func TestWhatProvesTheLossAlsoReleases(t *testing.T) {
 	for n := 2; n <= 7; n++ {
-		for name, ask := range map[string]func(*redlock.Mutex) (bool, error){"Extend": (*redlock.Mutex).Extend, "Valid": (*redlock.Mutex).Valid} {
+		for name, ask := range map[string]func(*redlock.Mutex) (bool,
+			error){"Extend": (*redlock.Mutex).Extend, "Valid": (*redlock.Mutex).Valid} {
 			for _, hold := range []bool{false, true} {
 				t.Run(fmt.Sprint(n, " nodes, ", name, ", hold ", hold), func(t *testing.T) {
 					bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -170,12 +173,14 @@ func TestWhatProvesTheLossAlsoReleases(t *testing.T) {
 						ok, err := ask(m)
 						require.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 						if hold {
-							assert.ErrorIs(t, context.Cause(held), redlock.ErrLost, "told before anybody else")
+							assert.ErrorIs(t, context.Cause(held), redlock.ErrLost,
+								"told before anybody else")
 						}
 						synctest.Wait()
 						assert.Zero(t, keys(nodes))
 						assert.NoError(t, rl.NewMutex("x").TryLock())
-						assert.Equal(t, n/2, deletions(nodes, m.Value()), "once on each node that had it")
+						assert.Equal(t, n/2, deletions(nodes, m.Value()),
+							"once on each node that had it")
 						ok, err = m.Unlock()
 						assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 					})
@@ -207,12 +212,14 @@ func TestHealedNodesKeepTheKeyForAsLongAsTheOthers(t *testing.T) {
 		_, err := m.Extend()
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Empty(t, nodes[1].Value("x"), "somebody may have counted its vote just before the restart")
+		assert.Empty(t, nodes[1].Value("x"),
+			"somebody may have counted its vote just before the restart")
 		time.Sleep(2 * time.Second)
 		_, err = m.Extend()
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Equal(t, redlock.DefaultExpiry, nodes[1].TTL("x"), "also while its guard refuses new locks")
+		assert.Equal(t, redlock.DefaultExpiry, nodes[1].TTL("x"),
+			"also while its guard refuses new locks")
 		assert.Equal(t, nodes[0].Value(fenceOf("x")), nodes[1].Value(fenceOf("x")))
 		assert.Equal(t, token, m.FencingToken())
 		nodes[0].Flush()
@@ -338,7 +345,8 @@ func TestValidTellsWhetherAQuorumHasTheLock(t *testing.T) {
 
 // lesson L29: a late extension or healing does not bring back what was released.
 func TestExtendBesideUnlockEndsReleased(t *testing.T) {
-	for _, d := range []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 45 * time.Millisecond} {
+	for _, d := range []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond,
+		30 * time.Millisecond, 45 * time.Millisecond} {
 		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			m := rl.NewMutex("x")
 			require.NoError(t, m.Lock())
@@ -348,7 +356,8 @@ func TestExtendBesideUnlockEndsReleased(t *testing.T) {
 			for i, n := range nodes {
 				n.Always(sim.Slow(time.Duration(i+1) * 10 * time.Millisecond))
 			}
-			nodes[4].Next("extend", sim.Fate{Request: time.Second, Deaf: true}) // arrives after the release
+			// Arrives after the release.
+			nodes[4].Next("extend", sim.Fate{Request: time.Second, Deaf: true})
 			var both sync.WaitGroup
 			both.Go(func() {
 				ok, err := m.Extend()
@@ -383,7 +392,8 @@ func TestALockCanBeHandedOverByItsValue(t *testing.T) {
 		require.NoError(t, giver.Lock())
 		synctest.Wait()
 		time.Sleep(time.Second)
-		taker := redlock.New(nodes.Pools("b")...).NewMutex("x", redlock.WithValue(giver.Value()), redlock.WithFencing())
+		taker := redlock.New(nodes.Pools("b")...).NewMutex("x", redlock.WithValue(giver.Value()),
+			redlock.WithFencing())
 		assert.Equal(t, giver.Value(), taker.Value())
 		assert.Zero(t, taker.Until(), "not known")
 		ok, err := taker.Valid()
@@ -401,8 +411,9 @@ func TestALockCanBeHandedOverByItsValue(t *testing.T) {
 	})
 }
 
-// lesson L96: the first extension of a lock that was handed over knows no until to be judged by. It fails if all nodes
-// confirm it when nothing is left of what they were asked for, and it says so.
+// lesson L96: the first extension of a lock that was handed over knows no until to be judged by.
+// It fails if all nodes confirm it when nothing is left of what they were asked for, and it says
+// so.
 func TestAHandOverThatIsConfirmedTooLateFails(t *testing.T) {
 	const expiry = time.Second
 	validity := expiry - drift(expiry, redlock.DefaultDriftFactor)
@@ -518,16 +529,18 @@ func (v *valued) SetNX(ctx context.Context, key, value string, expiry time.Durat
 	return v.Link.SetNX(ctx, key, value, expiry)
 }
 
-func (v *valued) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+func (v *valued) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any,
+	error) {
 	v.seen = append(v.seen, ctx.Value(v.key))
 	return v.Link.Eval(ctx, s, keys, args...)
 }
 
-// Nodes that are asked before and after the end of the lease do not prove, together, that nobody had it
-// in between. The case is from the model: mutant OPEN_EXTEND.
+// Nodes that are asked before and after the end of the lease do not prove, together, that nobody
+// had it in between. The case is from the model: mutant OPEN_EXTEND.
 func TestExtendThatOutlastsTheLeaseFails(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		m := rl.NewMutex("x", redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(500*time.Millisecond))
+		m := rl.NewMutex("x", redlock.WithExpiry(time.Second),
+			redlock.WithNodeTimeout(500*time.Millisecond))
 		require.NoError(t, m.Lock())
 		synctest.Wait()
 		time.Sleep(900 * time.Millisecond)

@@ -15,7 +15,8 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
-// fencedSQL is how a program of the docs uses a fenced row. Without a claim it shows the token with the write alone.
+// fencedSQL is how a program of the docs uses a fenced row. Without a claim it shows the token
+// with the write alone.
 type fencedSQL struct{ claim, read, write string }
 
 // sqlOfTheDocs returns the statements of each place in the docs that shows some with a fence.
@@ -44,8 +45,8 @@ func sqlOfTheDocs(t *testing.T) map[string]fencedSQL {
 	return found
 }
 
-// table is a table in memory that executes UPDATE … SET … WHERE … and SELECT column FROM … WHERE …, where all conditions compare a
-// column with a parameter. Each statement is one step.
+// table is a table in memory that executes UPDATE … SET … WHERE … and SELECT column FROM … WHERE
+// …, where all conditions compare a column with a parameter. Each statement is one step.
 type table struct {
 	t    *testing.T
 	name string
@@ -131,8 +132,8 @@ func (s *seller) finish() bool {
 	return n > 0
 }
 
-// sold plays two sales of a stock of ten, and returns what is left. Ada is paused after she has read, until Grace has the lock
-// and has read, too. Ada writes first.
+// sold plays two sales of a stock of ten, and returns what is left. Ada is paused after she has
+// read, until Grace has the lock and has read, too. Ada writes first.
 func sold(t *testing.T, rl *redlock.Redlock, sql fencedSQL) (left uint64, refused bool) {
 	t.Helper()
 	d := &table{t: t, name: "item", rows: []map[string]any{
@@ -160,8 +161,8 @@ func sold(t *testing.T, rl *redlock.Redlock, sql fencedSQL) (left uint64, refuse
 	return stock.(uint64), refused
 }
 
-// lesson L72: a stale holder that writes before the new one does is refused, because the new one has claimed the row before it
-// read it.
+// lesson L72: a stale holder that writes before the new one does is refused, because the new one
+// has claimed the row before it read it.
 func TestTheSQLOfTheDocsLosesNoUpdate(t *testing.T) {
 	for place, sql := range sqlOfTheDocs(t) {
 		t.Run(place, func(t *testing.T) {
@@ -178,8 +179,9 @@ func TestTheSQLOfTheDocsLosesNoUpdate(t *testing.T) {
 func TestATokenThatIsShownWithTheWriteAloneLosesAnUpdate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
 		left, refused := sold(t, rl, fencedSQL{
-			read:  "SELECT stock FROM item WHERE id = $id",
-			write: "UPDATE item SET stock = $stock, fence = $token WHERE id = $id AND fence <= $token",
+			read: "SELECT stock FROM item WHERE id = $id",
+			write: "UPDATE item SET stock = $stock, fence = $token WHERE id = $id AND fence <= " +
+				"$token",
 		})
 		assert.False(t, refused)
 		assert.EqualValues(t, 9, left, "one of the two sales is lost")
@@ -190,7 +192,9 @@ func TestATokenThatIsShownWithTheWriteAloneLosesAnUpdate(t *testing.T) {
 func TestTheCommandOfTheDocsTellsTheCounter(t *testing.T) {
 	text, err := os.ReadFile("docs/safety.md")
 	require.NoError(t, err)
-	m := regexp.MustCompile(`(?m)^    \$ printf %s (\S+) \| sha256sum \| cut -c 1-4\n    ([0-9a-f]{4})$`).FindStringSubmatch(string(text))
+	command := regexp.MustCompile(
+		`(?m)^    \$ printf %s (\S+) \| sha256sum \| cut -c 1-4\n    ([0-9a-f]{4})$`)
+	m := command.FindStringSubmatch(string(text))
 	require.NotNil(t, m)
 	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		lock := rl.NewMutex(m[1])
@@ -203,7 +207,8 @@ func TestTheCommandOfTheDocsTellsTheCounter(t *testing.T) {
 func TestTheTableOfTheseTestsCompares(t *testing.T) {
 	d := &table{t: t, name: "item", rows: []map[string]any{{"id": "lamp", "fence": uint64(7)}}}
 	for token, want := range map[uint64]int{6: 0, 7: 1, 8: 1} {
-		n, _ := d.exec("UPDATE item SET id = $id WHERE id = $id AND fence <= $token", map[string]any{"$id": "lamp", "$token": token})
+		n, _ := d.exec("UPDATE item SET id = $id WHERE id = $id AND fence <= $token",
+			map[string]any{"$id": "lamp", "$token": token})
 		assert.Equal(t, want, n, fmt.Sprint(token))
 	}
 }

@@ -39,8 +39,8 @@ func (w watchedPool) Start(ctx context.Context, c *pool.Command, to pool.Receive
 	w.Pool.Start(ctx, c, to)
 }
 
-// lesson L87: however many names are locked with a token, a bounded number of keys is left, and few of the locks need a
-// second round trip.
+// lesson L87: however many names are locked with a token, a bounded number of keys is left, and
+// few of the locks need a second round trip.
 func TestManyNames(t *testing.T) {
 	const callers, counters, most, megabytes, few = 64, 1 << 16, 70_000, 10, 0.03
 	servers := redistest.Start(t, 3)
@@ -90,7 +90,8 @@ func TestManyNames(t *testing.T) {
 	rounds := 0
 	raised.Range(func(any, any) bool { rounds++; return true })
 	share := float64(rounds) / float64(*manyNames)
-	t.Logf("%d names in %v: %d raise rounds, %.2f %%", *manyNames, took.Round(time.Millisecond), rounds, 100*share)
+	t.Logf("%d names in %v: %d raise rounds, %.2f %%", *manyNames, took.Round(time.Millisecond),
+		rounds, 100*share)
 	assert.LessOrEqual(t, share, few)
 	for i, s := range servers {
 		eventually(t, "the end of the clients' connections", func() bool {

@@ -45,7 +45,8 @@ func storedOnAQuorum(t *testing.T, nodes sim.Nodes, token uint64) {
 			have++
 		}
 	}
-	assert.GreaterOrEqual(t, have, len(nodes)/2+1, "counters %v, token %d", counters(t, nodes), token)
+	assert.GreaterOrEqual(t, have, len(nodes)/2+1, "counters %v, token %d", counters(t, nodes),
+		token)
 }
 
 func TestAFencingTokenCostsNoRoundTripWhenTheNodesAgree(t *testing.T) {
@@ -71,7 +72,8 @@ func TestFencingTokensIncreaseFromOneClientToTheNextWhateverTheirClocks(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(3)
 		var clients []*redlock.Redlock
-		for _, offset := range []time.Duration{0, -time.Hour, 24 * time.Hour, -20000 * 24 * time.Hour} {
+		for _, offset := range []time.Duration{0, -time.Hour, 24 * time.Hour,
+			-20000 * 24 * time.Hour} {
 			pools := []pool.Pool{}
 			for _, n := range nodes {
 				pools = append(pools, clocked{n.Link("a"), offset})
@@ -109,7 +111,8 @@ func TestATokenIsRaisedOnAQuorumBeforeTheLockIsGranted(t *testing.T) {
 			assert.Equal(t, 20*time.Millisecond, time.Since(start))
 			assert.Equal(t, uint64(9000000000000001), m.FencingToken())
 			storedOnAQuorum(t, nodes, m.FencingToken())
-			assert.Equal(t, start.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)), m.Until(), "from before the first round")
+			assert.Equal(t, start.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)),
+				m.Until(), "from before the first round")
 			_, err := m.Extend()
 			require.NoError(t, err)
 			assert.Equal(t, uint64(9000000000000001), m.FencingToken())
@@ -120,7 +123,8 @@ func TestATokenIsRaisedOnAQuorumBeforeTheLockIsGranted(t *testing.T) {
 
 func TestALockWhoseTokenIsNotOnAQuorumIsNotGranted(t *testing.T) {
 	for name, fate := range map[string]sim.Fate{
-		"fails": sim.Fail(errOops), "gone": sim.Reply(int64(0)), "foreign": sim.Reply(int64(-1)), "hangs": sim.Hang(),
+		"fails": sim.Fail(errOops), "gone": sim.Reply(int64(0)), "foreign": sim.Reply(int64(-1)),
+		"hangs": sim.Hang(),
 	} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			nodes[0].Set(fenceOf("x"), "9000000000000000", 0)
@@ -229,7 +233,8 @@ func TestASharedCounterLosesAnExpiry(t *testing.T) {
 			m := rl.NewMutex(name)
 			require.NoError(t, m.Lock())
 			for _, n := range nodes[:2] {
-				eventually(t, "a counter without an expiry", func() bool { return n.Must("PTTL", fenceOf(name)) == int64(-1) })
+				eventually(t, "a counter without an expiry",
+					func() bool { return n.Must("PTTL", fenceOf(name)) == int64(-1) })
 			}
 			mustUnlock(t, m)
 		}
@@ -293,8 +298,10 @@ func TestALockOnTheKeyOfAnothersOwnCounter(t *testing.T) {
 		fenced := rl.NewMutex("x", redlock.WithFencing(), redlock.WithFencePerName())
 		other := rl.NewMutex("{x}:fence")
 		require.NoError(t, other.Lock())
-		require.ErrorContains(t, fenced.TryLock(), "ERR redlock: the fence counter {x}:fence holds something else")
-		landed() // also on the node that is not needed for that outcome, which has a counter otherwise
+		require.ErrorContains(t, fenced.TryLock(),
+			"ERR redlock: the fence counter {x}:fence holds something else")
+		// Also on the node that is not needed for that outcome, which has a counter otherwise.
+		landed()
 		mustUnlock(t, other)
 		synctest.Wait()
 		require.NoError(t, fenced.Lock())
@@ -342,7 +349,8 @@ func TestWaitingForAGuardIsNotBusy(t *testing.T) {
 				n.Restart(false)
 			}
 			start := time.Now()
-			m := rl.NewMutex("x", append(opts, redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Second))...)
+			m := rl.NewMutex("x", append(opts, redlock.WithTries(redlock.Unlimited),
+				redlock.WithRetryDelay(time.Second))...)
 			require.NoError(t, m.Lock())
 			assert.Less(t, time.Since(start), 13*time.Second)
 			assert.LessOrEqual(t, nodes.Count("acquire"), 3*(2+13))
@@ -374,7 +382,8 @@ func TestARaiseNeedsAQuorumTogetherWithTheNodesThatHadTheToken(t *testing.T) {
 
 // onAllKinds is onNodes, on servers and on embedded nodes. It flushes nothing in between: fn uses
 // names of its own.
-func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock)) {
+func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node,
+	rl *redlock.Redlock)) {
 	t.Helper()
 	run := func(t *testing.T, newPool func(testing.TB, string) pool.Pool, nodes []redistest.Node) {
 		pools := make([]pool.Pool, len(nodes))
@@ -388,7 +397,8 @@ func onAllKinds(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node
 	for client, newPool := range adapters {
 		t.Run(client+"/embedded", func(t *testing.T) {
 			if strconv.IntSize < 64 {
-				t.Skip("an embedded node keeps numbers of scripts in an int, which is too small for tokens here")
+				t.Skip("an embedded node keeps numbers of scripts in an int, which is too small " +
+					"for tokens here")
 			}
 			t.Parallel()
 			var nodes []redistest.Node
@@ -413,8 +423,10 @@ const maxToken uint64 = 1<<53 - 1
 func TestTokensAreExactUpToTheirEnd(t *testing.T) {
 	t.Parallel()
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		for i, last := range []uint64{1 << 51, 1<<52 - 1, 1 << 52, 1<<52 + 1, maxToken - 12345, maxToken - 2, maxToken - 1} {
-			for have := 2; have <= 3; have++ { // nodes with that counter; the third may have to be raised
+		for i, last := range []uint64{1 << 51, 1<<52 - 1, 1 << 52, 1<<52 + 1, maxToken - 12345,
+			maxToken - 2, maxToken - 1} {
+			// Nodes with that counter; the third may have to be raised.
+			for have := 2; have <= 3; have++ {
 				name := fmt.Sprintf("x%d-%d", i, have)
 				for _, n := range nodes[:have] {
 					n.Must("SET", fenceOf(name), fmt.Sprint(last))
@@ -455,7 +467,8 @@ func TestAnUnusableFenceCounterIsAClearError(t *testing.T) {
 			"12345678901234.5":       "ERR redlock: the fence counter %s holds something else",
 			"17620000000000xy":       "ERR redlock: the fence counter %s holds something else",
 			"nan(12345678901)":       "ERR redlock: the fence counter %s holds something else",
-			"a list":                 "WRONGTYPE Operation against a key holding the wrong kind of value",
+			"a list": "WRONGTYPE Operation against a key holding the wrong kind " +
+				"of value",
 		} {
 			i++
 			for bad := 1; bad <= 3; bad++ {
@@ -507,7 +520,8 @@ func TestACounterAtItsEndDoesNotSpread(t *testing.T) {
 		require.NoError(t, y.Lock())
 		require.EqualValues(t, maxToken, y.FencingToken())
 		mustUnlock(t, y)
-		require.ErrorContains(t, y.TryLock(), "ERR redlock: the fence counter "+fenceOf("y")+" is at its end")
+		require.ErrorContains(t, y.TryLock(),
+			"ERR redlock: the fence counter "+fenceOf("y")+" is at its end")
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
 		assert.Less(t, m.FencingToken(), uint64(time.Now().Add(25*time.Hour).UnixMicro()))
@@ -543,7 +557,8 @@ func TestHandedOverLocksAreHealedWithoutAToken(t *testing.T) {
 func TestTheLifeOfAToken(t *testing.T) {
 	t.Parallel()
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		for i, name := range []string{"x", "{tag}:x", "x{tag}", "a{b", "x", "{tag}:x", "x{tag}", "a{b"} {
+		for i, name := range []string{"x", "{tag}:x", "x{tag}", "a{b", "x", "{tag}:x", "x{tag}",
+			"a{b"} {
 			own := i >= 4
 			if own {
 				rl = rl.With(redlock.WithFencePerName())
@@ -603,17 +618,19 @@ func TestExtendAndHoldKeepACounterOfItsOwn(t *testing.T) {
 		mustUnlock(t, m)
 		time.Sleep(ttl)
 		assert.Equal(t, []string{"", "", ""}, nodes.Values("{x}:fence"))
-	}, redlock.WithFencing(), redlock.WithFencePerName(), redlock.WithExpiry(time.Second), redlock.WithFenceTTL(ttl))
+	}, redlock.WithFencing(), redlock.WithFencePerName(), redlock.WithExpiry(time.Second),
+		redlock.WithFenceTTL(ttl))
 
 	onAllKinds(t, 3, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
 		m := rl.NewMutex("x", redlock.WithFencePerName(), redlock.WithFenceTTL(time.Minute))
 		require.NoError(t, m.Lock())
 		for _, use := range []string{"Lock", "Extend"} {
 			for i, n := range nodes {
-				eventually(t, fmt.Sprintf("node %d to renew the counter in %s", i, use), func() bool {
-					left, _ := n.Must("PTTL", "{x}:fence").(int64)
-					return left > 50_000 && left <= 60_000
-				})
+				eventually(t, fmt.Sprintf("node %d to renew the counter in %s", i, use),
+					func() bool {
+						left, _ := n.Must("PTTL", "{x}:fence").(int64)
+						return left > 50_000 && left <= 60_000
+					})
 				n.Must("PEXPIRE", "{x}:fence", "5000")
 			}
 			_, err := m.Extend()
@@ -653,7 +670,8 @@ func TestEachOperationIsOneCommandANode(t *testing.T) {
 				name string
 				opts []redlock.Option
 				lock string
-			}{{"x", nil, "SET"}, {"x", fenced, "EVALSHA"}, {"x", fenced, "EVALSHA"}, {"{tag}:x", fenced, "EVALSHA"}} {
+			}{{"x", nil, "SET"}, {"x", fenced, "EVALSHA"}, {"x", fenced, "EVALSHA"},
+				{"{tag}:x", fenced, "EVALSHA"}} {
 				var monitors []*redistest.Monitor
 				for _, s := range servers {
 					monitors = append(monitors, s.Monitor())
@@ -664,7 +682,8 @@ func TestEachOperationIsOneCommandANode(t *testing.T) {
 					var sent []string
 					for _, line := range mon.Lines() {
 						if strings.Contains(line, value) && !strings.Contains(line, " lua]") {
-							words := strings.Split(line, "\"") // every other one is the command or an argument
+							// Every other one is the command or an argument.
+							words := strings.Split(line, "\"")
 							sent = append(sent, strings.ToUpper(words[1]))
 						}
 					}
@@ -710,7 +729,8 @@ func TestFencingOnClusterNodes(t *testing.T) {
 			for _, n := range r.Nodes {
 				assert.NoError(t, n.Err)
 			}
-			for name, fence := range map[string]string{"x": "{x}:fence", "{tag}:x": "{tag}:x:fence", "x{tag}": "x{tag}:fence", "a{b": "{a{b}:fence"} {
+			for name, fence := range map[string]string{"x": "{x}:fence", "{tag}:x": "{tag}:x:fence",
+				"x{tag}": "x{tag}:fence", "a{b": "{a{b}:fence"} {
 				for _, s := range servers[:2] {
 					s.Must("SET", fence, "9000000000000000")
 				}

@@ -69,8 +69,10 @@ func FuzzReplies(f *testing.F) {
 			for i, kind := range []byte{a, b, c} {
 				n := n + int64(i) // fence counters that disagree are raised
 				s := &stubborn{reply: []any{
-					n, true, false, nil, errOops, int(n), uint64(n), float64(n), text, []byte(text), []any{},
-					[]any{n}, []any{text, n}, []any{n, text}, []any{text, text}, map[any]any{text: n},
+					n, true, false, nil, errOops, int(n), uint64(n), float64(n), text, []byte(text),
+					[]any{},
+					[]any{n}, []any{text, n}, []any{n, text}, []any{text, text},
+					map[any]any{text: n},
 				}[kind%kinds]}
 				if err, ok := s.reply.(error); ok {
 					s.reply, s.err = nil, err
@@ -170,7 +172,8 @@ func FuzzOptions(f *testing.F) {
 		f.Add(uint16(1<<bit), ms, 9*s, 7*s, 7*s, 7*s, -s, 0, 1.0, 1.1, "v")
 		f.Add(uint16(1<<bit|1), 3*ms-1, 3*ms, 2*ms, 2*ms, 2*ms, ms, 3, math.NaN(), math.NaN(), "")
 	}
-	f.Fuzz(func(t *testing.T, given uint16, expiry, nodeTimeout, fenceTTL, guard, maxHold, delay int64, tries int, driftFactor, timeoutFactor float64, value string) {
+	f.Fuzz(func(t *testing.T, given uint16, expiry, nodeTimeout, fenceTTL, guard, maxHold,
+		delay int64, tries int, driftFactor, timeoutFactor float64, value string) {
 		var opts []redlock.Option
 		add := func(bit int, o redlock.Option) bool {
 			if given&(1<<bit) == 0 {
@@ -237,7 +240,8 @@ func FuzzOptions(f *testing.F) {
 				return
 			}
 			if guarded && lasts > 1<<60 {
-				return // what is released once more, one node timeout later, is not in the bubble's time
+				// What is released once more, one node timeout later, is not in the bubble's time.
+				return
 			}
 			if guarded {
 				for _, n := range nodes {
@@ -268,7 +272,8 @@ func FuzzOptions(f *testing.F) {
 			case fenced:
 				counters[0] = -1 // for ever
 			}
-			assert.Equal(t, counters, [2]time.Duration{nodes[0].TTL(fenceOf("x")), min(nodes[0].TTL("{x}:fence"), longest)})
+			assert.Equal(t, counters, [2]time.Duration{nodes[0].TTL(fenceOf("x")),
+				min(nodes[0].TTL("{x}:fence"), longest)})
 			if deadline, ok := held.Deadline(); limited {
 				assert.Equal(t, span(maxHold), time.Until(deadline))
 			} else {
@@ -304,8 +309,10 @@ var counterKey = map[bool]*regexp.Regexp{
 // of a key with a closing brace and no tag. The key of a counter is refused.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{
-		"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ", "é☃", "\x00\xff\r\n", "",
-		"redlock:fence:12ab", "redlock:fence:12aB", "{x}:fence", "a}:fence", "a}\n:fence", "x:fence",
+		"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ",
+		"é☃", "\x00\xff\r\n", "",
+		"redlock:fence:12ab", "redlock:fence:12aB", "{x}:fence", "a}:fence", "a}\n:fence",
+		"x:fence",
 	} {
 		for _, prefix := range []string{"", "p:", "{p}", "{"} {
 			f.Add(prefix, name, false)
@@ -317,7 +324,8 @@ func FuzzNames(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			node := sim.NewNodes(1)[0]
 			var all [][]string
-			rl := redlock.New(keyed{node.Link("a"), func(keys []string) { all = append(all, keys) }}).With(redlock.WithFencing())
+			rl := redlock.New(keyed{node.Link("a"),
+				func(keys []string) { all = append(all, keys) }}).With(redlock.WithFencing())
 			if own {
 				rl = rl.With(redlock.WithFencePerName())
 			}

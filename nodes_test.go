@@ -19,7 +19,8 @@ import (
 
 // onNodes runs a test of behaviour with both adapters on n nodes: real servers where there are
 // some, embedded ones otherwise.
-func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock)) {
+func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node,
+	rl *redlock.Redlock)) {
 	t.Helper()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
@@ -29,7 +30,8 @@ func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node, r
 			for i, node := range nodes {
 				pools[i] = newPool(t, node.Addr())
 			}
-			rl := redlock.New(pools...).With(redlock.WithTimeoutFactor(0.5)) // none of the nodes is silent on purpose
+			// None of the nodes is silent on purpose.
+			rl := redlock.New(pools...).With(redlock.WithTimeoutFactor(0.5))
 			f(t, nodes, rl)
 			mustClose(t, rl)
 		})
@@ -81,7 +83,10 @@ func TestLockExtendUnlockOnNodes(t *testing.T) {
 		assert.True(t, m.Until().After(until))
 
 		mustUnlock(t, m)
-		eventually(t, "no key", func() bool { return assert.ObjectsAreEqual(everywhere(3, nil), values(nodes, "x")) })
+		eventually(t, "no key", func() bool {
+			return assert.ObjectsAreEqual(everywhere(3, nil),
+				values(nodes, "x"))
+		})
 		require.NoError(t, other.TryLock())
 		ok, err := m.Unlock()
 		require.ErrorIs(t, refused(t, ok, err), redlock.ErrNotHeld)
@@ -92,7 +97,8 @@ func TestLockExtendUnlockOnNodes(t *testing.T) {
 func TestALockExpiresOnNodes(t *testing.T) {
 	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, _ []redistest.Node, rl *redlock.Redlock) {
-		m := rl.NewMutex("x", redlock.WithExpiry(300*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
+		m := rl.NewMutex("x", redlock.WithExpiry(300*time.Millisecond),
+			redlock.WithNodeTimeout(300*time.Millisecond))
 		require.NoError(t, m.Lock())
 		other := rl.NewMutex("x", redlock.WithTries(redlock.Unlimited))
 		require.NoError(t, other.Lock())
@@ -151,7 +157,10 @@ func TestHealingOnNodes(t *testing.T) {
 		eventually(t, "a quorum at the rest", func() bool { ok, _ := m.Valid(); return ok })
 		_, err := m.Extend()
 		require.NoError(t, err)
-		eventually(t, "a healed node", func() bool { return nodes[1].Must("GET", "x") == m.Value() })
+		eventually(t, "a healed node", func() bool {
+			return nodes[1].Must("GET",
+				"x") == m.Value()
+		})
 		assert.Equal(t, fmt.Sprint(token), nodes[1].Must("GET", fenceOf("x")))
 		eventually(t, "the loss of a quorum", func() bool {
 			// What was slow to answer the extension before may just have been healed.
@@ -176,7 +185,8 @@ func TestForgottenScriptsAreSentAgainOnNodes(t *testing.T) {
 		m := rl.NewMutex("x", redlock.WithFencing())
 		for _, some := range [][]redistest.Node{nil, nodes[:1], nodes} {
 			for _, call := range []func() (bool, error){
-				func() (bool, error) { err := m.Lock(); return err == nil, err }, m.Valid, m.Extend, m.Unlock,
+				func() (bool, error) { err := m.Lock(); return err == nil, err }, m.Valid, m.Extend,
+				m.Unlock,
 			} {
 				for _, n := range some {
 					n.Must("SCRIPT", "FLUSH")
@@ -193,7 +203,8 @@ func TestForgottenScriptsAreSentAgainOnNodes(t *testing.T) {
 func TestNamesAndValuesOnNodes(t *testing.T) {
 	t.Parallel()
 	onNodes(t, 1, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
-		for _, name := range []string{"x", "a b", "{tag}:1", "a{b", "é☃", "\x00\xff\r\n", strings.Repeat("long", 1000)} {
+		for _, name := range []string{"x", "a b", "{tag}:1", "a{b", "é☃", "\x00\xff\r\n",
+			strings.Repeat("long", 1000)} {
 			m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithKeyPrefix("p:"),
 				redlock.WithGenValueFunc(func() (string, error) { return "host\r\n\x00", nil }))
 			require.NoError(t, m.Lock())

@@ -18,62 +18,93 @@ import (
 // sent.
 func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 	options := func(o ...redlock.Option) []redlock.Option { return o }
-	for text, opts := range map[string][]redlock.Option{
-		"redlock: WithExpiry(999.999µs): must be at least 1ms": options(redlock.WithExpiry(time.Millisecond - 1)),
-		"redlock: WithExpiry(0s): must be at least 1ms":        options(redlock.WithExpiry(0)),
-		"redlock: WithExpiry(-1s): must be at least 1ms":       options(redlock.WithExpiry(-time.Second)),
-		"redlock: WithExpiry(3ms): must be at least 1ms more than the drift of 2.03ms (expiry × drift factor + 2ms)": options(
-			redlock.WithExpiry(3*time.Millisecond), redlock.WithNodeTimeout(time.Millisecond)),
-		"redlock: WithExpiry(10ms): must be at least 1ms more than the drift of 11ms (expiry × drift factor + 2ms)": options(
-			redlock.WithExpiry(10*time.Millisecond), redlock.WithDriftFactor(0.9)),
+	for _, tt := range []struct {
+		want string
+		opts []redlock.Option
+	}{
+		{"WithExpiry(999.999µs): must be at least 1ms",
+			options(redlock.WithExpiry(time.Millisecond - 1))},
+		{"WithExpiry(0s): must be at least 1ms", options(redlock.WithExpiry(0))},
+		{"WithExpiry(-1s): must be at least 1ms", options(redlock.WithExpiry(-time.Second))},
+		{"WithExpiry(3ms): must be at least 1ms more than the drift of 2.03ms (expiry × drift " +
+			"factor + 2ms)",
+			options(redlock.WithExpiry(3*time.Millisecond),
+				redlock.WithNodeTimeout(time.Millisecond))},
+		{"WithExpiry(10ms): must be at least 1ms more than the drift of 11ms (expiry × drift " +
+			"factor + 2ms)",
+			options(redlock.WithExpiry(10*time.Millisecond), redlock.WithDriftFactor(0.9))},
 		// lesson L85: no node answers in so short a time.
-		"redlock: WithExpiry(19ms): must make a node timeout (expiry of 19ms × timeout factor of 0.05) of at least 1ms, not 950µs": options(
-			redlock.WithExpiry(19 * time.Millisecond)),
-		"redlock: WithTries(0): must be at least 1, or Unlimited":             options(redlock.WithTries(0)),
-		"redlock: WithTries(-2): must be at least 1, or Unlimited":            options(redlock.WithTries(-2)),
-		"redlock: WithRetryDelay(-1ns): must be at least 0":                   options(redlock.WithRetryDelay(-1)),
-		"redlock: WithRetryDelayFunc(<nil>): must be a function":              options(redlock.WithRetryDelayFunc(nil)),
-		"redlock: WithGenValueFunc(<nil>): must be a function":                options(redlock.WithGenValueFunc(nil)),
-		"redlock: WithDriftFactor(-0.01): must be at least 0 and less than 1": options(redlock.WithDriftFactor(-0.01)),
-		"redlock: WithDriftFactor(1): must be at least 0 and less than 1":     options(redlock.WithDriftFactor(1)),
-		"redlock: WithDriftFactor(NaN): must be at least 0 and less than 1":   options(redlock.WithDriftFactor(math.NaN())),
-		"redlock: WithTimeoutFactor(0): must be more than 0 and at most 1":    options(redlock.WithTimeoutFactor(0)),
-		"redlock: WithTimeoutFactor(1.01): must be more than 0 and at most 1": options(redlock.WithTimeoutFactor(1.01)),
-		"redlock: WithTimeoutFactor(+Inf): must be more than 0 and at most 1": options(redlock.WithTimeoutFactor(math.Inf(1))),
-		"redlock: WithTimeoutFactor(NaN): must be more than 0 and at most 1":  options(redlock.WithTimeoutFactor(math.NaN())),
-		"redlock: WithTimeoutFactor(0.0001): must make a node timeout (expiry of 8s × timeout factor of 0.0001) of at least 1ms, not 800µs": options(
-			redlock.WithTimeoutFactor(0.0001)),
-		"redlock: WithNodeTimeout(999.999µs): must be at least 1ms":                                                     options(redlock.WithNodeTimeout(time.Millisecond - 1)),
-		"redlock: WithNodeTimeout(-1ns): must be at least 1ms":                                                          options(redlock.WithNodeTimeout(-1)),
-		"redlock: WithNodeTimeout(9s): must be at most the expiry of 8s":                                                options(redlock.WithNodeTimeout(9 * time.Second)),
-		`redlock: WithValue(""): must not be empty`:                                                                     options(redlock.WithValue("")),
-		"redlock: WithFenceTTL(7s): must be at least the expiry of 8s":                                                  options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second)),
-		"redlock: WithFenceTTL(6s): must be at least the expiry of 8s":                                                  options(redlock.WithFenceTTL(6 * time.Second)), // lesson L85
-		"redlock: Option(option 1 is nil): needs options that are not nil":                                              options(redlock.WithTries(1), nil),             // lesson L85
-		"redlock: WithRestartGuard(7s): must be at least the expiry of 8s":                                              options(redlock.WithRestartGuard(7 * time.Second)),
-		"redlock: WithMargin(-1ns): must be at least 0 and at most half of what the drift leaves of the expiry: 3.959s": options(redlock.WithMargin(-1)),
-		"redlock: WithMargin(4s): must be at least 0 and at most half of what the drift leaves of the expiry: 3.959s":   options(redlock.WithMargin(4 * time.Second)),
-		"redlock: WithMaxHold(7s): must be at least the expiry of 8s":                                                   options(redlock.WithMaxHold(7 * time.Second)),
+		{"WithExpiry(19ms): must make a node timeout (expiry of 19ms × timeout factor of " +
+			"0.05) of at least 1ms, not 950µs",
+			options(redlock.WithExpiry(19 * time.Millisecond))},
+		{"WithTries(0): must be at least 1, or Unlimited", options(redlock.WithTries(0))},
+		{"WithTries(-2): must be at least 1, or Unlimited", options(redlock.WithTries(-2))},
+		{"WithRetryDelay(-1ns): must be at least 0", options(redlock.WithRetryDelay(-1))},
+		{"WithRetryDelayFunc(<nil>): must be a function", options(redlock.WithRetryDelayFunc(nil))},
+		{"WithGenValueFunc(<nil>): must be a function", options(redlock.WithGenValueFunc(nil))},
+		{"WithDriftFactor(-0.01): must be at least 0 and less than 1",
+			options(redlock.WithDriftFactor(-0.01))},
+		{"WithDriftFactor(1): must be at least 0 and less than 1",
+			options(redlock.WithDriftFactor(1))},
+		{"WithDriftFactor(NaN): must be at least 0 and less than 1",
+			options(redlock.WithDriftFactor(math.NaN()))},
+		{"WithTimeoutFactor(0): must be more than 0 and at most 1",
+			options(redlock.WithTimeoutFactor(0))},
+		{"WithTimeoutFactor(1.01): must be more than 0 and at most 1",
+			options(redlock.WithTimeoutFactor(1.01))},
+		{"WithTimeoutFactor(+Inf): must be more than 0 and at most 1",
+			options(redlock.WithTimeoutFactor(math.Inf(1)))},
+		{"WithTimeoutFactor(NaN): must be more than 0 and at most 1",
+			options(redlock.WithTimeoutFactor(math.NaN()))},
+		{"WithTimeoutFactor(0.0001): must make a node timeout (expiry of 8s × timeout factor " +
+			"of 0.0001) of at least 1ms, not 800µs",
+			options(redlock.WithTimeoutFactor(0.0001))},
+		{"WithNodeTimeout(999.999µs): must be at least 1ms",
+			options(redlock.WithNodeTimeout(time.Millisecond - 1))},
+		{"WithNodeTimeout(-1ns): must be at least 1ms", options(redlock.WithNodeTimeout(-1))},
+		{"WithNodeTimeout(9s): must be at most the expiry of 8s",
+			options(redlock.WithNodeTimeout(9 * time.Second))},
+		{`WithValue(""): must not be empty`, options(redlock.WithValue(""))},
+		{"WithFenceTTL(7s): must be at least the expiry of 8s",
+			options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second))},
+		// lesson L85
+		{"WithFenceTTL(6s): must be at least the expiry of 8s",
+			options(redlock.WithFenceTTL(6 * time.Second))},
+		// lesson L85
+		{"Option(option 1 is nil): needs options that are not nil",
+			options(redlock.WithTries(1), nil)},
+		{"WithRestartGuard(7s): must be at least the expiry of 8s",
+			options(redlock.WithRestartGuard(7 * time.Second))},
+		{"WithMargin(-1ns): must be at least 0 and at most half of what the drift leaves of " +
+			"the expiry: 3.959s",
+			options(redlock.WithMargin(-1))},
+		{"WithMargin(4s): must be at least 0 and at most half of what the drift leaves of the " +
+			"expiry: 3.959s",
+			options(redlock.WithMargin(4 * time.Second))},
+		{"WithMaxHold(7s): must be at least the expiry of 8s",
+			options(redlock.WithMaxHold(7 * time.Second))},
 	} {
-		t.Run(text, func(t *testing.T) {
+		t.Run(tt.want, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				for _, m := range []*redlock.Mutex{
-					rl.NewMutex("x", opts...),
-					rl.With(opts...).NewMutex("x"),
-					rl.With(opts...).With(redlock.WithKeyPrefix("p:")).NewMutex("x", redlock.WithoutAnnouncements()),
+					rl.NewMutex("x", tt.opts...),
+					rl.With(tt.opts...).NewMutex("x"),
+					rl.With(tt.opts...).With(redlock.WithKeyPrefix("p:")).NewMutex("x",
+						redlock.WithoutAnnouncements()),
 				} {
 					for op, err := range everyOperation(t, m) {
 						var option *redlock.OptionError
 						require.ErrorAs(t, err, &option, op)
-						assert.EqualError(t, option, text)
+						assert.EqualError(t, option, "redlock: "+tt.want)
 					}
 				}
 				called := false
-				err := rl.With(opts...).Do(t.Context(), "x", func(context.Context) error { called = true; return nil })
+				err := rl.With(tt.opts...).Do(t.Context(), "x",
+					func(context.Context) error { called = true; return nil })
 				assert.ErrorIs(t, err, redlock.ErrFailed)
 				assert.False(t, called)
 				assert.Zero(t, nodes.Count(""))
-				require.NoError(t, rl.With(opts...).Close())
+				require.NoError(t, rl.With(tt.opts...).Close())
 			})
 		})
 	}
@@ -81,16 +112,21 @@ func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 
 func TestOptionsAtTheirLimitsWork(t *testing.T) {
 	for name, opts := range map[string][]redlock.Option{
-		"20 ms":            {redlock.WithExpiry(20 * time.Millisecond)},
-		"4 ms":             {redlock.WithExpiry(4 * time.Millisecond), redlock.WithNodeTimeout(time.Millisecond)},
-		"3 ms":             {redlock.WithExpiry(3 * time.Millisecond), redlock.WithNodeTimeout(time.Millisecond), redlock.WithDriftFactor(0)},
-		"longest expiry":   {redlock.WithExpiry(100 * 365 * 24 * time.Hour), redlock.WithNodeTimeout(time.Second)},
-		"one try":          {redlock.WithTries(1)},
-		"no drift factor":  {redlock.WithDriftFactor(0)},
-		"whole timeout":    {redlock.WithTimeoutFactor(1)},
-		"equal timeout":    {redlock.WithNodeTimeout(redlock.DefaultExpiry)},
-		"no delay":         {redlock.WithRetryDelay(0)},
-		"equal times":      {redlock.WithFencing(), redlock.WithFenceTTL(redlock.DefaultExpiry), redlock.WithRestartGuard(redlock.DefaultExpiry), redlock.WithMaxHold(redlock.DefaultExpiry)},
+		"20 ms": {redlock.WithExpiry(20 * time.Millisecond)},
+		"4 ms": {redlock.WithExpiry(4 * time.Millisecond),
+			redlock.WithNodeTimeout(time.Millisecond)},
+		"3 ms": {redlock.WithExpiry(3 * time.Millisecond),
+			redlock.WithNodeTimeout(time.Millisecond), redlock.WithDriftFactor(0)},
+		"longest expiry": {redlock.WithExpiry(100 * 365 * 24 * time.Hour),
+			redlock.WithNodeTimeout(time.Second)},
+		"one try":         {redlock.WithTries(1)},
+		"no drift factor": {redlock.WithDriftFactor(0)},
+		"whole timeout":   {redlock.WithTimeoutFactor(1)},
+		"equal timeout":   {redlock.WithNodeTimeout(redlock.DefaultExpiry)},
+		"no delay":        {redlock.WithRetryDelay(0)},
+		"equal times": {redlock.WithFencing(), redlock.WithFenceTTL(redlock.DefaultExpiry),
+			redlock.WithRestartGuard(redlock.DefaultExpiry),
+			redlock.WithMaxHold(redlock.DefaultExpiry)},
 		"unused fence TTL": {redlock.WithFenceTTL(redlock.DefaultExpiry)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,11 +152,14 @@ func TestTheLaterOptionCounts(t *testing.T) {
 		}
 		assert.Equal(t, 400*time.Millisecond, took())
 		assert.Equal(t, 800*time.Millisecond, took(redlock.WithTimeoutFactor(0.1)))
-		assert.Equal(t, 100*time.Millisecond, took(redlock.WithTimeoutFactor(0.1), redlock.WithNodeTimeout(100*time.Millisecond)))
-		assert.Equal(t, 800*time.Millisecond, took(redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithTimeoutFactor(0.1)))
+		assert.Equal(t, 100*time.Millisecond,
+			took(redlock.WithTimeoutFactor(0.1), redlock.WithNodeTimeout(100*time.Millisecond)))
+		assert.Equal(t, 800*time.Millisecond,
+			took(redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithTimeoutFactor(0.1)))
 		assert.Equal(t, time.Second, took(redlock.WithExpiry(20*time.Second)))
 		bad := redlock.WithRetryDelay(-1)
-		assert.Equal(t, 400*time.Millisecond, took(bad, redlock.WithRetryDelayFunc(redlock.ConstantDelay(1))))
+		assert.Equal(t, 400*time.Millisecond,
+			took(bad, redlock.WithRetryDelayFunc(redlock.ConstantDelay(1))))
 	})
 }
 
@@ -128,7 +167,8 @@ func TestTheLaterOptionCounts(t *testing.T) {
 // times.
 func TestOptionsAreUsedByManyAtOnce(t *testing.T) {
 	opts := []redlock.Option{
-		redlock.WithTries(3), redlock.WithRetryDelayFunc(redlock.ExponentialDelay(1, time.Millisecond)),
+		redlock.WithTries(3), redlock.WithRetryDelayFunc(redlock.ExponentialDelay(1,
+			time.Millisecond)),
 		redlock.WithExpiry(time.Minute), redlock.WithFencing(), redlock.WithoutAnnouncements(),
 	}
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -147,7 +187,11 @@ func TestOptionsAreUsedByManyAtOnce(t *testing.T) {
 		// Alone, so that no neighbour's attempt stands in for one of these.
 		for range 3 {
 			tries := 0
-			alone := append(opts, redlock.WithGenValueFunc(func() (string, error) { tries++; return "v", nil }))
+			alone := append(opts, redlock.WithGenValueFunc(func() (string,
+				error) {
+				tries++
+				return "v", nil
+			}))
 			require.ErrorIs(t, rl.NewMutex("y", alone...).Lock(), redlock.ErrNoQuorum)
 			assert.Equal(t, 3, tries, "each Lock has all its tries")
 		}

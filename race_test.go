@@ -106,7 +106,8 @@ func TestAHundredContendersWithOneGeneratorExcludeEachOther(t *testing.T) {
 		for range 10 {
 			rl := redlock.New(nodes.Pools("a")...).With(
 				redlock.WithGenValueFunc(func() (string, error) { return "constant", nil }),
-				redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelayFunc(redlock.UniformDelay(0, 50*time.Millisecond)))
+				redlock.WithTries(redlock.Unlimited),
+				redlock.WithRetryDelayFunc(redlock.UniformDelay(0, 50*time.Millisecond)))
 			rls = append(rls, rl)
 			for range 10 {
 				all.Go(func() {

@@ -26,7 +26,8 @@ var errOops = errors.New("oops")
 // bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has
 // returned, nothing may be left: no command in a client's hands, no goroutine, no timer that
 // would keep the bubble from ending.
-func bubble(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock), opts ...redlock.Option) {
+func bubble(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock),
+	opts ...redlock.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(n)
@@ -159,13 +160,22 @@ func TestCloseWaitsForCommandsUnderWayAndNotLonger(t *testing.T) {
 type same struct{ id int }
 
 func (same) SetNX(context.Context, string, string, time.Duration) (bool, error) { return true, nil }
-func (same) Eval(context.Context, *pool.Script, []string, ...any) (any, error)  { return int64(1), nil }
+func (same) Eval(context.Context, *pool.Script, []string, ...any) (any, error) {
+	return int64(1),
+		nil
+}
 
 // other is a pool that cannot be compared.
 type other struct{ _ []int }
 
-func (other) SetNX(context.Context, string, string, time.Duration) (bool, error) { return true, nil }
-func (other) Eval(context.Context, *pool.Script, []string, ...any) (any, error)  { return int64(1), nil }
+func (other) SetNX(context.Context, string, string, time.Duration) (bool, error) {
+	return true,
+		nil
+}
+func (other) Eval(context.Context, *pool.Script, []string, ...any) (any, error) {
+	return int64(1),
+		nil
+}
 
 // lesson L10: one pool given twice is refused.
 func TestPoolsThatCannotBeAQuorumAreRefused(t *testing.T) {
@@ -175,12 +185,14 @@ func TestPoolsThatCannotBeAQuorumAreRefused(t *testing.T) {
 		"redlock: New(pool 1 is nil): needs pools that are not nil":      {a, nil},
 		"redlock: New(pool 0 is nil): needs pools that are not nil":      {(*sim.Link)(nil), b},
 		"redlock: New(pools 0 and 2 are the same): needs each node once": {a, b, a},
-		"redlock: New(pools 1 and 2 are the same): needs each node once": {same{1}, same{2}, same{2}},
+		"redlock: New(pools 1 and 2 are the same): needs each node once": {same{1}, same{2},
+			same{2}},
 	} {
 		t.Run(text, func(t *testing.T) {
 			rl := redlock.New(pools...)
 			for _, rl := range []*redlock.Redlock{rl, rl.With(redlock.WithTries(2))} {
-				for _, m := range []*redlock.Mutex{rl.NewMutex("x"), rl.NewMutex("x", redlock.WithValue("v"))} {
+				for _, m := range []*redlock.Mutex{rl.NewMutex("x"),
+					rl.NewMutex("x", redlock.WithValue("v"))} {
 					for name, err := range everyOperation(t, m) {
 						var option *redlock.OptionError
 						require.ErrorAs(t, err, &option, name)
@@ -200,7 +212,8 @@ func everyOperation(t *testing.T, m *redlock.Mutex) map[string]error {
 	t.Helper()
 	errs := map[string]error{"Lock": m.Lock(), "TryLock": m.TryLock()}
 	_, errs["Hold"] = m.Hold(t.Context())
-	for name, call := range map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend, "Valid": m.Valid} {
+	for name, call := range map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend,
+		"Valid": m.Valid} {
 		ok, err := call()
 		errs[name] = refused(t, ok, err)
 	}

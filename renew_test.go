@@ -29,7 +29,8 @@ func (b *busy) Eval(ctx context.Context, s *pool.Script, keys []string, args ...
 	if s.Name == "extend" {
 		n := b.now.Add(1)
 		defer b.now.Add(-1)
-		for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); most = b.most.Load() {
+		for most := b.most.Load(); n > most &&
+			!b.most.CompareAndSwap(most, n); most = b.most.Load() {
 		}
 	}
 	return b.Pool.Eval(ctx, s, keys, args...)
@@ -40,7 +41,10 @@ func TestHoldsThatAreDueTogetherAreRenewedInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const holds, bound = 2000, 256
 		pools := sim.NewNodes(1).Pools("a")
-		plan(pools, func(sim.Op) sim.Fate { return sim.Fate{Request: 10 * time.Millisecond, Reply: 10 * time.Millisecond} })
+		plan(pools, func(sim.Op) sim.Fate {
+			return sim.Fate{Request: 10 * time.Millisecond,
+				Reply: 10 * time.Millisecond}
+		})
 		node := &busy{Pool: pools[0]}
 		rl := redlock.New(node)
 		mutexes := make([]*redlock.Mutex, holds)

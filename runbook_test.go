@@ -38,7 +38,8 @@ func readRunbook(t *testing.T) runbook {
 	for _, m := range regexp.MustCompile("(?m)^#### `(.*)`$").FindAllStringSubmatch(section, -1) {
 		book.headings = append(book.headings, m[1])
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]*)` \\| (?:`([a-z]*)`)? *\\|").FindAllStringSubmatch(section, -1) {
+	row := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| (?:`([a-z]*)`)? *\\|")
+	for _, m := range row.FindAllStringSubmatch(section, -1) {
 		book.nodes[m[1]] = m[2]
 	}
 	require.Greater(t, len(book.headings), 20)
@@ -60,7 +61,8 @@ func (b runbook) about(text string) (headings []string, known bool) {
 			continue
 		}
 		headings = append(headings, h)
-		known = known || regexp.MustCompile(`^redlock: "[^"]*" ((not )?[a-z]+: )?`+pattern(h)).MatchString(text)
+		begins := regexp.MustCompile(`^redlock: "[^"]*" ((not )?[a-z]+: )?` + pattern(h))
+		known = known || begins.MatchString(text)
 	}
 	return headings, known
 }
@@ -76,7 +78,10 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		failed := make(chan error)
-		go func() { failed <- rl.NewMutex("x", redlock.WithRetryDelay(time.Hour)).LockContext(ctx) }()
+		go func() {
+			failed <- rl.NewMutex("x",
+				redlock.WithRetryDelay(time.Hour)).LockContext(ctx)
+		}()
 		synctest.Wait()
 		for _, n := range nodes {
 			n.Next("set", sim.Slow(10*time.Millisecond))
@@ -89,7 +94,8 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 	},
 	"too late under the guard": func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
 		once := false
-		return rl.NewMutex("x", redlock.WithRestartGuard(8*time.Second)).TryLockContext(stopping{t.Context(), func() {
+		return rl.NewMutex("x",
+			redlock.WithRestartGuard(8*time.Second)).TryLockContext(stopping{t.Context(), func() {
 			if !once {
 				once = true
 				time.Sleep(1200 * time.Millisecond)
@@ -125,7 +131,8 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 	"no lock": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		for _, n := range nodes {
 			n.Next("set", taken)
-			n.Next("release", sim.Fail(errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")))
+			n.Next("release", sim.Fail(errors.New("WRONGTYPE Operation against a key holding the "+
+				"wrong kind of value")))
 		}
 		return rl.NewMutex("x").TryLock()
 	},
@@ -141,7 +148,10 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 			all.Go(func() { errs[i] = rl.NewMutex(fmt.Sprint("x", i)).TryLock() })
 		}
 		all.Wait()
-		return errs[slices.IndexFunc(errs, func(err error) bool { return strings.Contains(err.Error(), "not sent") })]
+		return errs[slices.IndexFunc(errs, func(err error) bool {
+			return strings.Contains(err.Error(), "not "+
+				"sent")
+		})]
 	},
 	"a node that was not reached": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		nodes[2].Next("set", sim.Fail(pool.ErrNotSent))
@@ -192,14 +202,16 @@ func TestTheRunbookKnowsEveryError(t *testing.T) {
 	all := strings.Join(texts, "\n")
 	for text, code := range book.nodes {
 		if code == "" || strings.Contains(text, "…") { // the library's own words
-			assert.True(t, regexp.MustCompile(`node \d: [^;]*`+pattern(text)).MatchString(all), "nothing says %q of a node", text)
+			said := regexp.MustCompile(`node \d: [^;]*` + pattern(text)).MatchString(all)
+			assert.True(t, said, "nothing says %q of a node", text)
 		}
 	}
 	for _, text := range texts {
 		_, nodes, _ := strings.Cut(text, " (node ")
 		for said := range strings.SplitSeq(nodes, "; node ") {
 			_, said, _ = strings.Cut(strings.TrimSuffix(said, ")"), ": ")
-			known := said == "" || strings.HasSuffix(said, "oops") || strings.Contains(said, "context canceled")
+			known := said == "" || strings.HasSuffix(said, "oops") ||
+				strings.Contains(said, "context canceled")
 			for text := range book.nodes {
 				known = known || regexp.MustCompile(pattern(text)).MatchString(said)
 			}

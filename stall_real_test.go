@@ -20,16 +20,19 @@ import (
 )
 
 var (
-	stalls = flag.Int("stalls", 2, "how often, with each client, a server stalls for a second; 20 servers do so at a time")
-	burst  = flag.Int("burst", 1000, "how many TryLocks and how many Unlocks there are around a hiccup")
+	stalls = flag.Int("stalls", 2, "how often, with each client, a server stalls for a second; "+
+		"20 servers do so at a time")
+	burst = flag.Int("burst", 1000, "how many TryLocks and how many Unlocks there are around a "+
+		"hiccup")
 )
 
-// lesson L97: a healthy server that stalls for a second while 100 commands and more wait on it keeps no key of
-// those who locked and unlocked meanwhile. The keys would live for ten minutes.
+// lesson L97: a healthy server that stalls for a second while 100 commands and more wait on it
+// keeps no key of those who locked and unlocked meanwhile. The keys would live for ten minutes.
 func TestAStalledServerKeepsNoKey(t *testing.T) {
 	redistest.Require(t)
 	const callers, stall = 100, time.Second
-	opts := []redlock.Option{redlock.WithExpiry(10 * time.Minute), redlock.WithNodeTimeout(400 * time.Millisecond)}
+	opts := []redlock.Option{redlock.WithExpiry(10 * time.Minute),
+		redlock.WithNodeTimeout(400 * time.Millisecond)}
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
@@ -52,11 +55,13 @@ func TestAStalledServerKeepsNoKey(t *testing.T) {
 					for c := range callers {
 						all.Go(func() {
 							m := rl.NewMutex(fmt.Sprintf("%d-%d-%d", i, round, c))
-							for start := time.Now(); time.Since(start) < stall; time.Sleep(stall / 5) {
+							end := time.Now().Add(stall)
+							for ; time.Now().Before(end); time.Sleep(stall / 5) {
 								if m.TryLock() == nil {
 									_, _ = m.Unlock()
 								} else {
-									failed.Add(1) // the machine is busy, or so is one of two healthy servers
+									// The machine is busy, or so is one of two healthy servers.
+									failed.Add(1)
 								}
 							}
 						})
@@ -70,11 +75,13 @@ func TestAStalledServerKeepsNoKey(t *testing.T) {
 					s := servers[2+i]
 					s.Must("PING")
 					answered := time.Now()
-					eventually(t, "no key on the server that stalled", func() bool { return s.Must("DBSIZE") == int64(0) })
+					eventually(t, "no key on the server that stalled",
+						func() bool { return s.Must("DBSIZE") == int64(0) })
 					worst.Store(max(worst.Load(), int64(time.Since(answered))))
 				}
 			}
-			t.Logf("%d stalls: no key later than %v after the server answered; %d TryLocks failed", *stalls, time.Duration(worst.Load()), failed.Load())
+			t.Logf("%d stalls: no key later than %v after the server answered; %d TryLocks failed",
+				*stalls, time.Duration(worst.Load()), failed.Load())
 			if *stalls > 2 { // else a busy machine is no reason to fail
 				assert.Less(t, time.Duration(worst.Load()), 2*time.Second)
 			}
@@ -85,7 +92,8 @@ func TestAStalledServerKeepsNoKey(t *testing.T) {
 	}
 }
 
-// lesson L58: a hiccup of all servers that is shorter than the node timeout fails no TryLock and no Unlock.
+// lesson L58: a hiccup of all servers that is shorter than the node timeout fails no TryLock and
+// no Unlock.
 func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 	redistest.Require(t)
 	const hiccup, nodeTimeout = 150 * time.Millisecond, 400 * time.Millisecond
@@ -95,25 +103,30 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 			var pools []pool.Pool
 			for _, s := range servers {
 				p := newPool(t, s.Addr())
-				if client == "redigo" { // which opens a connection for each command otherwise, however many those are
-					inner := &redis.Pool{MaxIdle: 64, MaxActive: 64, Wait: true, DialContext: func(ctx context.Context) (redis.Conn, error) {
-						return redis.DialContext(ctx, "tcp", s.Addr())
-					}}
+				// Which opens a connection for each command otherwise, however many those are.
+				if client == "redigo" {
+					inner := &redis.Pool{MaxIdle: 64, MaxActive: 64, Wait: true,
+						DialContext: func(ctx context.Context) (redis.Conn, error) {
+							return redis.DialContext(ctx, "tcp", s.Addr())
+						}}
 					t.Cleanup(func() { _ = inner.Close() })
 					p = redigo.NewPool(inner)
 				}
 				pools = append(pools, p)
 			}
-			patient := redlock.New(pools...).With(redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(20*time.Second))
+			patient := redlock.New(pools...).With(redlock.WithExpiry(time.Minute),
+				redlock.WithNodeTimeout(20*time.Second))
 			rl := patient.With(redlock.WithNodeTimeout(nodeTimeout))
 			defer mustClose(t, patient)
 			names := 0
-			// trial makes TryLocks and Unlocks, as many of each, within twice the hiccup, and returns how many fail.
+			// trial makes TryLocks and Unlocks, as many of each, within twice the hiccup, and
+			// returns how many fail.
 			trial := func(pause func()) (locks, unlocks int64) {
 				held, free := make([]*redlock.Mutex, *burst), make([]*redlock.Mutex, *burst)
 				for i := range held {
 					names++
-					held[i] = rl.NewMutex(fmt.Sprint("held", names), redlock.WithNodeTimeout(20*time.Second))
+					held[i] = rl.NewMutex(fmt.Sprint("held", names),
+						redlock.WithNodeTimeout(20*time.Second))
 					free[i] = rl.NewMutex(fmt.Sprint("free", names))
 					require.NoError(t, held[i].Lock())
 					held[i] = rl.NewMutex(held[i].Name(), redlock.WithValue(held[i].Value()))
@@ -123,7 +136,8 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 				start := time.Now()
 				all.Go(pause)
 				for i := range held {
-					time.Sleep(time.Until(start.Add(time.Duration(i) * 2 * hiccup / time.Duration(*burst))))
+					after := time.Duration(i) * 2 * hiccup / time.Duration(*burst)
+					time.Sleep(time.Until(start.Add(after)))
 					all.Go(func() {
 						if free[i].TryLock() != nil {
 							failedLocks.Add(1)
@@ -155,15 +169,18 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 					}
 					stood = time.Since(start)
 				})
-				t.Logf("a hiccup of %v: %d TryLocks and %d Unlocks of %d failed", stood, locks, unlocks, *burst)
+				t.Logf("a hiccup of %v: %d TryLocks and %d Unlocks of %d failed", stood, locks,
+					unlocks, *burst)
 				if locks+unlocks == 0 {
 					break
 				}
 				if try == 5 {
 					if locks, unlocks = trial(func() {}); locks+unlocks > 0 || stood > 2*hiccup {
-						t.Skipf("the machine is too busy: without a hiccup %d TryLocks and %d Unlocks failed", locks, unlocks)
+						t.Skipf("the machine is too busy: without a hiccup %d TryLocks and %d "+
+							"Unlocks failed", locks, unlocks)
 					}
-					require.FailNow(t, "commands fail because of a hiccup that is shorter than the node timeout")
+					require.FailNow(t, "commands fail because of a hiccup that is shorter than "+
+						"the node timeout")
 				}
 			}
 		})

@@ -64,7 +64,8 @@ func TestAfterUnlockTheLockIsFreeForAnybody(t *testing.T) {
 
 // lesson L14: an Unlock right after the Lock leaves nothing on the node that was slow with the SET.
 func TestUnlockReachesTheSlowMinority(t *testing.T) {
-	for _, d := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond, 2 * time.Second} {
+	for _, d := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond,
+		450 * time.Millisecond, 2 * time.Second} {
 		for _, deaf := range []bool{false, true} {
 			t.Run(fmt.Sprint(d, " deaf=", deaf), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -100,7 +101,8 @@ func TestUnlockCanBeFinishedLater(t *testing.T) {
 			start := time.Now()
 			ok, err := m.Unlock()
 			require.ErrorIs(t, refused(t, ok, err), redlock.ErrNoQuorum)
-			assert.Equal(t, 399*time.Millisecond, time.Since(start), "the client gives up a moment before the node timeout")
+			assert.Equal(t, 399*time.Millisecond, time.Since(start),
+				"the client gives up a moment before the node timeout")
 			assert.Equal(t, value, m.Value())
 			assert.Zero(t, m.Until(), "not to be used any more")
 			ok, err = m.Extend()
@@ -137,7 +139,8 @@ func TestUnlockOfAnExpiredLockAsksEveryNodeOnce(t *testing.T) {
 					assert.Equal(t, 1, nodes[i].Count("release"), "node %d", i)
 				}
 				if somebodyElse {
-					assert.Equal(t, map[string]int{other.Value(): 3}, holders(nodes, "x"), "not touched")
+					assert.Equal(t, map[string]int{other.Value(): 3}, holders(nodes, "x"),
+						"not touched")
 					mustUnlock(t, other)
 				}
 			})
@@ -164,9 +167,10 @@ func TestUnlockSaysWhetherTheLockMayHaveBeenLost(t *testing.T) {
 	}
 }
 
-// lesson L67: a client that sends a release again, because its answer was lost, is told that there was nothing to delete.
-// So is one whose nodes have lost their data. As long as a quorum has deleted the lock, Unlock is fine. Beyond that it
-// cannot know that the lock was never lost, does not say so, and says what may have happened.
+// lesson L67: a client that sends a release again, because its answer was lost, is told that
+// there was nothing to delete. So is one whose nodes have lost their data. As long as a quorum
+// has deleted the lock, Unlock is fine. Beyond that it cannot know that the lock was never lost,
+// does not say so, and says what may have happened.
 func TestAReleaseThatIsSentAgainLooksLikeALoss(t *testing.T) {
 	resent := sim.Fate{ReplyLost: true, Again: time.Millisecond}
 	for _, n := range []int{1, 2, 3, 4, 5} {
@@ -186,7 +190,8 @@ func TestAReleaseThatIsSentAgainLooksLikeALoss(t *testing.T) {
 							}
 							assert.ErrorIs(t, err, redlock.ErrExpired)
 							assert.NotErrorIs(t, err, redlock.ErrLost)
-							assert.ErrorContains(t, err, "before its end: they have lost it, or a release whose answer was lost has deleted it")
+							assert.ErrorContains(t, err, "before its end: they have lost it, or "+
+								"a release whose answer was lost has deleted it")
 						}
 						m := rl.NewMutex("x")
 						require.NoError(t, m.Lock())
@@ -213,7 +218,8 @@ func TestAReleaseThatIsSentAgainLooksLikeALoss(t *testing.T) {
 	}
 }
 
-// lesson L67: the answers to a release are lost, and so it fails. The next Unlock finds nothing to delete.
+// lesson L67: the answers to a release are lost, and so it fails. The next Unlock finds nothing
+// to delete.
 func TestAnUnlockAfterLostAnswersSaysWhatMayHaveHappened(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
@@ -230,7 +236,8 @@ func TestAnUnlockAfterLostAnswersSaysWhatMayHaveHappened(t *testing.T) {
 	})
 }
 
-// A node that never got the SET cannot have lost it for anybody else's sake, but has no vote for us either.
+// A node that never got the SET cannot have lost it for anybody else's sake, but has no vote for
+// us either.
 func TestUnlockOfALockThatOnlyAQuorumGot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		nodes[2].Next("set", sim.Fail(errOops))
@@ -296,7 +303,8 @@ func TestAPrefixOfTheValueIsNotTheValue(t *testing.T) {
 		require.NoError(t, m.Lock())
 		synctest.Wait()
 		v := m.Value()
-		for _, wrong := range []string{v[:3], v + "x", v[1:], " " + v, "?" + v[1:]} { // base64 has no question mark
+		// Base64 has no question mark.
+		for _, wrong := range []string{v[:3], v + "x", v[1:], " " + v, "?" + v[1:]} {
 			thief := rl.NewMutex("x", redlock.WithValue(wrong))
 			for _, call := range []func() (bool, error){thief.Valid, thief.Extend, thief.Unlock} {
 				ok, err := call()
@@ -308,14 +316,17 @@ func TestAPrefixOfTheValueIsNotTheValue(t *testing.T) {
 	})
 }
 
-// A deletion that came too late for an Unlock, or that the lane made later, counts for the next one.
+// A deletion that came too late for an Unlock, or that the lane made later, counts for the next
+// one.
 func TestUnlockCountsWhatWasDeletedInTheMeantime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")
 		require.NoError(t, m.Lock())
 		synctest.Wait()
-		nodes[0].Next("release", sim.Fail(errors.New("NOREPLICAS Not enough good replicas to write.")))
-		nodes[1].Next("release", sim.Fail(errors.New("NOREPLICAS Not enough good replicas to write.")))
+		nodes[0].Next("release", sim.Fail(errors.New("NOREPLICAS Not enough good replicas to "+
+			"write.")))
+		nodes[1].Next("release", sim.Fail(errors.New("NOREPLICAS Not enough good replicas to "+
+			"write.")))
 		_, err := m.Unlock()
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		time.Sleep(time.Second)
@@ -324,7 +335,8 @@ func TestUnlockCountsWhatWasDeletedInTheMeantime(t *testing.T) {
 	})
 }
 
-// A node that was never sent the lock's SET has no vote for us, and is no reason to try again either.
+// A node that was never sent the lock's SET has no vote for us, and is no reason to try again
+// either.
 func TestANodeThatWasNeverAskedCountsAsOneWithoutTheLock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("x")

@@ -9,7 +9,8 @@ import (
 
 // proxy is a TCP proxy in front of one server that adds a delay to every round trip,
 // half of it on the way there and half on the way back. It delays bytes, it does not
-// slow them: what is sent while other bytes are under way arrives as much later.
+// slow them: what is sent while other bytes are under way arrives as much later. Toxiproxy
+// would bring a server with an HTTP interface into the process that is measured.
 type proxy struct {
 	l      net.Listener
 	target string

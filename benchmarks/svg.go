@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// The charts are drawn here, because plotting libraries write colours into the drawing: these
+// follow the light or dark theme of the page that shows them.
+
 // chart is what lines and bars have in common.
 type chart struct {
 	title, sub string

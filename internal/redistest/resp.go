@@ -20,9 +20,9 @@ type Error string
 // Error returns the text.
 func (e Error) Error() string { return string(e) }
 
-// Conn is a connection that speaks RESP2, for tests that need one of their own: to
-// leave a command hanging, or to be cut. It is not safe for concurrent
-// use, except Close.
+// Conn is a connection that speaks RESP2, for tests that need one of their own: to leave a command
+// hanging, or to be cut. A client would connect anew and repeat commands by itself. It is not safe
+// for concurrent use, except Close.
 type Conn struct {
 	c net.Conn
 	r *bufio.Reader

@@ -9,6 +9,8 @@
 // named internal, fields and interface methods; of package main only the package comment is
 // asked for. Tests, and the directories that the go command leaves out of "./...", are not
 // looked at.
+//
+// The rule "exported" of revive asks for no comment on fields and interface methods.
 package main
 
 import (

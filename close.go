@@ -149,7 +149,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 // closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
-	err := h.m.unlock(ctx, h.l)
+	err := h.m.unlock(ctx, h.l, nil)
 	// The loss has ended its held context before Close was called, and is about to unregister it.
 	lost := errors.Is(err, ErrLost)
 	if !lost && errors.Is(err, ErrNoQuorum) {

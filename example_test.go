@@ -275,6 +275,27 @@ func ExampleWithMargin() {
 	// Output: true <nil>
 }
 
+// The lock stays taken until a minute after it was granted. A replica whose clock is late does not
+// run the job a second time.
+func ExampleWithMinHold() {
+	rl := redlock.New(nodes()...).With(redlock.WithTries(1), redlock.WithMinHold(time.Minute))
+	defer rl.Close()
+
+	for replica := range 3 {
+		err := rl.Do(context.Background(), "report", func(context.Context) error {
+			fmt.Println("replica", replica, "runs the job")
+			return nil
+		})
+		if errors.Is(err, redlock.ErrTaken) {
+			fmt.Println("replica", replica, "has nothing to do")
+		}
+	}
+	// Output:
+	// replica 0 runs the job
+	// replica 1 has nothing to do
+	// replica 2 has nothing to do
+}
+
 // Close unlocks what is still held and ends all waiting. With a context it has a bound of the
 // caller's.
 func ExampleRedlock_CloseContext() {

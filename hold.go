@@ -87,7 +87,7 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 		held = heldContext{held, h}
 	}
 	if !m.core.register(h) {
-		_ = m.unlock(ctx, l)
+		_ = m.unlock(ctx, l, nil)
 		cancel(ErrReleased)
 		return nil, closedError(m.name)
 	}

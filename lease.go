@@ -319,8 +319,9 @@ func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Ro
 	return quorum.Start(ctx, m.lanes, s)
 }
 
-// unlock releases a lease, which may be nil.
-func (m *Mutex) unlock(ctx context.Context, l *lease) error {
+// unlock releases a lease, which may be nil. Instead of the deletion, linger is done if
+// it is not nil, unless the lease is lost.
+func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 	const failed = "not released"
 	if m.err != nil {
 		return m.misuse(failed)
@@ -344,6 +345,9 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	}
 	again := !l.trusted() // it may have been released on some nodes
 	l.releasing, l.unlocking = true, true
+	if l.lost != nil {
+		linger = nil
+	}
 	h := l.hold
 	m.mu.Unlock()
 
@@ -351,15 +355,17 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 		h.end(ErrReleased)
 	}
 	began := time.Now()
-	m.core.lines.releasing(m.key, l.value, began)
-	spec := quorum.Spec{Need: m.core.quorum}
+	if linger == nil {
+		m.core.lines.releasing(m.key, l.value, began)
+	}
+	spec := quorum.Spec{Need: m.core.quorum, Op: linger}
 	if again {
 		spec.Need -= m.deleted(l)
 		spec.Skip = func(node int) bool { return m.lanes[node].Undone(&l.marks[node]) }
 	}
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
-	if won {
+	if won && linger == nil {
 		m.announced(l.value, r, began)
 	}
 
@@ -377,6 +383,9 @@ func (m *Mutex) unlock(ctx context.Context, l *lease) error {
 	case !won:
 		if e := m.unreleased(failed, l, r); e != nil {
 			err = e
+		}
+		if linger != nil && errors.Is(err, ErrExpired) {
+			m.release(ctx, l, quorum.Spec{}) // where it lingers, nobody could have it
 		}
 	}
 	if l.released = !errors.Is(err, ErrNoQuorum); l.released && m.cur == l {

@@ -125,7 +125,8 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // node timeout, until one has succeeded. Of ctx it uses only the values: it works when ctx is done, and does not end with it.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the
-// lock and has deleted it: it was never lost, and it is free now. The error matches
+// lock and has deleted it: it was never lost, and it is free now. With [WithMinHold] it may be left
+// taken for a while instead. The error matches
 //   - [ErrExpired] if the lock is gone on so many nodes that it may have been somebody else's in
 //     the meantime. Before [Mutex.Until], either nodes have lost their data, or the lock has been deleted by
 //     a release whose answer was lost: that of an earlier Unlock, or of a client that then sent it again, see
@@ -137,7 +138,8 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.unlock(ctx, m.current())
+	l := m.current()
+	err := m.unlock(ctx, l, m.linger(l))
 	return err == nil, err
 }
 

@@ -71,6 +71,7 @@ type config struct {
 	maxHold       time.Duration
 	maxHoldBy     bool
 	margin        time.Duration
+	minHold       time.Duration
 	announce      bool
 	nilErr        error // a nil Option was given
 }
@@ -236,6 +237,20 @@ func WithMargin(margin time.Duration) Option {
 	return option(func(c *config) { c.margin = margin })
 }
 
+// WithMinHold makes Unlock leave the lock taken until d after it was granted. Then a job of a
+// millisecond runs once in a period, although the clocks of its replicas differ by seconds. Choose
+// a d that is longer than the clocks differ, and by as much shorter than the period. Once d has
+// passed, Unlock releases the lock.
+//
+// The keys live on for what is left of d and the drift of that: left × drift factor + 2 ms. Only an
+// Unlock that succeeds leaves the lock taken. One that is lost, or whose process dies, is free when
+// its keys expire, and Close releases it. [WithRestartGuard] must cover d and its drift in every
+// client of the nodes, and the TTL of a counter of [WithFencePerName] must cover d. At least 0.
+// Default: 0, Unlock releases.
+func WithMinHold(d time.Duration) Option {
+	return option(func(c *config) { c.minHold = d })
+}
+
 // WithoutAnnouncements turns off both sides of the wake-up: an Unlock publishes nothing, a
 // waiting Lock subscribes to nothing and relies on its retry delay. It is still woken by releases
 // of its own process, or by what others of its process hear that wait for the same name.
@@ -296,7 +311,17 @@ func (c *config) finish() error {
 	if c.value != nil && *c.value == "" {
 		bad("WithValue", `""`, "must not be empty")
 	}
-	if (c.fencing && c.fencePerName || c.fenceTTLBy) && c.fenceTTL < c.expiry {
+	perName := c.fencing && c.fencePerName || c.fenceTTLBy
+	switch {
+	case c.minHold < 0:
+		bad("WithMinHold", c.minHold, "must be at least 0")
+	case perName && c.fenceTTL < c.minHold:
+		bad("WithFenceTTL", c.fenceTTL, "must be at least the minimum hold of %v", c.minHold)
+	case c.guarded && c.minHold > 0 && c.guard < c.linger(c.minHold):
+		bad("WithRestartGuard", c.guard, "must be at least the minimum hold of %v and its drift: %v",
+			c.minHold, c.linger(c.minHold))
+	}
+	if perName && c.fenceTTL < c.expiry {
 		bad("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
 	}
 	if c.guarded && c.guard < c.expiry {

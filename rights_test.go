@@ -166,6 +166,18 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		_, released := m.Unlock()
 		return errors.Join(err, released)
 	},
+	"WithMinHold": func(t *testing.T, r *restricted) error {
+		m := r.redlock(t).NewMutex("x", redlock.WithMinHold(time.Minute))
+		if err := m.TryLock(); err != nil {
+			return err
+		}
+		r.forget()
+		_, err := m.Unlock()
+		for _, s := range r.servers {
+			s.Must("DEL", "app:x")
+		}
+		return err
+	},
 	"Valid": func(t *testing.T, r *restricted) error {
 		holder := r.other(t).NewMutex("x")
 		require.NoError(t, holder.TryLock())

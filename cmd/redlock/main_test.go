@@ -215,6 +215,31 @@ func TestRunDoesNotRunWhileTheLockIsTaken(t *testing.T) {
 	assert.Zero(t, wait())
 }
 
+// -at-least leaves the lock taken when the command has ended, whatever its status, but not if it
+// could not be started.
+func TestRunLeavesTheLockTaken(t *testing.T) {
+	nodes, locks := setup(t)
+	for name, tt := range map[string]struct {
+		argv []string
+		want redlock.Verdict
+	}{
+		"success":   {[]string{"true"}, redlock.VerdictHeld},
+		"failure":   {[]string{"false"}, redlock.VerdictHeld},
+		"not found": {[]string{"no-such-command"}, redlock.VerdictFree},
+	} {
+		args := append([]string{"run", "-at-least", "1h", "-name", name, "--"}, tt.argv...)
+		result(t, command(t, nodes, args...))
+		in, err := locks.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, in.Verdict, name)
+		if tt.want == redlock.VerdictHeld {
+			assert.Greater(t, in.TTL, 30*time.Minute, name)
+			_, _, status := result(t, command(t, nodes, args...))
+			assert.Equal(t, exitTaken, status)
+		}
+	}
+}
+
 func TestWrongUse(t *testing.T) {
 	nodes, _ := setup(t)
 	const password = "hunter2"
@@ -230,6 +255,7 @@ func TestWrongUse(t *testing.T) {
 		"run -name job -expiry 1ms -- true":    "WithExpiry(1ms): must",
 		"run -name job -grace 9s -- true":      "WithMargin(9s): must",
 		"run -name job -max 1s -- true":        "WithMaxHold(1s): must",
+		"run -name job -at-least -1s -- true":  "WithMinHold(-1s): must",
 		"elect -name job":                      "needs a command",
 		"status":                               "needs the name of one lock, not 0 arguments",
 		"status a b":                           "needs the name of one lock, not 2 arguments",

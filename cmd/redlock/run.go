@@ -77,12 +77,14 @@ func (t *tool) run(args []string) (int, error) {
 	patience := wait{}
 	c.set.Var(&patience, "wait", "how `long` to wait for the lock, or forever")
 	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
+	atLeast := c.set.Duration("at-least", 0,
+		"leave the lock taken until so `long` after it was granted, if the command ends before")
 	return c.with(args, c.check, func() (int, error) {
 		tries := redlock.Unlimited
 		if patience.d == 0 {
 			tries = 1
 		}
-		status, err := c.job(redlock.WithTries(tries)).whenGranted(patience.d)
+		status, err := c.job(redlock.WithTries(tries), redlock.WithMinHold(*atLeast)).whenGranted(patience.d)
 		if err != nil && status == exitTaken {
 			status = *taken
 		}
@@ -96,10 +98,7 @@ func (j *job) whenGranted(patience time.Duration) (int, error) {
 	held, err := j.locked.Hold(ctx)
 	s := stop()
 	switch {
-	case s != 0 && err == nil:
-		_, _ = j.locked.UnlockContext(context.Background())
-		fallthrough
-	case s != 0:
+	case s != 0: // if the lock was granted nevertheless, Close releases it
 		return exitSignal + int(s), nil
 	case err != nil:
 		return statusOf(err), err
@@ -118,8 +117,7 @@ func (j *job) execute(held context.Context) (int, error) {
 		cmd.Env = append(cmd.Env, "REDLOCK_TOKEN="+strconv.FormatUint(token, 10))
 	}
 	child, err := start(cmd)
-	if err != nil {
-		_, _ = j.locked.UnlockContext(context.Background())
+	if err != nil { // Close releases the lock at once, whatever -at-least says
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return exitNotFound, err
 		}

@@ -55,6 +55,7 @@ const (
 	looks      = "TestCancelAtEveryLookAtTheClock"
 	hiccup     = "TestAHiccupFailsNobody"
 	stall      = "TestAStallLeavesNoKey"
+	jobs       = "TestSchedulesOfJobs"
 	operations = "TestOperationsEqualScriptsOnMiniredis"
 	resent     = "TestAFreeLockIsNotTakenBecauseOfAResentSet" // of package redlock
 )
@@ -173,6 +174,9 @@ var mutants = []mutant{
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
 		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n", "	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
+	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
+		"minhold.go", "return m.askLinger(l, left).Run(ctx, n)", "return m.deletion(l.value).Run(ctx, n)",
+	}}, jobs, 10, []string{"I19 one run"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.

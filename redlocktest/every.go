@@ -1,0 +1,176 @@
+package redlocktest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Fault is a way in which [AtEveryCommand] loses a lock.
+type Fault string
+
+const (
+	// Stolen is [Cluster.Steal]: the nodes lose the lock, and somebody else has it for a minute. The
+	// holder learns of it late, and only a resource that checks fencing tokens can refuse what it
+	// does until then. Test what the code reports: Unlock and Do fail.
+	Stolen Fault = "stolen"
+
+	// Forgotten is [Cluster.Forget]: the nodes lose the lock, and whoever waits may have it. As with
+	// Stolen, the holder learns of it late.
+	Forgotten Fault = "forgotten"
+
+	// Expired is what a lock is made for: the nodes are silent to all clients from then on, and when
+	// the holder's keys have expired, somebody else has the lock for a minute. Then the clients hear
+	// the nodes again. The holder knows in time: test that it does nothing while [Cluster.Holder]
+	// does not name it.
+	Expired Fault = "expired"
+)
+
+// AtEveryCommand runs the test f many times, each time with a new cluster of n nodes and in a new
+// bubble of testing/synctest. The first run has no fault. Each further run is a subtest in which
+// a lock is lost at another moment: directly after the execution of one of the commands that the
+// first run has sent, while a quorum held the lock, and before the reply arrives. So f runs once
+// for each command at which the code under test could lose a lock, and for each fault.
+//
+// What must hold whenever the lock is lost is for f to say. A subtest's name tells the fault, the
+// number of the command, the command and its node, as in expired/007_extend_on_node_1. It is the
+// same command in each run if the commands of f do not depend on chance.
+//
+// AtEveryCommand must not be called in a bubble, nor f start tests of its own, which bubbles do
+// not allow.
+func AtEveryCommand(
+	t *testing.T, n int, f func(t *testing.T, c *Cluster), faults ...Fault,
+) {
+	t.Helper()
+	if len(faults) == 0 {
+		t.Fatal("redlocktest: AtEveryCommand without a fault: give it Stolen, Forgotten or Expired")
+	}
+	for _, fault := range faults {
+		if !slices.Contains([]Fault{Stolen, Forgotten, Expired}, fault) {
+			t.Fatalf("redlocktest: AtEveryCommand: there is no fault %q", fault)
+		}
+	}
+	var moments []moment
+	skipped := false
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t, n)
+		t.Cleanup(func() { skipped = t.Skipped() })
+		c.count(func(m moment) { moments = append(moments, m) })
+		f(t, c)
+	})
+	switch {
+	case skipped:
+		t.Skip("redlocktest: the test has skipped its first run")
+	case len(moments) == 0:
+		t.Fatal("redlocktest: AtEveryCommand: the test never holds a lock: there is nothing to lose")
+	}
+	for _, fault := range faults {
+		for _, m := range moments {
+			t.Run(string(fault)+"/"+m.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { runWith(t, n, f, fault, m) })
+			})
+		}
+	}
+}
+
+// runWith runs the test once, with the fault at that moment.
+func runWith(t *testing.T, n int, f func(t *testing.T, c *Cluster), fault Fault, at moment) {
+	c, start, lost := New(t, n), time.Now(), false
+	c.count(func(m moment) {
+		if lost || m.command < at.command || m.lock != at.lock {
+			return
+		}
+		lost = true
+		t.Logf("redlocktest: the lock %q is %s after command %d, %s on node %d, at %v",
+			m.lock, fault, m.command, m.name, m.node, time.Since(start))
+		c.lose(m.lock, fault)
+	})
+	f(t, c)
+}
+
+// moment is when a lock may be lost: a command has been executed, and a quorum holds the lock.
+type moment struct {
+	command int // how many there were, with this one
+	name    string
+	node    int
+	lock    string
+	among   int // how many locks are held
+}
+
+// String is the moment as a part of a subtest's name.
+func (m moment) String() string {
+	text := fmt.Sprintf("%03d %s on node %d", m.command, m.name, m.node)
+	if m.among > 1 {
+		text += fmt.Sprintf(" of %q", m.lock)
+	}
+	return text
+}
+
+// count calls see at each moment, for one at a time, before the reply to the command arrives.
+func (c *Cluster) count(see func(m moment)) {
+	var mu sync.Mutex
+	commands := 0
+	c.after = func(node int, name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.over() {
+			return
+		}
+		commands++
+		locks := c.locked()
+		for _, lock := range locks {
+			see(moment{commands, name, node, lock, len(locks)})
+		}
+	}
+}
+
+// lose makes the holder lose a lock.
+func (c *Cluster) lose(name string, fault Fault) {
+	switch fault {
+	case Stolen:
+		c.steal(name)
+	case Forgotten:
+		c.forget(name)
+	case Expired:
+		c.setAway(true)
+		c.succeed(name)
+	}
+}
+
+// succeed gives the lock to somebody else as soon as a quorum of the nodes that work is free, and
+// then lets the clients hear the nodes again. Until then it looks again whenever a node becomes
+// free: a command that is on its way may still extend the lock there.
+func (c *Cluster) succeed(name string) {
+	if c.over() {
+		return
+	}
+	free, next := 0, time.Duration(0)
+	for i, n := range c.sim {
+		switch ttl := n.TTL(name); {
+		case !c.nodes[i].works():
+		case ttl == 0:
+			free++
+		case ttl > 0 && (next == 0 || ttl < next):
+			next = ttl
+		}
+	}
+	if free < c.quorum() && next > 0 {
+		time.AfterFunc(next, func() { c.succeed(name) })
+		return
+	}
+	c.hand(name, stay, func(node int) bool { return c.sim[node].Value(name) == "" })
+	c.setAway(false)
+}
+
+// setAway cuts all clients off from all nodes, or ends that.
+func (c *Cluster) setAway(away bool) {
+	c.mu.Lock()
+	ways := slices.Clone(c.ways)
+	c.mu.Unlock()
+	for _, w := range ways {
+		w.change(func() { w.away = away })
+	}
+}

@@ -1,0 +1,336 @@
+package redlocktest_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/redlocktest"
+)
+
+// worker writes once a second for half a minute, under a lock.
+type worker func(ctx context.Context, locks *redlock.Redlock, write func()) error
+
+// steps writes until the work is done, or ctx ends.
+func steps(ctx context.Context, write func()) error {
+	for range 30 {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+			write()
+		}
+	}
+	return nil
+}
+
+func correct(ctx context.Context, locks *redlock.Redlock, write func()) error {
+	return locks.Do(ctx, "account", func(held context.Context) error { return steps(held, write) })
+}
+
+// bugs are mistakes of workers that no test finds in which the lock is not lost.
+var bugs = map[string]worker{
+	"works under the caller's context": func(
+		ctx context.Context, locks *redlock.Redlock, write func(),
+	) error {
+		return locks.Do(ctx, "account", func(context.Context) error { return steps(ctx, write) })
+	},
+	"extends and does not look": func(
+		ctx context.Context, locks *redlock.Redlock, write func(),
+	) error {
+		m := locks.NewMutex("account")
+		if err := m.LockContext(ctx); err != nil {
+			return err
+		}
+		err := steps(ctx, func() {
+			_, _ = m.Extend()
+			write()
+		})
+		_, unlockErr := m.Unlock()
+		return errors.Join(err, unlockErr)
+	},
+	"hides the error of Unlock": func(
+		ctx context.Context, locks *redlock.Redlock, write func(),
+	) error {
+		m := locks.NewMutex("account")
+		held, err := m.Hold(ctx)
+		if err != nil {
+			return err
+		}
+		defer m.Unlock()
+		write()
+		return held.Err()
+	},
+}
+
+// writes is the test of when a worker writes: it does not write while somebody else has the lock, and it does not
+// report success if it has lost the lock.
+func writes(do worker) func(t *testing.T, c *redlocktest.Cluster) {
+	return func(t *testing.T, c *redlocktest.Cluster) {
+		written := 0
+		err := do(t.Context(), c.Redlock(), func() {
+			written++
+			if owner, held := c.Holder("account"); !held || owner == redlocktest.Other {
+				t.Error("wrote without the lock")
+			}
+		})
+		if err != nil && !errors.Is(err, redlock.ErrExpired) && !errors.Is(err, redlock.ErrLost) &&
+			!errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("failed for another reason: %v", err)
+		}
+		if err == nil && written == 0 {
+			t.Error("has not worked")
+		}
+	}
+}
+
+// reports is the test of what a worker reports.
+func reports(do worker) func(t *testing.T, c *redlocktest.Cluster) {
+	return func(t *testing.T, c *redlocktest.Cluster) {
+		err := do(t.Context(), c.Redlock(), func() {})
+		if owner, _ := c.Holder("account"); owner == redlocktest.Other && err == nil {
+			t.Error("reports success without the lock")
+		}
+	}
+}
+
+func TestACorrectWorkerPassesAtEveryCommand(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		redlocktest.AtEveryCommand(t, n, writes(correct), redlocktest.Expired)
+		redlocktest.AtEveryCommand(t, n, reports(correct), redlocktest.Stolen)
+	}
+}
+
+// child is set in the processes that TestAtEveryCommandFindsBugs starts.
+const child = "REDLOCKTEST_BUG"
+
+// TestBug is run by TestAtEveryCommandFindsBugs.
+func TestBug(t *testing.T) {
+	bug, ok := bugs[os.Getenv(child)]
+	if !ok {
+		t.Skip("TestAtEveryCommandFindsBugs runs this in processes of its own")
+	}
+	for name, test := range map[string]func(worker) func(*testing.T, *redlocktest.Cluster){
+		"writes": writes, "reports": reports,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("plain", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { test(bug)(t, redlocktest.New(t, 3)) })
+			})
+			t.Run("every", func(t *testing.T) {
+				fault := map[string]redlocktest.Fault{
+					"writes": redlocktest.Expired, "reports": redlocktest.Stolen,
+				}[name]
+				redlocktest.AtEveryCommand(t, 3, test(bug), fault)
+			})
+		})
+	}
+}
+
+// Each bug passes a plain test and fails at some command: those of the context because they write
+// without the lock, the other because it reports success.
+func TestAtEveryCommandFindsBugs(t *testing.T) {
+	for name := range bugs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := runChild(t, "^TestBug$", name)
+			assert.NotRegexp(t, `--- FAIL: TestBug/\w+/plain`, out)
+			assert.Regexp(t, `--- PASS: TestBug/writes/plain`, out)
+			assert.Regexp(t, `--- PASS: TestBug/reports/plain`, out)
+			want, text := "writes/every/expired", "wrote without the lock"
+			if name == "hides the error of Unlock" {
+				want, text = "reports/every/stolen", "reports success without the lock"
+			}
+			assert.Regexp(t, `--- FAIL: TestBug/`+want+`/\d{3}_\w+_on_node_\d`, out)
+			assert.Contains(t, out, text)
+			assert.Regexp(t,
+				`redlocktest: the lock "account" is \w+ after command \d+, \w+ on node \d, at `, out)
+		})
+	}
+}
+
+// runChild runs a test that fails in a process of its own, and returns what it has printed.
+func runChild(t *testing.T, run, bug string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run="+run, "-test.v", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), child+"="+bug)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "the process has not failed: %s", out)
+	return string(out)
+}
+
+// TestMisuse is run by TestMisuseOfAtEveryCommandFails.
+func TestMisuse(t *testing.T) {
+	locks := func(t *testing.T, c *redlocktest.Cluster) {
+		mustUnlock(t, mustLock(t, c.Redlock(), "x"))
+	}
+	switch os.Getenv(child) {
+	case "no fault":
+		redlocktest.AtEveryCommand(t, 3, locks)
+	case "unknown fault":
+		redlocktest.AtEveryCommand(t, 3, locks, redlocktest.Stolen, "lost")
+	case "no lock":
+		redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+			c.Take("x", time.Minute)
+			_ = c.Redlock().NewMutex("x").TryLock()
+		}, redlocktest.Stolen)
+	case "no node":
+		redlocktest.AtEveryCommand(t, 0, locks, redlocktest.Stolen)
+	case "fails anyway":
+		redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+			locks(t, c)
+			t.Error("fails anyway")
+		}, redlocktest.Stolen)
+	case "hangs":
+		redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+			m := c.Redlock().NewMutex("x")
+			held, _ := m.Hold(t.Context())
+			time.Sleep(time.Minute)
+			if held.Err() != nil {
+				select {}
+			}
+			mustUnlock(t, m)
+		}, redlocktest.Stolen)
+	default:
+		t.Skip("TestMisuseOfAtEveryCommandFails runs this in processes of its own")
+	}
+}
+
+func TestMisuseOfAtEveryCommandFails(t *testing.T) {
+	for misuse, want := range map[string]string{
+		"no fault":      "redlocktest: AtEveryCommand without a fault: give it Stolen, Forgotten",
+		"unknown fault": `redlocktest: AtEveryCommand: there is no fault "lost"`,
+		"no lock":       "redlocktest: AtEveryCommand: the test never holds a lock: there is nothing",
+		"no node":       "redlocktest: New with 0 nodes: must be at least 1",
+		"fails anyway":  "fails anyway",
+		"hangs":         "deadlock",
+	} {
+		t.Run(misuse, func(t *testing.T) {
+			t.Parallel()
+			out := runChild(t, "^TestMisuse$", misuse)
+			assert.Contains(t, out, want)
+			if misuse == "hangs" {
+				assert.Contains(t, out, `"x" is stolen after command 2, set on node 1, at 0s`)
+				return
+			}
+			assert.NotContains(t, out, "TestMisuse/stolen", "runs with faults")
+		})
+	}
+}
+
+// names returns the subtests of a run of AtEveryCommand in this process.
+func names(
+	t *testing.T, n int, f func(t *testing.T, c *redlocktest.Cluster), faults ...redlocktest.Fault,
+) []string {
+	t.Helper()
+	var all []string
+	t.Run("names", func(t *testing.T) {
+		prefix := t.Name() + "/"
+		redlocktest.AtEveryCommand(t, n, func(t *testing.T, c *redlocktest.Cluster) {
+			f(t, c)
+			if name, ok := strings.CutPrefix(t.Name(), prefix); ok {
+				all = append(all, name)
+			}
+		}, faults...)
+	})
+	return all
+}
+
+// The lock can be lost from the command that makes the quorum to the one that ends it, and nowhere
+// else.
+func TestTheMomentsOfALock(t *testing.T) {
+	lockAndUnlock := func(_ *testing.T, c *redlocktest.Cluster) {
+		m := c.Redlock().NewMutex("x")
+		if m.TryLock() == nil {
+			_, _ = m.Unlock()
+		}
+	}
+	assert.Equal(t, []string{"stolen/001_set_on_node_0"},
+		names(t, 1, lockAndUnlock, redlocktest.Stolen))
+	assert.Equal(t, []string{
+		"stolen/003_set_on_node_2", "stolen/004_set_on_node_3", "stolen/005_set_on_node_4",
+		"stolen/006_release_on_node_0", "stolen/007_release_on_node_1",
+		"forgotten/003_set_on_node_2", "forgotten/004_set_on_node_3", "forgotten/005_set_on_node_4",
+		"forgotten/006_release_on_node_0", "forgotten/007_release_on_node_1",
+	}, names(t, 5, lockAndUnlock, redlocktest.Stolen, redlocktest.Forgotten))
+}
+
+// Of several locks, each is lost alone.
+func TestTheMomentsOfSeveralLocks(t *testing.T) {
+	got := names(t, 1, func(t *testing.T, c *redlocktest.Cluster) {
+		locks := c.Redlock()
+		outer, inner := locks.NewMutex("outer"), locks.NewMutex("in/ner")
+		if outer.TryLock() == nil && inner.TryLock() == nil {
+			_, innerErr := inner.Unlock()
+			_, outerErr := outer.Unlock()
+			stolen := func(name string) bool {
+				owner, _ := c.Holder(name)
+				return owner == redlocktest.Other
+			}
+			assert.Equal(t, stolen("outer"), errors.Is(outerErr, redlock.ErrExpired))
+			assert.Equal(t, stolen("in/ner"), errors.Is(innerErr, redlock.ErrExpired))
+			assert.False(t, stolen("outer") && stolen("in/ner"))
+		}
+	}, redlocktest.Stolen)
+	assert.Equal(t, []string{
+		"stolen/001_set_on_node_0", `stolen/002_set_on_node_0_of_"outer"`,
+		`stolen/002_set_on_node_0_of_"in/ner"`, "stolen/003_release_on_node_0",
+	}, got)
+}
+
+// What the faults promise to the test.
+func TestFaultsOfAtEveryCommand(t *testing.T) {
+	redlocktest.AtEveryCommand(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+		m := c.Redlock().NewMutex("x")
+		held, err := m.Hold(t.Context())
+		require.NoError(t, err)
+		select {
+		case <-held.Done():
+			require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+		case <-time.After(20 * time.Second):
+		}
+		owner, taken := c.Holder("x")
+		if held.Err() == nil && owner == m.Value() {
+			_, err := m.Unlock()
+			_, fault, _ := strings.Cut(t.Name(), "/")
+			assert.True(t, err == nil || fault != "", "%v", err)
+			return
+		}
+		<-held.Done() // it learns of it now
+		switch _, fault, _ := strings.Cut(t.Name(), "/"); {
+		case strings.HasPrefix(fault, "stolen"):
+			assert.Equal(t, redlocktest.Other, owner)
+		case strings.HasPrefix(fault, "forgotten"):
+			assert.False(t, taken)
+		case strings.HasPrefix(fault, "expired"):
+			assert.True(t, taken, "until the keys expire")
+			assert.NotEqual(t, redlocktest.Other, owner, "before the keys expire")
+			time.Sleep(redlock.DefaultExpiry / 50)
+			owner, _ = c.Holder("x")
+			assert.Equal(t, redlocktest.Other, owner)
+		}
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrExpired)
+		mustLock(t, c.Redlock(), "x", // in a minute
+			redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(5*time.Second))
+	}, redlocktest.Stolen, redlocktest.Forgotten, redlocktest.Expired)
+}
+
+// A node that is down or slow changes nothing: somebody else has the lock when the keys expire.
+func TestExpiryBesideFaultsOfNodes(t *testing.T) {
+	redlocktest.AtEveryCommand(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+		c.Node(1).Down()
+		c.Node(2).Delay(300 * time.Millisecond)
+		writes(correct)(t, c)
+	}, redlocktest.Expired)
+}

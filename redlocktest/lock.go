@@ -1,0 +1,174 @@
+package redlocktest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Other is the owner of the locks that Take, Steal and AtEveryCommand lock.
+const Other = "somebody else"
+
+// stay is for how long somebody has a lock that was stolen.
+const stay = time.Minute
+
+// Take locks a free lock as somebody else would, for as long as expiry says, which is at least a
+// millisecond. [Cluster.Forget] ends it earlier.
+func (c *Cluster) Take(name string, expiry time.Duration) {
+	c.t.Helper()
+	if expiry < time.Millisecond {
+		c.errorf("Take(%q): the expiry is %v, and must be at least 1ms", name, expiry)
+		return
+	}
+	for i, value := range c.sim.Values(name) {
+		if value != "" {
+			c.errorf("Take(%q): node %d holds it for %q already: use Steal", name, i, value)
+			return
+		}
+	}
+	if working, enough := c.working(); !enough {
+		c.errorf("Take(%q): %d of %d nodes work, %d needed",
+			name, working, len(c.nodes), c.quorum())
+		return
+	}
+	c.ask(name)
+	c.hand(name, expiry, func(int) bool { return true })
+}
+
+// Steal takes a lock away from its holder, and somebody else has it for a minute: as if the nodes
+// had lost the holder's keys. The holder cannot know at once. Its Unlock, and its next extension,
+// find that the lock is gone; a held context ends then, at the latest when the holder's keys would
+// have expired.
+//
+// The lock goes on all nodes that work. They must be a quorum, and somebody must hold the lock.
+func (c *Cluster) Steal(name string) {
+	c.t.Helper()
+	switch owner, held := c.Holder(name); {
+	case !held:
+		c.errorf("Steal(%q): nobody holds it; %s", name, c.held())
+		return
+	case owner == Other:
+		c.errorf("Steal(%q): %s holds it already", name, Other)
+		return
+	}
+	if working, enough := c.working(); !enough {
+		c.errorf("Steal(%q): %d of %d nodes work, %d needed",
+			name, working, len(c.nodes), c.quorum())
+		return
+	}
+	c.steal(name)
+}
+
+// steal gives the lock to somebody else on all nodes that work.
+func (c *Cluster) steal(name string) { c.hand(name, stay, func(int) bool { return true }) }
+
+// hand gives the lock to somebody else on the nodes that work and that may be used.
+func (c *Cluster) hand(name string, expiry time.Duration, use func(node int) bool) {
+	for i, n := range c.nodes {
+		if n.works() && use(i) {
+			n.sim.Set(name, Other, expiry)
+		}
+	}
+}
+
+// Forget deletes a lock on all nodes, whoever holds it, as FLUSHALL would. Nobody is told. Fence
+// counters stay as they are.
+func (c *Cluster) Forget(name string) {
+	c.t.Helper()
+	if !slices.ContainsFunc(c.sim.Values(name), func(v string) bool { return v != "" }) {
+		c.errorf("Forget(%q): no node holds it; %s", name, c.held())
+		return
+	}
+	c.forget(name)
+}
+
+func (c *Cluster) forget(name string) {
+	for _, n := range c.sim {
+		n.Delete(name)
+	}
+}
+
+// Holder returns who has a lock: the value that a quorum of nodes holds, whether they can be
+// reached or not. It is what [redlock.Mutex.Value] returns to the holder, or [Other]. If no value
+// has a quorum, it reports false.
+func (c *Cluster) Holder(name string) (owner string, held bool) {
+	votes := map[string]int{}
+	for _, value := range c.sim.Values(name) {
+		if votes[value]++; value != "" && votes[value] >= c.quorum() {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// WantFree fails the test t if a node holds the lock, for whomever. It waits for the commands that
+// are under way, for ten seconds at most, and does not ask nodes that are down or frozen.
+func (c *Cluster) WantFree(t testing.TB, name string) {
+	t.Helper()
+	for end := time.Now().Add(patience); c.calls.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	var holding []string
+	for i, n := range c.nodes {
+		if value := n.sim.Value(name); value != "" && n.works() {
+			holding = append(holding, fmt.Sprintf("node %d for %q", i, value))
+		}
+	}
+	if holding != nil {
+		t.Errorf("redlocktest: the lock %q is not free: held by %s", name, strings.Join(holding, ", "))
+	}
+}
+
+// working returns how many nodes work, and whether they are a quorum.
+func (c *Cluster) working() (working int, enough bool) {
+	for _, n := range c.nodes {
+		if n.works() {
+			working++
+		}
+	}
+	return working, working >= c.quorum()
+}
+
+// ask notes that somebody has asked for a lock.
+func (c *Cluster) ask(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known[name] {
+		c.known[name] = true
+		c.names = append(c.names, name)
+	}
+}
+
+// locked returns the locks that somebody other than Other has, in the order in which they were
+// first asked for.
+func (c *Cluster) locked() []string {
+	c.mu.Lock()
+	names := slices.Clone(c.names)
+	c.mu.Unlock()
+	return slices.DeleteFunc(names, func(name string) bool {
+		owner, held := c.Holder(name)
+		return !held || owner == Other
+	})
+}
+
+// held says which locks are held.
+func (c *Cluster) held() string {
+	names := c.locked()
+	if len(names) == 0 {
+		return "no lock is held"
+	}
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%q", name)
+	}
+	return "held are " + strings.Join(names, ", ")
+}
+
+// executed notes a command before its reply arrives.
+func (c *Cluster) executed(node int, command, name string) {
+	c.ask(name)
+	if c.after != nil {
+		c.after(node, command)
+	}
+}

@@ -84,11 +84,20 @@ func runWith(t *testing.T, n int, f func(t *testing.T, c *Cluster), fault Fault,
 			return
 		}
 		lost = true
-		t.Logf("redlocktest: the lock %q is %s after command %d, %s on node %d, at %v",
-			m.lock, fault, m.command, m.name, m.node, time.Since(start))
+		t.Logf("redlocktest: after command %d, %s on node %d, at %v, %s",
+			m.command, m.name, m.node, time.Since(start).Round(time.Millisecond),
+			fault.happens(m.lock))
 		c.lose(m.lock, fault)
 	})
 	f(t, c)
+}
+
+// happens says what the fault does to a lock.
+func (f Fault) happens(lock string) string {
+	if f == Expired {
+		return fmt.Sprintf("the nodes fall silent until %q has expired", lock)
+	}
+	return fmt.Sprintf("%q is %s", lock, string(f))
 }
 
 // moment is when a lock may be lost: a command has been executed, and a quorum holds the lock.

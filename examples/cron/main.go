@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/pool"
 )
 
 type options struct {
@@ -53,12 +53,16 @@ func run(ctx context.Context, w io.Writer, o options) error {
 	if o.every <= 0 || o.replicas < 1 {
 		return errors.New("-every and -replicas must be more than 0")
 	}
-	pools, closePools, err := embedded.Open(o.addrs, 3)
+	pools, closeNodes, err := openNodes(o.addrs, 3)
 	if err != nil {
 		return err
 	}
-	defer closePools()
+	defer closeNodes()
+	return play(ctx, w, pools, o)
+}
 
+// play lets the replicas run the ticks.
+func play(ctx context.Context, w io.Writer, pools []pool.Pool, o options) error {
 	runs := newLog(w)
 	first := time.Now().Truncate(o.every).Add(o.every)
 	var group sync.WaitGroup

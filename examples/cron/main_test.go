@@ -3,52 +3,55 @@ package main
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/redlocktest"
 )
 
 func TestEveryTickIsRunOnce(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, options{replicas: 5, every: 200 * time.Millisecond, ticks: 5}))
-	t.Log(out.String())
-	assert.Equal(t, 5, bytes.Count(out.Bytes(), []byte("  ok\n")))
-}
-
-// Two processes share the ticks: together they run each once.
-func TestProcessesShareTheTicks(t *testing.T) {
-	addrs := ""
-	for i, n := range redistest.Nodes(t, 3) {
-		if i > 0 {
-			addrs += ","
-		}
-		addrs += n.Addr()
-	}
-	var outs [2]bytes.Buffer
-	var group sync.WaitGroup
-	for i := range outs {
-		group.Go(func() {
-			assert.NoError(t, run(t.Context(), &outs[i], options{addrs: addrs, replicas: 2, every: 200 * time.Millisecond, ticks: 4}))
+	for name, fault := range map[string]func(c *redlocktest.Cluster){
+		"no fault": func(*redlocktest.Cluster) {},
+		"one node is slow": func(c *redlocktest.Cluster) {
+			c.Node(0).Delay(100 * time.Millisecond)
+		},
+		"two nodes are down": func(c *redlocktest.Cluster) {
+			c.Node(1).Down()
+			c.Node(3).Freeze()
+		},
+		"a node forgets": func(c *redlocktest.Cluster) {
+			time.AfterFunc(5*time.Minute+10*time.Millisecond, func() { c.Node(2).Restart(false) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := redlocktest.New(t, 5)
+				fault(c)
+				var out bytes.Buffer
+				o := options{name: "replica", replicas: 5, every: time.Minute, ticks: 10}
+				require.NoError(t, play(t.Context(), &out, c.Pools(), o), out.String())
+				assert.Equal(t, 10, strings.Count(out.String(), "  ok\n"), out.String())
+				time.Sleep(time.Minute)
+			})
 		})
 	}
-	group.Wait()
-	ran := map[string]bool{}
-	for i := range outs {
-		t.Log(outs[i].String())
-		for line := range strings.Lines(outs[i].String()) {
-			if strings.HasSuffix(line, "  ok\n") {
-				tick, _, _ := strings.Cut(line, " ")
-				assert.False(t, ran[tick], "%s was run by both", tick)
-				ran[tick] = true
-			}
-		}
-	}
-	assert.GreaterOrEqual(t, len(ran), 4)
+}
+
+// Without a quorum nobody knows whether the job is run, and somebody is told.
+func TestATickWithoutAQuorumIsAnAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		c.Node(0).Down()
+		c.Node(2).Down()
+		var out bytes.Buffer
+		err := play(t.Context(), &out, c.Pools(), options{replicas: 1, every: time.Minute, ticks: 2})
+		require.EqualError(t, err, "the job was run for 0 of 2 ticks")
+		assert.Equal(t, 2, strings.Count(out.String(), "no quorum"), out.String())
+	})
 }
 
 func TestTwoRunsOfATickAreFound(t *testing.T) {

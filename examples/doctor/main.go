@@ -28,7 +28,6 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
-	"github.com/redlock-go/redlock/internal/embedded"
 )
 
 func main() {
@@ -88,14 +87,20 @@ func options(guard time.Duration, prefix string, fencing, perName bool) []redloc
 func run(
 	ctx context.Context, w io.Writer, addrs, lock string, opts ...redlock.Option,
 ) (status int, err error) {
-	pools, closePools, err := embedded.Open(addrs, 3)
+	pools, closeNodes, err := openNodes(addrs, 3)
 	if err != nil {
 		return 2, err
 	}
-	defer closePools()
+	defer closeNodes()
 	locks := redlock.New(pools...).With(opts...)
 	defer locks.Close()
+	return examine(ctx, w, locks, lock)
+}
 
+// examine prints a report on the nodes, and who holds a lock, if that has a name.
+func examine(
+	ctx context.Context, w io.Writer, locks *redlock.Redlock, lock string,
+) (status int, err error) {
 	report, err := locks.Check(ctx)
 	if err != nil {
 		return 2, err

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/pool"
 )
 
 const (
@@ -51,16 +51,20 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, addrs string, fencing, claim bool) error {
+	pools, closeNodes, err := openNodes(addrs, 3)
+	if err != nil {
+		return err
+	}
+	defer closeNodes()
+	return sell(ctx, w, pools, fencing, claim)
+}
+
+// sell sells two lamps, and looks at the stock.
+func sell(ctx context.Context, w io.Writer, pools []pool.Pool, fencing, claim bool) error {
 	store := NewStore(fencing)
 	if err := store.Write(0, item, supply); err != nil {
 		return err
 	}
-
-	pools, closePools, err := embedded.Open(addrs, 3)
-	if err != nil {
-		return err
-	}
-	defer closePools()
 	// Unlimited tries: Ada and Grace wait for the lock as long as ctx does.
 	locks := redlock.New(pools...).With(redlock.WithExpiry(expiry),
 		redlock.WithNodeTimeout(expiry/4), redlock.WithTries(redlock.Unlimited))

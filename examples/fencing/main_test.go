@@ -4,50 +4,46 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/redlocktest"
 )
 
 func TestWithFencingNoUpdateIsLost(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, "", true, true))
-	t.Log(out.String())
-	assert.Contains(t, out.String(), "Ada    is refused by the store: stale fencing token")
-	assert.Contains(t, out.String(), "8 are in stock")
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		require.NoError(t, sell(t.Context(), &out, redlocktest.New(t, 3).Pools(), true, true))
+		assert.Contains(t, out.String(), "Ada    is refused by the store: stale fencing token")
+		assert.Contains(t, out.String(), "8 are in stock")
+	})
 }
 
 // lesson L72
 func TestWithoutAClaimAnUpdateIsLost(t *testing.T) {
-	t.Parallel()
 	for name, fencing := range map[string]bool{"no tokens": false, "tokens with the writes alone": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var out bytes.Buffer
-			err := run(t.Context(), &out, "", fencing, !fencing)
-			t.Log(out.String())
-			require.EqualError(t, err, "an update is lost: Grace's write has undone Ada's")
-			assert.NotContains(t, out.String(), "refused")
-			assert.Equal(t, fencing, strings.Contains(out.String(), "with fencing token"))
-			assert.Contains(t, out.String(), "9 are in stock")
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				err := sell(t.Context(), &out, redlocktest.New(t, 3).Pools(), fencing, !fencing)
+				require.EqualError(t, err, "an update is lost: Grace's write has undone Ada's")
+				assert.NotContains(t, out.String(), "refused")
+				assert.Equal(t, fencing, strings.Contains(out.String(), "with fencing token"))
+				assert.Contains(t, out.String(), "9 are in stock")
+			})
 		})
 	}
 }
 
-func TestOnRealNodes(t *testing.T) {
-	t.Parallel()
-	addrs := ""
-	for i, s := range redistest.Start(t, 3) {
-		if i > 0 {
-			addrs += ","
-		}
-		addrs += s.Addr()
-	}
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, addrs, true, true))
+// Whenever a lock is lost, the stock comes out right.
+func TestNoUpdateIsLostAtAnyCommand(t *testing.T) {
+	redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		var out bytes.Buffer
+		err := sell(t.Context(), &out, c.Pools(), true, true)
+		assert.NoError(t, err, out.String())
+	}, redlocktest.Forgotten)
 }
 
 func TestStoreRefusesStaleTokens(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/pool"
 )
 
 func main() {
@@ -46,12 +46,16 @@ func run(ctx context.Context, w io.Writer, addrs string, clients int) error {
 	if clients < 1 {
 		return fmt.Errorf("-clients %d: must be at least 1", clients)
 	}
-	pools, closePools, err := embedded.Open(addrs, 3)
+	pools, closeNodes, err := openNodes(addrs, 3)
 	if err != nil {
 		return err
 	}
-	defer closePools()
+	defer closeNodes()
+	return play(ctx, w, pools, clients)
+}
 
+// play lets the clients withdraw at three replicas, and looks at the balances.
+func play(ctx context.Context, w io.Writer, pools []pool.Pool, clients int) error {
 	b := &bank{balances: map[string]int{"ada": deposit, "grace": deposit}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /accounts/{account}/withdraw", b.withdraw)

@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/redlocktest"
 )
 
 func TestNoWithdrawalIsLost(t *testing.T) {
@@ -29,48 +29,60 @@ func TestLostWithdrawalsAreFound(t *testing.T) {
 	assert.EqualError(t, b.verify(io.Discard, 3), "2 withdrawals are lost")
 }
 
+func path(r *http.Request) string { return r.URL.Path }
+
 func TestAnswers(t *testing.T) {
-	nodes, err := embedded.Start(1)
-	require.NoError(t, err)
-	defer nodes.Close()
-	pools, closePools, err := embedded.Open(nodes.Addrs()[0], 0)
-	require.NoError(t, err)
-	defer closePools()
-	locks := redlock.New(pools...)
-	defer locks.Close()
 	log.SetOutput(io.Discard)
-
-	handled := 0
-	h := OnePerKey(locks, func(r *http.Request) string { return r.URL.Path }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		handled++
-	}))
-	get := func(path string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w
-	}
-	// A busy machine may be too slow for the node timeout at first, and keep the lock for a while.
-	getUntil := func(status int, path string) *httptest.ResponseRecorder {
-		w := get(path)
-		for end := time.Now().Add(30 * time.Second); w.Code != status && time.Now().Before(end); {
-			w = get(path)
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		handled := 0
+		h := OnePerKey(c.Redlock(), path, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			handled++
+		}))
+		get := func(path string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			return w
 		}
-		return w
-	}
+		assert.Equal(t, http.StatusOK, get("/a").Code)
+		assert.Equal(t, 1, handled)
 
-	assert.Equal(t, http.StatusOK, getUntil(http.StatusOK, "/a").Code)
-	assert.Equal(t, 1, handled)
+		c.Take("/a", time.Minute)
+		start := time.Now()
+		taken := get("/a")
+		assert.Equal(t, http.StatusConflict, taken.Code)
+		assert.Equal(t, "1", taken.Header().Get("Retry-After"))
+		assert.Less(t, time.Since(start), time.Second)
+		assert.Equal(t, http.StatusOK, get("/b").Code)
 
-	other := locks.NewMutex("/a")
-	require.NoError(t, other.Lock())
-	taken := getUntil(http.StatusConflict, "/a")
-	assert.Equal(t, http.StatusConflict, taken.Code)
-	assert.Equal(t, "1", taken.Header().Get("Retry-After"))
-	assert.Equal(t, http.StatusOK, getUntil(http.StatusOK, "/b").Code)
+		c.Node(0).Freeze()
+		c.Node(1).Freeze()
+		start = time.Now()
+		unavailable := get("/c")
+		assert.Equal(t, http.StatusServiceUnavailable, unavailable.Code)
+		assert.Equal(t, "1", unavailable.Header().Get("Retry-After"))
+		assert.LessOrEqual(t, time.Since(start), time.Second)
+		assert.Equal(t, 2, handled)
+	})
+}
 
-	nodes.Stop(0)
-	unavailable := get("/c")
-	assert.Equal(t, http.StatusServiceUnavailable, unavailable.Code)
-	assert.Equal(t, "1", unavailable.Header().Get("Retry-After"))
-	assert.Equal(t, 2, handled)
+// Whenever the lock is lost, the handler is told before somebody else has it.
+func TestNothingIsWithdrawnWithoutTheLock(t *testing.T) {
+	log.SetOutput(io.Discard)
+	redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		withdraw := func(_ http.ResponseWriter, r *http.Request) {
+			for range 20 {
+				select {
+				case <-time.After(time.Second):
+				case <-r.Context().Done():
+					return
+				}
+				if owner, held := c.Holder("/a"); !held || owner == redlocktest.Other {
+					t.Error("withdraws without the lock")
+				}
+			}
+		}
+		h := OnePerKey(c.Redlock(), path, http.HandlerFunc(withdraw))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/a", nil))
+	}, redlocktest.Expired)
 }

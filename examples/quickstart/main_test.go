@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/redlocktest"
 )
 
 func TestEmbedded(t *testing.T) {
@@ -22,29 +25,53 @@ func TestEmbedded(t *testing.T) {
 	assert.Contains(t, out.String(), "The counter is 20 after 20 additions: exact.")
 }
 
-func TestRealNodes(t *testing.T) {
-	t.Parallel()
-	addrs := ""
-	for i, s := range redistest.Start(t, 3) {
-		if i > 0 {
-			addrs += ","
-		}
-		addrs += s.Addr()
-	}
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, addrs, 2))
-	t.Log(out.String())
-	assert.Contains(t, out.String(), "the line to node 1 is mended")
-	assert.Contains(t, out.String(), "The counter is 10 after 10 additions: exact.")
+// takeTurn takes one turn on a cluster.
+func takeTurn(t *testing.T, locks *redlock.Redlock) (added int64, done bool, err error) {
+	var counter atomic.Int64
+	show := newAccount(&bytes.Buffer{}, locks, 3, 1)
+	done, err = turn(t.Context(), locks.NewMutex(name), "Ada", &counter, show)
+	return counter.Load(), done, err
 }
 
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
-	node := redistest.Embedded(t, 1)[0]
-	var out bytes.Buffer
-	err := run(t.Context(), &out, node.Addr()+",127.0.0.1:1,127.0.0.1:2", 1)
-	require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	assert.ErrorContains(t, err, "connection refused")
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		c.Node(1).Down()
+		c.Node(2).Down()
+		added, done, err := takeTurn(t, c.Redlock())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		assert.ErrorContains(t, err, "connection refused")
+		assert.False(t, done)
+		assert.Zero(t, added)
+	})
+}
+
+func TestATurnWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, start := redlocktest.New(t, 3), time.Now()
+		c.Take(name, time.Minute)
+		added, done, err := takeTurn(t, c.Redlock())
+		require.NoError(t, err)
+		assert.True(t, done)
+		assert.EqualValues(t, 1, added)
+		assert.GreaterOrEqual(t, time.Since(start), time.Minute)
+		c.WantFree(t, name)
+	})
+}
+
+// Whenever the lock is lost, the turn is not taken to be done in order.
+func TestALostLockIsNoticed(t *testing.T) {
+	t.Parallel()
+	redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		_, _, err := takeTurn(t, c.Redlock())
+		if owner, _ := c.Holder(name); owner == redlocktest.Other {
+			assert.ErrorIs(t, err, redlock.ErrExpired)
+		} else {
+			assert.NoError(t, err)
+		}
+	}, redlocktest.Stolen)
 }
 
 // A lock that excludes nobody must not go unnoticed.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/redlock-go/redlock/internal/embedded"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
@@ -18,7 +18,7 @@ import (
 // nodes are the Redis nodes and the program's ways to them.
 type nodes struct {
 	list     []node
-	embedded *embedded.Nodes // nil for real ones
+	embedded []*miniredis.Miniredis // none if the nodes are real
 }
 
 type node struct {
@@ -32,15 +32,19 @@ func init() { logging.Disable() }
 
 func open(addrs string) (*nodes, error) {
 	ns := &nodes{}
-	var list []string
-	if addrs != "" {
-		list = strings.Split(addrs, ",")
-	} else {
-		var err error
-		if ns.embedded, err = embedded.Start(5); err != nil {
-			return nil, err
+	list := strings.Split(addrs, ",")
+	if addrs == "" {
+		list = nil
+		for range 5 {
+			m, err := miniredis.Run()
+			if err != nil {
+				ns.close()
+				return nil, err
+			}
+			m.ClockTTL(true) // otherwise keys expire only when told to
+			ns.embedded = append(ns.embedded, m)
+			list = append(list, m.Addr())
 		}
-		list = ns.embedded.Addrs()
 	}
 	for _, addr := range list {
 		l := &line{open: map[net.Conn]bool{}}
@@ -66,8 +70,8 @@ func (ns *nodes) close() {
 	for _, n := range ns.list {
 		_ = n.client.Close()
 	}
-	if ns.embedded != nil {
-		ns.embedded.Close()
+	for _, m := range ns.embedded {
+		m.Close()
 	}
 }
 
@@ -78,7 +82,8 @@ func (ns *nodes) stop(i int) string {
 		ns.list[i].line.cut()
 		return "the line to node %d is cut"
 	}
-	ns.embedded.Stop(i)
+	ns.embedded[i].Close()
+	ns.embedded[i].FlushAll()
 	return "node %d is stopped"
 }
 
@@ -88,7 +93,7 @@ func (ns *nodes) restart(i int) (string, error) {
 		ns.list[i].line.mend()
 		return "the line to node %d is mended", nil
 	}
-	return "node %d is restarted, empty", ns.embedded.Restart(i)
+	return "node %d is restarted, empty", ns.embedded[i].Restart()
 }
 
 // line is the way to a node. It can be cut.

@@ -55,14 +55,3 @@ func TestReadmeShowsARealError(t *testing.T) {
 	}
 	assert.Equal(t, "redlock: "+line, text)
 }
-
-// lesson L84: each example runs from the root with go run, which a module of its own would prevent.
-func TestExamplesRunFromTheRoot(t *testing.T) {
-	dirs, err := os.ReadDir(root + "/examples")
-	require.NoError(t, err)
-	require.NotEmpty(t, dirs)
-	for _, d := range dirs {
-		assert.FileExists(t, root+"/examples/"+d.Name()+"/main.go")
-		assert.NoFileExists(t, root+"/examples/"+d.Name()+"/go.mod")
-	}
-}

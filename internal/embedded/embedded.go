@@ -1,5 +1,4 @@
-// Package embedded runs Redis nodes inside the process, so that the example programs need
-// nothing but Go.
+// Package embedded runs Redis nodes inside the process of a test.
 package embedded
 
 import "github.com/alicebob/miniredis/v2"

@@ -10,7 +10,7 @@ import (
 )
 
 // go-redis would write a line for each failed attempt to connect. The errors of the locks, which
-// the examples print, say the same once. This comes before there is any client, because go-redis
+// the Examples print, say the same once. This comes before there is any client, because go-redis
 // does not guard what it changes.
 func init() { logging.Disable() }
 

@@ -1,0 +1,101 @@
+package docs
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// planted are bugs that pass a package's plain tests, and that AtEveryCommand finds.
+var planted = map[string]struct {
+	pkg, file string // where the bug is
+	good, bug string // the text that it replaces, and its own
+	plain     string // tests that pass
+	every     string // the test that fails
+	sample    bool   // the page shows lines of the failure
+}{
+	"a report under the outer context": {
+		pkg: "redlocktest", file: "recipes_test.go",
+		good:  `"report", func(ctx context.Context) error {`,
+		bug:   `"report", func(context.Context) error {`,
+		plain: "^(TestRunsOnce|TestGoesOnWithTwoNodesDown|TestWaitsItsTurn)$",
+		every: "TestNeverWritesWithoutTheLock", sample: true,
+	},
+	"a report that hides the error of Unlock": {
+		pkg: "redlocktest", file: "recipes_test.go",
+		good: `	return locks.Do(ctx, "report", func(ctx context.Context) error {
+`,
+		bug: `	m := locks.NewMutex("report")
+	held, err := m.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Unlock()
+	do := func(fn func(context.Context) error) error { return fn(held) }
+	return do(func(ctx context.Context) error {
+`,
+		plain: "^Test(RunsOnce|Stops|GoesOn|DoesNotStart|AFenced|WaitsItsTurn)",
+		every: "TestNeverHidesALoss",
+	},
+	"a middleware that keeps the held context to itself": {
+		pkg: "examples/httpmiddleware", file: "middleware.go",
+		good: "next.ServeHTTP(w, r.WithContext(ctx))", bug: "next.ServeHTTP(w, r)",
+		plain: "^(TestNoWithdrawalIsLost|TestAnswers)$",
+		every: "TestNothingIsWithdrawnWithoutTheLock",
+	},
+}
+
+// A plain test loses no lock, or loses it at another moment: it passes beside the bug.
+func TestAtEveryCommandFindsWhatPlainTestsDoNot(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/testing-your-code.md")
+	for name, p := range planted {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, err := filepath.Abs(filepath.Join(root, p.pkg, p.file))
+			require.NoError(t, err)
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, 1, strings.Count(string(source), p.good), "the text to replace")
+			copied := filepath.Join(t.TempDir(), p.file)
+			source = []byte(strings.Replace(string(source), p.good, p.bug, 1))
+			require.NoError(t, os.WriteFile(copied, source, 0o600))
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: copied}})
+			require.NoError(t, err)
+			list := copied + ".json"
+			require.NoError(t, os.WriteFile(list, overlay, 0o600))
+
+			binary := copied + ".test"
+			out, err := command("go", "test", "-overlay", list, "-c", "-o", binary, "./"+p.pkg)
+			require.NoError(t, err, "%s", out)
+			out, err = command(binary, "-test.v", "-test.run", p.plain)
+			require.NoError(t, err, "the plain tests: %s", out)
+			assert.Contains(t, out, "--- PASS")
+			out, err = command(binary, "-test.run", "^"+p.every+"$")
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, "%s", out)
+			assert.Regexp(t, `--- FAIL: `+p.every+`/\w+/\d{3}_\w+_on_node_\d`, out)
+			if p.sample {
+				lines := regexp.MustCompile(`(?m)^    (redlocktest: .*)\n    (.*)$`).FindStringSubmatch(page)
+				require.NotNil(t, lines, "the page shows no failure")
+				assert.Contains(t, out, lines[1]+"\n")
+				assert.Contains(t, out, lines[2]+"\n")
+			}
+		})
+	}
+}
+
+// command runs a program in the root of the module, and returns what it has printed.
+func command(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -197,65 +197,14 @@ func TestRestartedNode(t *testing.T) {
 	}
 }
 
-// startCluster starts a cluster of three masters.
-func startCluster(t *testing.T) (servers []*redistest.Server, addrs []string) {
-	t.Helper()
-	servers = redistest.Start(t, 3, redistest.Args("--cluster-enabled", "yes"))
-	for i, s := range servers {
-		addrs = append(addrs, s.Addr())
-		s.Must("CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(i*5461), fmt.Sprint([]int{5460, 10921, 16383}[i]))
-		host, port, err := net.SplitHostPort(s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers[0].Must("CLUSTER", "MEET", host, port)
-	}
-	end := time.Now().Add(30 * time.Second)
-	for _, s := range servers {
-		for info := ""; !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_size:3"); {
-			if time.Now().After(end) {
-				t.Fatalf("the cluster does not come to be: %s", info)
-			}
-			time.Sleep(time.Millisecond)
-			info = s.Must("CLUSTER", "INFO").(string)
-		}
-	}
-	for _, to := range addrs {
-		awaitMessages(t, servers, to, end)
-	}
-	return servers, addrs
-}
-
-// awaitMessages waits until what each server of a cluster publishes reaches the subscribers of one.
-// The state of a cluster does not tell: a server drops what it has no connection for yet.
-func awaitMessages(t *testing.T, servers []*redistest.Server, to string, end time.Time) {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: to})
-	defer client.Close()
-	sub := client.Subscribe(t.Context(), "reached")
-	defer sub.Close()
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, from := range servers {
-		for reached := false; !reached; {
-			if time.Now().After(end) {
-				t.Fatalf("nothing that %s publishes reaches %s", from.Addr(), to)
-			}
-			from.Must("PUBLISH", "reached", from.Addr())
-			select {
-			case m := <-sub.Channel():
-				reached = m.Payload == from.Addr()
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	}
-}
-
 // lesson L91
 func TestClusterAndRingAreNodes(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
-		servers, addrs := startCluster(t)
+		servers := redistest.StartCluster(t, 3)
+		var addrs []string
+		for _, s := range servers {
+			addrs = append(addrs, s.Addr())
+		}
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 		defer client.Close()
 		p := goredis.NewPool(client)

@@ -119,7 +119,7 @@ func TestPickLeavesOutWhoWasNotChosen(t *testing.T) {
 	if in := s.pick(waiting); len(in) != 1 || in[0].name != "redislock" {
 		t.Errorf("%d take part", len(in))
 	}
-	if in := (&suite{}).pick(everybody); len(in) != len(roster)-1 {
+	if in := (&suite{}).pick(everybody); len(in) != len(roster)-2 {
 		t.Errorf("%d of %d take part", len(in), len(roster))
 	}
 	if choose("nobody", &c) == nil {

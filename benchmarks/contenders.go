@@ -31,6 +31,7 @@ type contender struct {
 	noWaiter bool // cannot wait for a taken lock
 	crews    bool // takes part in processes
 	most     int  // processes that it takes part with; 0 is any number
+	etcd     bool // has servers of its own, and takes part in processes alone
 	open     func(addrs []string) (locker, error)
 	hold     func(addrs []string) (holder, error) // with heldExpiry; nil if it cannot keep locks extended
 }

@@ -184,25 +184,10 @@ type crew struct {
 
 // hire starts a crew. It is ready when ready has returned.
 func hire(r roll) (*crew, error) {
-	self, err := os.Executable()
+	c, err := again(crewEnv, "1")
 	if err != nil {
 		return nil, err
 	}
-	c := &crew{cmd: exec.Command(self)}
-	c.cmd.Env = append(os.Environ(), crewEnv+"=1")
-	c.cmd.Stderr = os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if c.orders, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	c.send, c.answers = json.NewEncoder(c.orders), json.NewDecoder(bufio.NewReader(out))
 	if err := c.send.Encode(r); err != nil {
 		c.dismiss()
 		return nil, err

@@ -11,7 +11,7 @@ import (
 // and when one node is ten times as far away as the others.
 func (s *suite) latency() {
 	const nodes = 5
-	cs := s.pick(func(c *contender) bool { return !c.oneNode })
+	cs := s.pick(func(c *contender) bool { return !c.oneNode && !c.etcd })
 	for _, l := range s.Latencies {
 		for _, far := range []bool{false, true} {
 			variant := fmt.Sprint(l)

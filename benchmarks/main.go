@@ -32,13 +32,23 @@ import (
 )
 
 func main() {
-	if os.Getenv(crewEnv) != "" {
-		if err := crewMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "benchmarks: a crew:", err)
-			os.Exit(1)
-		}
-		return
+	var err error
+	switch text := os.Getenv(etcdEnv); {
+	case text != "":
+		err = etcdMain(text, os.Stdin, os.Stdout)
+	case os.Getenv(crewEnv) != "":
+		err = crewMain(os.Stdin, os.Stdout)
+	default:
+		err = benchmark()
 	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchmarks:", err)
+		os.Exit(1)
+	}
+}
+
+// benchmark is the program that is not one of its own helpers.
+func benchmark() error {
 	var (
 		isQuick = flag.Bool("quick", false,
 			"measure everything once and briefly, to see that it works")
@@ -81,16 +91,12 @@ func main() {
 	part := *only + *who + *nodes + *workers + *crowds
 	err := errors.Join(numbers(*nodes, &c.Nodes), numbers(*workers, &c.Goroutines),
 		numbers(*crowds, &c.Processes), choose(*who, &c))
-	if err == nil {
-		err = profiled(*cpu, *mem, func() error {
-			return command(c, *all, *docs, *only, *out,
-				part == "")
-		})
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchmarks:", err)
-		os.Exit(1)
+		return err
 	}
+	return profiled(*cpu, *mem, func() error {
+		return command(c, *all, *docs, *only, *out, part == "")
+	})
 }
 
 // numbers replaces to by a list from the command line, if there is one.
@@ -213,7 +219,7 @@ func measure(c config, only string) (r *report, err error) {
 		}
 	}()
 	s := &suite{config: c, report: &report{Machine: machine(), Runs: map[string]*sectionRun{}},
-		began: time.Now()}
+		scope: &sc, began: time.Now()}
 	s.servers = redistest.Start(&sc, mostNodes)
 	s.report.Machine["redis-server"] = version(s.servers[0])
 	for _, sec := range sections {

@@ -196,7 +196,9 @@ func (r *page) processes() {
 		"come, on the same connections. The fair share is the number of processes × the mean "+
 		"time of a turn. A grant *overtook* if somebody still waited whose Lock was called at "+
 		"least %v earlier. Processor time is that of all clients and of all servers, which share "+
-		"%s cores.", crewCount, crewHold, conf.ProcessSlice, slack, r.Machine["cores"])
+		"%s cores. *etcd* is concurrency.Mutex on %d members in processes of their own, which "+
+		"sync nothing to disk, as the Redis servers do not; its commands are not counted.",
+		crewCount, crewHold, conf.ProcessSlice, slack, r.Machine["cores"], etcdMembers)
 	for _, kind := range []string{"back", "once"} {
 		r.figure("processes-commands-"+kind, "Commands per turn over processes that come "+kind)
 		r.figure("processes-waits-"+kind, "Longest wait over processes that come "+kind)
@@ -212,8 +214,11 @@ func (r *page) processes() {
 				for _, m := range metrics {
 					k := key{Section: processPart, Who: w, Nodes: crewNodes, Workers: n,
 						Variant: kind, Metric: m}
-					if c := contenderNamed(w); c != nil && c.oneNode {
+					switch c := contenderNamed(w); {
+					case c != nil && c.oneNode:
 						k.Nodes = 1
+					case c != nil && c.etcd:
+						k.Nodes = etcdMembers
 					}
 					any = any || r.find(k) != nil
 					row = append(row, r.cell(k))

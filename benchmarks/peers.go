@@ -72,6 +72,7 @@ var peers = []*contender{
 		open: func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
 		hold: func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
 	},
+	{name: "etcd", peer: true, crews: true, most: 256, etcd: true, open: openEtcd},
 	{name: "bare go-redis", noWaiter: true, open: func(addrs []string) (locker, error) {
 		l := &floor{}
 		for _, a := range addrs {
@@ -86,8 +87,7 @@ var peers = []*contender{
 func redigoPool(addr string) *redis.Pool {
 	return &redis.Pool{
 		MaxIdle: 256,
-		DialContext: func(ctx context.Context) (redis.Conn,
-			error) {
+		DialContext: func(ctx context.Context) (redis.Conn, error) {
 			return redis.DialContext(ctx, "tcp", addr)
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -28,60 +29,98 @@ func (s *suite) processes() {
 }
 
 func (s *suite) queueUp(p int, kind string) {
-	servers := s.servers[:crewNodes]
 	cs := s.pick(func(c *contender) bool { return c.crews && (c.most == 0 || p <= c.most) })
 	for r := range s.ProcessRounds {
 		for i := range cs {
 			c := cs[(i+r)%len(cs)]
-			on := servers
-			if c.oneNode {
-				on = servers[:1]
+			on, err := s.backend(c)
+			if err != nil {
+				s.warn("%s: %v", c.name, err)
+				continue
 			}
 			s.flush()
-			q, commands, serverCPU, err := s.shiftOf(c, on, p, kind)
+			o, err := s.shiftOf(c, on, p, kind)
 			if err != nil {
 				s.warn("%s, %d processes that %s: %v", c.name, p, kind, err)
 				continue
 			}
-			if q.err != "" {
-				s.warn("%s, %d processes that %s: %s", c.name, p, kind, q.err)
-			}
-			if q.overlaps > 0 {
-				s.warn("%s, %d processes that %s: %d OVERLAPS of two holders", c.name, p, kind,
-					q.overlaps)
-			}
-			turns := float64(max(1, q.granted))
-			fair := float64(p) * q.elapsed.Seconds() / turns
-			k := key{Section: processPart, Who: c.name, Nodes: len(on), Workers: p, Variant: kind}
-			for metric, v := range map[string]float64{
-				"turns/s":              float64(q.granted) / q.elapsed.Seconds(),
-				"commands/turn":        float64(commands) / turns,
-				"fewest/most":          float64(q.fewest) / math.Max(1, float64(q.most)),
-				"fewest turns":         float64(q.fewest),
-				"most turns":           float64(q.most),
-				"longest wait ms":      millis(q.longest),
-				"longest wait/fair":    q.longest.Seconds() / fair,
-				"p99 wait ms":          quantile(q.waits, 0.99),
-				"overtakes":            float64(q.overtakes),
-				"clients' CPU ms/turn": millis(q.clientCPU) / turns,
-				"servers' CPU ms/turn": millis(serverCPU) / turns,
-			} {
-				k.Metric = metric
-				s.report.add(k, v)
-			}
-			s.say("%-16s %4d processes that %s: %4.0f turns/s, %4.0f commands, %d/%d turns, "+
-				"longest %4.0f ms (%.2f of fair), %d overtook, CPU %.2f+%.2f ms a turn",
-				c.name, p, kind, float64(q.granted)/q.elapsed.Seconds(), float64(commands)/turns,
-				q.fewest, q.most, millis(q.longest),
-				q.longest.Seconds()/fair, q.overtakes, millis(q.clientCPU)/turns,
-				millis(serverCPU)/turns)
+			s.note(o, key{Section: processPart, Who: c.name, Nodes: on.nodes, Workers: p,
+				Variant: kind})
 		}
 	}
 }
 
+// note reports what processes came to.
+func (s *suite) note(o outcome, k key) {
+	who := fmt.Sprintf("%s, %d processes that %s", k.Who, k.Workers, k.Variant)
+	if o.err != "" {
+		s.warn("%s: %s", who, o.err)
+	}
+	if o.overlaps > 0 {
+		s.warn("%s: %d OVERLAPS of two holders", who, o.overlaps)
+	}
+	turns := float64(max(1, o.granted))
+	fair := float64(k.Workers) * o.elapsed.Seconds() / turns
+	for metric, v := range map[string]float64{
+		"turns/s":              float64(o.granted) / o.elapsed.Seconds(),
+		"commands/turn":        float64(o.sent) / turns,
+		"fewest/most":          float64(o.fewest) / math.Max(1, float64(o.most)),
+		"fewest turns":         float64(o.fewest),
+		"most turns":           float64(o.most),
+		"longest wait ms":      millis(o.longest),
+		"longest wait/fair":    o.longest.Seconds() / fair,
+		"p99 wait ms":          quantile(o.waits, 0.99),
+		"overtakes":            float64(o.overtakes),
+		"clients' CPU ms/turn": millis(o.clientCPU) / turns,
+		"servers' CPU ms/turn": millis(o.serverCPU) / turns,
+	} {
+		if k.Metric = metric; metric != "commands/turn" || o.sent > 0 {
+			s.report.add(k, v)
+		}
+	}
+	s.say("%s: %4.0f turns/s, %4.0f commands, %d/%d turns, longest %4.0f ms (%.2f of fair), "+
+		"%d overtook, CPU %.2f+%.2f ms a turn", who, float64(o.granted)/o.elapsed.Seconds(),
+		float64(o.sent)/turns, o.fewest, o.most, millis(o.longest), o.longest.Seconds()/fair,
+		o.overtakes, millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
+}
+
+// backend is the servers that a contender locks on.
+type backend struct {
+	addrs    []string
+	nodes    int
+	commands func() int64 // that they have executed, inside scripts too; 0 if they do not count
+	cpu      func() time.Duration
+}
+
+// backend returns the servers of a contender. Those of etcd are started for the first that asks.
+func (s *suite) backend(c *contender) (backend, error) {
+	if c.etcd {
+		if s.etcd == nil {
+			e, err := startEtcd(s.scope, etcdMembers)
+			if err != nil {
+				return backend{}, err
+			}
+			s.etcd = e
+		}
+		return backend{s.etcd.addrs, etcdMembers, func() int64 { return 0 }, s.etcd.cpu}, nil
+	}
+	on := s.servers[:crewNodes]
+	if c.oneNode {
+		on = on[:1]
+	}
+	return backend{addrs(on), len(on), func() int64 { return commands(on) },
+		func() time.Duration { return serverCPU(on) }}, nil
+}
+
+// outcome is what processes came to, and what that cost the servers.
+type outcome struct {
+	queueing
+	sent      int64
+	serverCPU time.Duration
+}
+
 // shiftOf lets p processes work for the configured time.
-func (s *suite) shiftOf(c *contender, on []*redistest.Server, p int, kind string) (q queueing,
-	sent int64, cpu time.Duration, err error) {
+func (s *suite) shiftOf(c *contender, on backend, p int, kind string) (o outcome, err error) {
 	var crews []*crew
 	defer func() {
 		for _, c := range crews {
@@ -93,15 +132,15 @@ func (s *suite) shiftOf(c *contender, on []*redistest.Server, p int, kind string
 		if i < p%min(crewCount, p) {
 			n++
 		}
-		cr, err := hire(roll{Who: c.name, Addrs: addrs(on), Waiters: n})
+		cr, err := hire(roll{Who: c.name, Addrs: on.addrs, Waiters: n})
 		if err != nil {
-			return q, 0, 0, err
+			return o, err
 		}
 		crews = append(crews, cr)
 	}
 	for _, cr := range crews {
 		if err := cr.ready(); err != nil {
-			return q, 0, 0, err
+			return o, err
 		}
 	}
 	work := shift{Hold: crewHold, Most: 2 * s.ProcessSlice}
@@ -109,19 +148,19 @@ func (s *suite) shiftOf(c *contender, on []*redistest.Server, p int, kind string
 		work.For = s.ProcessSlice
 	}
 	for began := time.Now(); ; {
-		before, cpuBefore := commands(on), serverCPU(on)
+		before, cpuBefore := on.commands(), on.cpu()
 		var end time.Time
 		logs, err := together(crews, work, func() {
 			end = time.Now()
-			sent += commands(on) - before
-			cpu += serverCPU(on) - cpuBefore
+			o.sent += on.commands() - before
+			o.serverCPU += on.cpu() - cpuBefore
 		})
 		if err != nil {
-			return q, 0, 0, err
+			return o, err
 		}
-		q.join(judge(logs, end))
+		o.join(judge(logs, end))
 		if kind == againKind || time.Since(began) > s.ProcessSlice {
-			return q, sent, cpu, nil
+			return o, nil
 		}
 	}
 }

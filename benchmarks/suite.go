@@ -81,6 +81,8 @@ type suite struct {
 	report  *report
 	now     *sectionRun         // the section that is being measured
 	servers []*redistest.Server // mostNodes of them
+	etcd    *etcd               // nil before somebody needs it
+	scope   *scope
 	began   time.Time
 }
 
@@ -196,5 +198,5 @@ func list(in []*entrant) string {
 	return b.String()
 }
 
-func everybody(c *contender) bool { return !c.fenced }
-func waiting(c *contender) bool   { return !c.fenced && !c.noWaiter }
+func everybody(c *contender) bool { return !c.fenced && !c.etcd }
+func waiting(c *contender) bool   { return everybody(c) && !c.noWaiter }

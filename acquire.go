@@ -362,10 +362,13 @@ func (e *expiries) on(nodes int) (at time.Time, ok bool) {
 	return known[nodes-1], true
 }
 
+// valueBytes is how many random bytes a value has.
+const valueBytes = 16
+
 // newValue makes the value of one attempt. No two attempts may share one, or the late
 // release of the first could delete the key of the second.
 func (m *Mutex) newValue() (string, error) {
-	var bits [16]byte
+	var bits [valueBytes]byte
 	rand.Read(bits[:]) // never fails
 	var text [24]byte
 	base64.StdEncoding.Encode(text[:], bits[:])

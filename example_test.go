@@ -275,6 +275,56 @@ func ExampleWithMargin() {
 	// Output: true <nil>
 }
 
+// Run calls the function whenever this process is elected. The term is a fencing token: hand it to
+// the store that the leader writes to.
+func ExampleElection_Run() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	election := rl.NewElection("scheduler", redlock.WithOwner("pod-7"))
+
+	err := election.Run(context.Background(), func(ctx context.Context) error {
+		leader, err := election.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println(leader.Owner, "leads:", leader.Self)
+		fmt.Println("this is its term:", leader.Term == redlock.FencingToken(ctx))
+		return nil // or, as a rule, when ctx is done
+	})
+	fmt.Println(err)
+	// Output:
+	// pod-7 leads: true
+	// this is its term: true
+	// <nil>
+}
+
+// Observe tells who leads, and each change of that.
+func ExampleElection_Observe() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	election := rl.NewElection("scheduler", redlock.WithOwner("pod-7"))
+	if _, err := election.Campaign(context.Background()); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for leader := range election.Observe(ctx) {
+		if leader.TTL == 0 {
+			fmt.Println("nobody leads")
+			break
+		}
+		fmt.Println(leader.Owner, "leads")
+		if err := election.Resign(ctx); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// pod-7 leads
+	// nobody leads
+}
+
 // The lock stays taken until a minute after it was granted. A replica whose clock is late does not
 // run the job a second time.
 func ExampleWithMinHold() {

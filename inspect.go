@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,9 @@ type Inspection struct {
 	// Value is the value that most nodes have. It is what releases the lock: keep it out of logs.
 	// With [WithGenValueFunc] it begins with what that function returned.
 	Value string
+	// Owner is the text of [WithOwner] in Value, or what the function of WithGenValueFunc
+	// returned. It is "" if Value is random only, or is that of another library.
+	Owner string
 	// Votes is how many nodes have Value.
 	Votes int
 	// TTL is how long a quorum keeps the value unless it is extended or deleted, [NoExpiry] for
@@ -73,6 +77,8 @@ type NodeKey struct {
 	// Err says why nothing is known of the node. It is what the client returned, or matches
 	// [ErrNodeTimeout].
 	Err error
+
+	counter string // of the lock, if it was asked for and the key was found
 }
 
 // Inspect asks every node what it has under the lock of that name, and changes nothing. The key is
@@ -92,10 +98,15 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 	if err := r.cfg.checkName("Inspect", name, key); err != nil {
 		return nil, err
 	}
-	in := &Inspection{Name: name, Key: key, Quorum: r.core.quorum}
+	return r.inspect(ctx, name, key)
+}
+
+// inspect asks every node for a lock's key, and for its counter if that is given too.
+func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*Inspection, error) {
+	in := &Inspection{Name: name, Key: keys[0], Quorum: r.core.quorum}
 	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.nodeTimeout,
 		func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
-			return inspect(ctx, n.Pool, in.Key)
+			return inspect(ctx, n.Pool, keys)
 		})
 	if ctx.Err() != nil {
 		return nil, ended(ctx, name, "not inspected", nil)
@@ -108,9 +119,9 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 	return in, nil
 }
 
-// inspect asks a node for a key.
-func inspect(ctx context.Context, p pool.Pool, key string) (NodeKey, error) {
-	reply, err := p.Eval(ctx, inspectScript, []string{key})
+// inspect asks a node for a key, and its counter.
+func inspect(ctx context.Context, p pool.Pool, keys []string) (NodeKey, error) {
+	reply, err := p.Eval(ctx, inspectScript, keys)
 	if err != nil {
 		return NodeKey{}, err
 	}
@@ -118,14 +129,20 @@ func inspect(ctx context.Context, p pool.Pool, key string) (NodeKey, error) {
 	if ok && len(fields) == 0 {
 		return NodeKey{}, nil
 	}
+	var counter string
+	if len(keys) == 2 && len(fields) == 3 {
+		if counter, ok = fields[2].(string); ok {
+			fields = fields[:2]
+		}
+	}
 	if len(fields) == 2 {
 		value, isText := fields[0].(string)
 		ms, isNumber := fields[1].(int64)
 		switch {
 		case isText && isNumber && ms >= 0:
-			return NodeKey{Found: true, Value: value, TTL: clock.Milliseconds(ms)}, nil
+			return NodeKey{Found: true, Value: value, TTL: clock.Milliseconds(ms), counter: counter}, nil
 		case isText && isNumber:
-			return NodeKey{Found: true, Value: value, TTL: NoExpiry}, nil
+			return NodeKey{Found: true, Value: value, TTL: NoExpiry, counter: counter}, nil
 		}
 	}
 	const wrong = "inspect script: reply %#v of type %T instead of a value and milliseconds"
@@ -145,7 +162,7 @@ func (in *Inspection) judge() {
 		default:
 			votes[n.Value]++
 			if v := votes[n.Value]; v > in.Votes {
-				in.Value, in.Votes = n.Value, v
+				in.Value, in.Votes, in.Owner = n.Value, v, ownerOf(n.Value)
 			}
 		}
 	}
@@ -160,6 +177,18 @@ func (in *Inspection) judge() {
 	default:
 		in.Verdict = VerdictSplit
 	}
+}
+
+// ownerOf returns what stands before the random bits of a value, or "".
+func ownerOf(value string) string {
+	end := len(value) - len(":") - base64.StdEncoding.EncodedLen(valueBytes)
+	if end < 0 || value[end] != ':' {
+		return ""
+	}
+	if bits, err := base64.StdEncoding.DecodeString(value[end+1:]); err != nil || len(bits) != valueBytes {
+		return ""
+	}
+	return value[:end]
 }
 
 // quorumTTL is the time after which fewer than a quorum have the value.

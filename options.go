@@ -161,6 +161,19 @@ func WithGenValueFunc(gen func() (string, error)) Option {
 	})
 }
 
+// WithOwner writes a text into the value of each lease, followed by a colon and the random bits:
+// for people, and for [Election.Leader] and [Redlock.Inspect], which show it. It takes the place of
+// [WithGenValueFunc]. Everybody who may read the nodes can read it. Default: "", the random bits
+// alone, and never the host's name by itself.
+func WithOwner(text string) Option {
+	return option(func(c *config) {
+		c.genValue, c.genValueErr = nil, nil
+		if text != "" {
+			c.genValue = func() (string, error) { return text, nil }
+		}
+	})
+}
+
 // WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually another
 // process's [Mutex.Value]. It is for [Redlock.NewMutex]. The mutex does not know until when the
 // lock is valid: its first Extend asks the nodes, and makes it the holder if a quorum still has

@@ -154,18 +154,20 @@ return 1
 		ID: "be164273a8bac5e4d7ff20166be54e448084e2c4",
 	}
 
-	// inspectScript reads the key, whoever's it is.
+	// inspectScript reads the key, whoever's it is, and its fence counter.
 	//
-	//	KEYS: key
+	//	KEYS: key [fence]
 	//
-	// It returns the value and the milliseconds until it expires, -1 for never; nothing if
-	// there was no key.
+	// It returns the value, the milliseconds until it expires, -1 for never, and the counter, ""
+	// if there is none; nothing if there was no key.
 	inspectScript = &pool.Script{
 		Name: "inspect",
 		Source: `local v = redis.call('GET', KEYS[1])
 if not v then return {} end
-return {v, redis.call('PTTL', KEYS[1])}
+local ttl = redis.call('PTTL', KEYS[1])
+if KEYS[2] then return {v, ttl, redis.call('GET', KEYS[2]) or ''} end
+return {v, ttl}
 `,
-		ID: "4837323ef62f8a10646849459df940fbe499f569",
+		ID: "ca962219576ee176cbc60d6539ee4c2a0219eaf7",
 	}
 )

@@ -11,12 +11,8 @@ func (t *tool) elect(args []string) (int, error) {
 	c := t.lockFlags("elect")
 	owner := c.set.String("owner", "", "a `text` that status and watch show for the leader")
 	return c.with(args, c.check, func() (int, error) {
-		opts := []redlock.Option{redlock.WithTries(redlock.Unlimited)}
-		if *owner != "" {
-			value := func() (string, error) { return *owner, nil }
-			opts = append(opts, redlock.WithGenValueFunc(value))
-		}
-		j := c.job(opts...)
+		j := c.job(redlock.WithTries(redlock.Unlimited), redlock.WithOwner(*owner),
+			redlock.WithFencePerName()) // as NewElection
 		for {
 			status, err := j.whenGranted(0)
 			if !errors.Is(err, redlock.ErrLost) {

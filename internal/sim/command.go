@@ -316,14 +316,17 @@ func (n *Node) raise(c *command) (any, Effect, error) {
 func (n *Node) inspect(c *command) any {
 	e := n.get(c.key)
 	_, ok := n.keys[c.key]
-	switch {
-	case !ok:
+	if !ok {
 		return []any{}
-	case e.expires == 0:
-		return []any{e.value, integer(-1)}
-	default:
-		return []any{e.value, integer((e.expires - n.clock.now()).Milliseconds())}
 	}
+	reply := []any{e.value, integer(-1)}
+	if e.expires != 0 {
+		reply[1] = integer((e.expires - n.clock.now()).Milliseconds())
+	}
+	if c.fence != "" {
+		reply = append(reply, n.get(c.fence).value)
+	}
+	return reply
 }
 
 // counter reads a fence counter: at most 16 digits, and no more than a token can be.

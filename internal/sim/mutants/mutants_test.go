@@ -57,7 +57,12 @@ const (
 	stall      = "TestAStallLeavesNoKey"
 	jobs       = "TestSchedulesOfJobs"
 	operations = "TestOperationsEqualScriptsOnMiniredis"
-	resent     = "TestAFreeLockIsNotTakenBecauseOfAResentSet" // of package redlock
+
+	// Of package redlock:
+	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
+	leading = "TestLeadingDoesNotTrustTimers"
+	observe = "TestObserve"
+	rests   = "TestRunCampaignsAgain"
 )
 
 // readMutated lets the test that compares the simulated nodes with the Lua text read the edited
@@ -177,6 +182,17 @@ var mutants = []mutant{
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
 		"minhold.go", "return m.askLinger(l, left).Run(ctx, n)", "return m.deletion(l.value).Run(ctx, n)",
 	}}, jobs, 10, []string{"I19 one run"}},
+	{"M35", "Leading does not look at the clock", []edit{{
+		"election.go", "l.hold.live() && clock.Remaining(m.core.now(), l.until) > 0",
+		"l.hold.live() && clock.Remaining(m.core.now(), l.until) > -time.Hour",
+	}}, leading, 0, []string{"Should be false"}},
+	{"M36", "Observe does not tell that nobody leads", []edit{{
+		"election.go", "if (first || value != last) && !yield(l) {",
+		"if (first || value != last && value != \"\") && !yield(l) {",
+	}}, observe, 0, []string{"Not equal"}},
+	{"M37", "Run campaigns again at once", []edit{{
+		"election.go", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
+	}}, rests, 0, []string{"a rest"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.
@@ -218,7 +234,7 @@ var (
 // printed and whether it passed.
 func simulate(overlay, test string, schedules int) (text string, passed bool) {
 	pkg := "./internal/sim"
-	if test == resent {
+	if slices.Contains([]string{resent, leading, observe, rests}, test) {
 		pkg = "."
 	}
 	args := []string{"test", "-vet=off", "-count=1", "-timeout=10m", "-ldflags=-s -w", "-overlay", overlay, pkg, "-run", "^" + test + "$", "-v"}

@@ -1,0 +1,266 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Election is one candidate of an election: the leader is who holds the lock of that name. It is
+// made by [Redlock.NewElection], is safe for concurrent use, and must not be copied.
+//
+// Nobody is told by a lease that its process stood still. A leader that was paused for longer than
+// its lock lived may go on for a moment, beside the next leader, until it learns that its context
+// has ended. Where that must not do harm, hand the term to the store that the leader writes to,
+// which refuses a term lower than one it has seen: see [WithFencing], and package fence for SQL
+// databases.
+type Election struct {
+	locks *Redlock // with the election's options
+	m     *Mutex
+}
+
+// Leader is who leads. The zero Leader is nobody.
+type Leader struct {
+	// Owner is the text of [WithOwner], "" if the leader gave none.
+	Owner string
+	// Term is the leader's fencing token: each leader has a greater one than those before. It is 0
+	// if the nodes do not agree on it. It may be greater than [Election.Term] after a node's key,
+	// but not its counter, was deleted; it is less than that of any later leader even then.
+	Term uint64
+	// TTL is how long the leader stays it unless it extends its lock. It is 0 only if nobody
+	// leads, and [NoExpiry] if somebody has made the keys last for ever.
+	TTL time.Duration
+	// Self tells whether it is the Election that was asked.
+	Self bool
+}
+
+// NewElection returns a candidate for the lead of that name. It does no I/O. Candidates exclude
+// each other, and whoever locks the name. The election's mutex has unlimited tries, whatever the
+// options say, and the options [WithFencing] and [WithFencePerName]: each term has a token.
+//
+// [WithOwner] names the candidate for [Election.Leader]. [WithExpiry] bounds for how long nobody
+// leads after a leader's crash. [WithMaxHold] bounds a term.
+func (r *Redlock) NewElection(name string, opts ...Option) *Election {
+	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts,
+		[]Option{WithTries(Unlimited)})
+	locks := r.With(all...)
+	return &Election{locks: locks, m: locks.NewMutex(name)}
+}
+
+// mustBeMade panics if NewElection did not make e.
+func (e *Election) mustBeMade() {
+	if e == nil || e.m == nil {
+		panic("redlock: this Election is nil or the zero value: make it with NewElection")
+	}
+}
+
+// Run stands for election, calls fn whenever it is won, and resigns when fn returns. It blocks
+// until fn returns within its term, or ctx is done. The context of fn is that of
+// [Election.Campaign]: it ends with the term, and fn must return then. [FencingToken] of it is the
+// term.
+//
+// If the term ends before fn returns, by a loss, [WithMaxHold] or [Election.Resign], Run drops
+// what fn returns, rests for one retry delay, so that another candidate is elected, and campaigns
+// again. So fn may be called many times, one call after the other.
+//
+// Run returns the error of fn, or of resigning, or one that wraps both. It is nil only if both are.
+// If ctx ends, or the Redlock is closed, while another leads, it returns what [Mutex.LockContext]
+// does. The lead is resigned even if fn panics.
+func (e *Election) Run(ctx context.Context, fn func(ctx context.Context) error) error {
+	e.mustBeMade()
+	if fn == nil {
+		return &OptionError{"Run", nil, "needs a function"}
+	}
+	for {
+		held, err := e.Campaign(ctx)
+		if err != nil {
+			return err
+		}
+		again, err := e.lead(ctx, held, fn)
+		if !again {
+			return err
+		}
+		e.pause(ctx, max(e.m.cfg.delay(1), 0))
+	}
+}
+
+// lead calls fn in a term, and resigns. It reports whether the term ended before fn returned.
+func (e *Election) lead(
+	ctx, held context.Context, fn func(ctx context.Context) error,
+) (again bool, err error) {
+	l := held.(heldContext).h.l // with fencing, a held context is one
+	defer func() {
+		again = held.Err() != nil && ctx.Err() == nil
+		resigned := e.m.unlock(ctx, l, e.m.linger(l))
+		switch {
+		case again:
+			err = nil
+		case !errors.Is(resigned, ErrNotHeld): // or else Resign or Close has done it
+			err = oneline.Join(err, resigned)
+		}
+	}()
+	return false, fn(held)
+}
+
+// Campaign blocks until the election is won, or ctx is done. It is [Mutex.Hold] with unlimited
+// tries, and returns its errors: one that matches [ErrTaken] or [ErrNoQuorum] only if ctx ended the
+// wait. The returned context is done when the term is over: see Hold.
+//
+// [Election.Resign] must follow, also when the term was lost. A second Campaign waits until the
+// first one's term is over, as any other candidate does.
+func (e *Election) Campaign(ctx context.Context) (context.Context, error) {
+	e.mustBeMade()
+	return e.m.Hold(ctx)
+}
+
+// Leading reports whether e leads at this moment: its term has begun, and neither its context nor
+// its lock has ended. It looks at the clock and asks nobody. No two candidates lead at a time.
+//
+// A true answer grows old: the process may stand still, and lose the lead, right after it. Work
+// that takes time belongs under the context of the term.
+func (e *Election) Leading() bool {
+	e.mustBeMade()
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.cur
+	return l != nil && l.trusted() && l.hold.live() && clock.Remaining(m.core.now(), l.until) > 0
+}
+
+// Term returns the fencing token of the current term, as [Mutex.FencingToken] does: after a loss it
+// stays until Resign, and it is 0 before the first term and after Resign.
+func (e *Election) Term() uint64 {
+	e.mustBeMade()
+	return e.m.FencingToken()
+}
+
+// Resign ends the term, and lets another candidate win at once. It is [Mutex.UnlockContext], and
+// returns its errors. The term's context is done first, with the cause [ErrReleased].
+func (e *Election) Resign(ctx context.Context) error {
+	e.mustBeMade()
+	_, err := e.m.UnlockContext(ctx)
+	return err
+}
+
+// Leader asks the nodes who leads. It is the zero Leader if nobody does. Like [Redlock.Inspect] it
+// changes nothing, blocks for a node timeout at most, and returns the same errors. One that
+// matches [ErrNoQuorum] means that too few nodes answered to know.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	_, l, err := e.look(ctx)
+	return l, err
+}
+
+// Observe yields who leads, and then each change of that: nobody, too. It ends when ctx is done,
+// when the Redlock is closed, or with the loop. While too few nodes answer it yields nothing.
+//
+// It asks the nodes as [Election.Leader] does, every quarter of the expiry, and when the leader's
+// lock would end. So a leader may go unseen that leads for less. Terms are never out of order.
+func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
+	e.mustBeMade()
+	needContext(ctx)
+	return func(yield func(Leader) bool) {
+		for last, first := "", true; ; {
+			value, l, err := e.look(ctx)
+			var misuse *OptionError
+			if errors.As(err, &misuse) {
+				return
+			}
+			wait := e.m.cfg.expiry / 4
+			if err == nil {
+				if (first || value != last) && !yield(l) {
+					return
+				}
+				first, last = false, value
+				if l.TTL > 0 {
+					wait = min(wait, l.TTL+time.Millisecond)
+				}
+			}
+			if !e.pause(ctx, wait) {
+				return
+			}
+		}
+	}
+}
+
+// pause waits, and reports whether neither ctx nor the Redlock has ended.
+func (e *Election) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil && !e.m.core.isClosed()
+	case <-ctx.Done():
+	case <-e.m.core.closed:
+	}
+	return false
+}
+
+// look asks the nodes who leads, and returns the value of the leader's lock, "" if nobody leads.
+func (e *Election) look(ctx context.Context) (value string, l Leader, err error) {
+	e.mustBeMade()
+	needContext(ctx)
+	m := e.m
+	if m.err != nil {
+		return "", Leader{}, m.misuse("leader not known")
+	}
+	in, err := e.locks.inspect(ctx, m.name, m.keys[:]...)
+	switch {
+	case err != nil:
+		return "", Leader{}, err
+	case in.Verdict == VerdictUnknown:
+		return "", Leader{}, m.unanswered(in)
+	case in.Verdict != VerdictHeld:
+		return "", Leader{}, nil
+	}
+	l = Leader{Owner: in.Owner, Term: in.term(), TTL: in.TTL, Self: in.Value == m.Value()}
+	if l.TTL == 0 {
+		l.TTL = time.Millisecond // that which the node has cut off
+	}
+	return in.Value, l, nil
+}
+
+// unanswered is the error of a question that too few nodes answered.
+func (m *Mutex) unanswered(in *Inspection) *Error {
+	outcomes, answered := make([]quorum.Outcome, len(in.Nodes)), 0
+	for i, n := range in.Nodes {
+		outcomes[i] = quorum.Outcome{Reply: 1, Err: n.Err}
+		if n.Err == nil {
+			answered++
+		}
+	}
+	e := m.fail("leader not known", ErrNoQuorum, fmt.Sprintf(
+		"no quorum: %d of %d nodes answered, and do not decide it", answered, len(in.Nodes)))
+	e.nodes = m.core.nodeErrors(outcomes, heldBy)
+	return e
+}
+
+// term returns the fencing token that a quorum of nodes stores with the value, or 0 if the nodes
+// that have answered could be wrong about it.
+//
+// A quorum of all nodes has stored the token, or more. More is on those that granted the lock late,
+// or were healed; so the token is the counter that exactly a quorum reaches. Each node without the
+// value, or without an answer, may have reached it or not.
+func (in *Inspection) term() uint64 {
+	var counters []uint64
+	for _, n := range in.Nodes {
+		if n.Err == nil && n.Found && n.Value == in.Value {
+			c, _ := strconv.ParseUint(n.counter, 10, 64)
+			counters = append(counters, c)
+		}
+	}
+	slices.Sort(counters)
+	slices.Reverse(counters)
+	unknown := len(in.Nodes) - len(counters)
+	if least := counters[in.Quorum-1]; least == counters[in.Quorum-1-unknown] {
+		return least
+	}
+	return 0
+}

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // trip is how long a command and its reply take in the tests of elections.
@@ -583,6 +585,10 @@ func TestObserve(t *testing.T) {
 		time.Sleep(time.Minute)
 		cancel()
 		observing.Wait()
+		nodes.Close()
+		for _, c := range []*candidate{a, b, observer} {
+			_ = c.rl.Close()
+		}
 
 		type short struct {
 			owner string
@@ -592,13 +598,9 @@ func TestObserve(t *testing.T) {
 		for _, l := range seen {
 			got = append(got, short{l.Owner, l.Term})
 		}
-		assert.Equal(t, []short{{}, {"a", terms[0]}, {}, {"b", terms[1]}, {"b", terms[2]}, {}}, got)
+		require.Equal(t, []short{{}, {"a", terms[0]}, {}, {"b", terms[1]}, {"b", terms[2]}, {}}, got)
 		assert.Less(t, at[0].Sub(start), 10*time.Millisecond)
 		assert.WithinDuration(t, died.Add(left), at[5], 10*time.Millisecond, "when the lock ended")
-		nodes.Close()
-		for _, c := range []*candidate{a, b, observer} {
-			_ = c.rl.Close()
-		}
 	})
 }
 
@@ -662,4 +664,51 @@ func TestCampaignWaitsWithoutEnd(t *testing.T) {
 		require.NoError(t, c.Resign(t.Context()))
 		time.Sleep(time.Second)
 	}, redlock.WithTries(1))
+}
+
+// An election on real servers, through both adapters.
+func TestElectionOnServers(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			stand := func(owner string) *redlock.Election {
+				var pools []pool.Pool
+				for _, s := range servers {
+					pools = append(pools, newPool(t, s.Addr()))
+				}
+				rl := redlock.New(pools...)
+				t.Cleanup(func() { _ = rl.Close() })
+				return rl.NewElection(client, redlock.WithOwner(owner))
+			}
+			a, b := stand("a"), stand("b")
+			l, err := b.Leader(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, redlock.Leader{}, l)
+			_, err = a.Campaign(t.Context())
+			require.NoError(t, err)
+			first := a.Term()
+			eventually(t, "the term is known", func() bool {
+				l, err = b.Leader(t.Context())
+				return err == nil && l.Term != 0
+			})
+			assert.Equal(t, redlock.Leader{Owner: "a", Term: first, TTL: l.TTL}, l)
+			elected := make(chan error)
+			go func() {
+				_, err := b.Campaign(t.Context())
+				elected <- err
+			}()
+			require.NoError(t, a.Resign(t.Context()))
+			require.NoError(t, <-elected)
+			assert.False(t, a.Leading())
+			assert.True(t, b.Leading())
+			assert.Greater(t, b.Term(), first)
+			for l := range a.Observe(t.Context()) {
+				assert.Equal(t, "b", l.Owner)
+				break
+			}
+			assert.NoError(t, b.Resign(t.Context()))
+		})
+	}
 }

@@ -51,7 +51,7 @@ func (s starter) Start(_ context.Context, _ *pool.Command, to pool.Receiver) {
 // them said exactly that. Each digit of ways, to the base of three, says how a node's client is
 // used.
 func FuzzReplies(f *testing.F) {
-	const operations, kinds = 6, 16
+	const operations, kinds = 7, 17
 	for op := range byte(operations) {
 		for kind := range byte(kinds) {
 			for ways := range byte(3) { // the same for each node
@@ -72,7 +72,7 @@ func FuzzReplies(f *testing.F) {
 					n, true, false, nil, errOops, int(n), uint64(n), float64(n), text, []byte(text),
 					[]any{},
 					[]any{n}, []any{text, n}, []any{n, text}, []any{text, text},
-					map[any]any{text: n},
+					map[any]any{text: n}, []any{text, n, text},
 				}[kind%kinds]}
 				if err, ok := s.reply.(error); ok {
 					s.reply, s.err = nil, err
@@ -90,6 +90,8 @@ func FuzzReplies(f *testing.F) {
 					if len(reply) == 0 {
 						free++
 					} else if kind%kinds == 12 { // a value and milliseconds
+						found++
+					} else if kind%kinds == 16 && op%operations == 6 { // and a counter
 						found++
 					}
 				}
@@ -129,6 +131,11 @@ func FuzzReplies(f *testing.F) {
 				assert.NotEmpty(t, in.String())
 				assert.Equal(t, found >= 2, in.Verdict == redlock.VerdictHeld)
 				assert.Equal(t, free >= 2, in.Verdict == redlock.VerdictFree)
+				return
+			case 6:
+				l, err := rl.NewElection("x").Leader(t.Context())
+				assert.Equal(t, found >= 2, l.TTL != 0)
+				assert.Equal(t, found >= 2 || free >= 2, err == nil && (l.TTL != 0 || free >= 2))
 				return
 			}
 			assert.Equal(t, err == nil, ok)

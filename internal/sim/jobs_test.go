@@ -16,7 +16,8 @@ import (
 )
 
 // These schedules are about a job that fifty replicas start once in a period, each when its own
-// clock says so. The clocks are up to ten seconds off, and the job takes a millisecond.
+// clock says so. The clocks are up to ten seconds off, or hardly at all. The job takes a
+// millisecond.
 const (
 	jobReplicas = 50
 	jobPeriods  = 3

@@ -1,7 +1,11 @@
 package redlocktest_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,4 +26,28 @@ func TestThePageIsTheRecipes(t *testing.T) {
 		programs = append(programs, block[1])
 	}
 	assert.Equal(t, string(recipes), strings.Join(programs, "\n"))
+}
+
+// The package stays small, and the page names all of it.
+func TestThePageNamesEveryFunction(t *testing.T) {
+	page, err := os.ReadFile("../docs/testing-your-code.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	functions := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || file == "way.go" { // whose methods are a Pool's
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Name.IsExported() {
+				functions++
+				assert.Regexp(t, `\b`+f.Name.Name+`\b`, string(page))
+			}
+		}
+	}
+	assert.Positive(t, functions)
+	assert.Less(t, functions, 20)
 }

@@ -22,10 +22,10 @@ const (
 	// Stolen, the holder learns of it late.
 	Forgotten Fault = "forgotten"
 
-	// Expired is what a lock is made for: the nodes are silent to all clients from then on, and when
-	// the holder's keys have expired, somebody else has the lock for a minute. Then the clients hear
-	// the nodes again. The holder knows in time: test that it does nothing while [Cluster.Holder]
-	// does not name it.
+	// Expired is what a lock is made for: the nodes are silent to all clients from then on. When the
+	// holder's keys have expired, somebody else has the lock for a minute, and the clients hear the
+	// nodes again. The holder knows in time: test that it does nothing while [Cluster.Holder] does
+	// not name it.
 	Expired Fault = "expired"
 )
 
@@ -35,12 +35,12 @@ const (
 // first run has sent, while a quorum held the lock, and before the reply arrives. So f runs once
 // for each command at which the code under test could lose a lock, and for each fault.
 //
-// What must hold whenever the lock is lost is for f to say. A subtest's name tells the fault, the
-// number of the command, the command and its node, as in expired/007_extend_on_node_1. It is the
-// same command in each run if the commands of f do not depend on chance.
+// The assertions of f say what must hold whenever the lock is lost. A subtest's name tells the
+// fault, the number of the command, the command and its node: expired/007_extend_on_node_1. It is
+// the same command in each run if the commands of f do not depend on chance.
 //
-// AtEveryCommand must not be called in a bubble, nor f start tests of its own, which bubbles do
-// not allow.
+// AtEveryCommand must not be called in a bubble. The function f must not call t.Run or t.Parallel,
+// which bubbles do not allow.
 func AtEveryCommand(
 	t *testing.T, n int, f func(t *testing.T, c *Cluster), faults ...Fault,
 ) {
@@ -69,7 +69,7 @@ func AtEveryCommand(
 	}
 	for _, fault := range faults {
 		for _, m := range moments {
-			t.Run(string(fault)+"/"+m.String(), func(t *testing.T) {
+			t.Run(string(fault)+"/"+m.label(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { runWith(t, n, f, fault, m) })
 			})
 		}
@@ -109,8 +109,8 @@ type moment struct {
 	among   int // how many locks are held
 }
 
-// String is the moment as a part of a subtest's name.
-func (m moment) String() string {
+// label is the moment as a part of a subtest's name.
+func (m moment) label() string {
 	text := fmt.Sprintf("%03d %s on node %d", m.command, m.name, m.node)
 	if m.among > 1 {
 		text += fmt.Sprintf(" of %q", m.lock)
@@ -140,7 +140,7 @@ func (c *Cluster) count(see func(m moment)) {
 func (c *Cluster) lose(name string, fault Fault) {
 	switch fault {
 	case Stolen:
-		c.steal(name)
+		c.hand(name, stay)
 	case Forgotten:
 		c.forget(name)
 	case Expired:
@@ -170,7 +170,7 @@ func (c *Cluster) succeed(name string) {
 		time.AfterFunc(next, func() { c.succeed(name) })
 		return
 	}
-	c.hand(name, stay, func(node int) bool { return c.sim[node].Value(name) == "" })
+	c.hand(name, stay)
 	c.setAway(false)
 }
 

@@ -33,8 +33,7 @@ func (c *Cluster) Take(name string, expiry time.Duration) {
 			name, working, len(c.nodes), c.quorum())
 		return
 	}
-	c.ask(name)
-	c.hand(name, expiry, func(int) bool { return true })
+	c.hand(name, expiry)
 }
 
 // Steal takes a lock away from its holder, and somebody else has it for a minute: as if the nodes
@@ -58,16 +57,13 @@ func (c *Cluster) Steal(name string) {
 			name, working, len(c.nodes), c.quorum())
 		return
 	}
-	c.steal(name)
+	c.hand(name, stay)
 }
 
-// steal gives the lock to somebody else on all nodes that work.
-func (c *Cluster) steal(name string) { c.hand(name, stay, func(int) bool { return true }) }
-
-// hand gives the lock to somebody else on the nodes that work and that may be used.
-func (c *Cluster) hand(name string, expiry time.Duration, use func(node int) bool) {
-	for i, n := range c.nodes {
-		if n.works() && use(i) {
+// hand gives the lock to somebody else on the nodes that work.
+func (c *Cluster) hand(name string, expiry time.Duration) {
+	for _, n := range c.nodes {
+		if n.works() {
 			n.sim.Set(name, Other, expiry)
 		}
 	}

@@ -3,6 +3,7 @@ package redlocktest_test
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,8 @@ func TestFaultsOfNodes(t *testing.T) {
 			func(n *redlocktest.Node) { n.LoseReplies(0) }, "no answer within"},
 		"down and back empty": {(*redlocktest.Node).Down,
 			func(n *redlocktest.Node) { n.Restart(false) }, "dial: connection refused"},
+		"down, and not frozen": {func(n *redlocktest.Node) { n.Down(); n.Freeze() },
+			(*redlocktest.Node).Up, "dial: connection refused"},
 		"frozen and restarted": {(*redlocktest.Node).Freeze,
 			func(n *redlocktest.Node) { n.Restart(true) }, "no answer within"},
 	} {
@@ -232,6 +235,27 @@ func TestWhatFaultsLeaveBehind(t *testing.T) {
 	}
 }
 
+// A node that is down does not hear of anything.
+func TestANodeThatIsDownTakesNoPart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		slow := c.Pools()[2]
+		c.Node(2).Delay(time.Second)
+		time.AfterFunc(time.Millisecond, c.Node(2).Down)
+		_, err := slow.SetNX(t.Context(), "y", "v", time.Minute)
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NotErrorIs(t, err, pool.ErrNotSent)
+		_, err = slow.SetNX(t.Context(), "y", "v", time.Minute)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		require.ErrorIs(t, err, pool.ErrNotSent)
+
+		c.Take("x", time.Minute)
+		c.Node(2).Up()
+		c.Node(0).Down()
+		c.Node(1).Down()
+		c.WantFree(t, "x")
+	})
+}
+
 func TestRestart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *redlocktest.Cluster) {
 		locks := c.Redlock(redlock.WithRestartGuard(time.Minute),
@@ -260,6 +284,7 @@ func TestWantFree(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		c.Node(2).Delay(100 * time.Millisecond)
 		m := mustLock(t, c.Redlock(), "x")
+		time.Sleep(time.Second)
 		mustUnlock(t, m)
 		c.WantFree(t, "x")
 		start := time.Now()
@@ -364,11 +389,13 @@ func TestNothingFailsAfterTheTest(t *testing.T) {
 		late.Take("x", time.Minute)
 		err := locks.NewMutex("z").Lock()
 		require.ErrorIs(t, err, redlock.ErrClosed)
+		_, err = late.Pools()[0].SetNX(t.Context(), "z", "v", time.Minute)
+		require.EqualError(t, err, "redlocktest: the test is over")
 		assert.Empty(t, r.lines)
 	})
 }
 
-// What still waits for a lock when the test is over ends with it.
+// What still waits for a lock when the test is over ends with it, and at once.
 func TestTheEndOfTheTestEndsWaiters(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, func(t *testing.T)){
 		"bubble": func(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) },
@@ -376,7 +403,7 @@ func TestTheEndOfTheTestEndsWaiters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T) {
-				ended := make(chan error, 3)
+				ended, start := make(chan error, 3), time.Now()
 				lines := record(3, func(_ testing.TB, c *redlocktest.Cluster) {
 					c.Take("x", time.Hour)
 					c.Node(0).Freeze()
@@ -392,6 +419,9 @@ func TestTheEndOfTheTestEndsWaiters(t *testing.T) {
 					if err := <-ended; !errors.Is(err, redlock.ErrClosed) && err != nil {
 						require.ErrorIs(t, err, redlock.ErrFailed)
 					}
+				}
+				if name == "bubble" {
+					assert.Less(t, time.Since(start), 100*time.Millisecond)
 				}
 			})
 		})

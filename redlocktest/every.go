@@ -30,9 +30,9 @@ const (
 )
 
 // AtEveryCommand runs the test f many times, each time with a new cluster of n nodes and in a new
-// bubble of testing/synctest. The first run has no fault. Each further run is a subtest in which
-// a lock is lost at another moment: directly after the execution of one of the commands that the
-// first run has sent, while a quorum held the lock, and before the reply arrives. So f runs once
+// bubble of testing/synctest. The first run has no fault. Each further run is a subtest in which a
+// lock is lost at another moment: directly after the execution of one of the commands that the
+// first run has sent, while a quorum held the lock, and before the reply arrives. There is a run
 // for each command at which the code under test could lose a lock, and for each fault.
 //
 // The assertions of f say what must hold whenever the lock is lost. A subtest's name tells the

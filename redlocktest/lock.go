@@ -14,8 +14,8 @@ const Other = "somebody else"
 // stay is for how long somebody has a lock that was stolen.
 const stay = time.Minute
 
-// Take locks a free lock as somebody else would, for as long as expiry says, which is at least a
-// millisecond. [Cluster.Forget] ends it earlier.
+// Take locks a free lock as somebody else would, on all nodes that are not down or frozen. It ends
+// after the expiry, which is at least a millisecond, or with [Cluster.Forget].
 func (c *Cluster) Take(name string, expiry time.Duration) {
 	c.t.Helper()
 	if expiry < time.Millisecond {
@@ -41,7 +41,8 @@ func (c *Cluster) Take(name string, expiry time.Duration) {
 // find that the lock is gone; a held context ends then, at the latest when the holder's keys would
 // have expired.
 //
-// The lock goes on all nodes that work. They must be a quorum, and somebody must hold the lock.
+// Nodes that are down or frozen keep what they have. The others must be a quorum, and somebody must
+// hold the lock.
 func (c *Cluster) Steal(name string) {
 	c.t.Helper()
 	switch owner, held := c.Holder(name); {
@@ -69,8 +70,8 @@ func (c *Cluster) hand(name string, expiry time.Duration) {
 	}
 }
 
-// Forget deletes a lock on all nodes, whoever holds it, as FLUSHALL would. Nobody is told. Fence
-// counters stay as they are.
+// Forget deletes a lock on all nodes, whoever holds it, as DEL would: nobody is told, and fence
+// counters stay as they are. A node must hold the lock.
 func (c *Cluster) Forget(name string) {
 	c.t.Helper()
 	if !slices.ContainsFunc(c.sim.Values(name), func(v string) bool { return v != "" }) {

@@ -35,7 +35,7 @@ func (n *Node) Down() {
 }
 
 // Up starts a server that is down, with the keys that it had, like one that writes everything to
-// disk. Keys have expired meanwhile. On a server that is up it does nothing.
+// disk. Keys expire meanwhile. On a server that is up it does nothing.
 func (n *Node) Up() {
 	n.gate.Lock()
 	defer n.gate.Unlock()
@@ -85,8 +85,8 @@ func (n *Node) Fail(err error) {
 	n.change(func() { n.err = err })
 }
 
-// LoseReplies loses the answers to the next count commands, which the node executes. Zero ends
-// that.
+// LoseReplies loses the answers to the next count commands, which the node executes, also if it
+// fails others. Zero ends that.
 func (n *Node) LoseReplies(count int) {
 	n.change(func() { n.silent.Store(int64(count)) })
 }

@@ -1,0 +1,171 @@
+package redlockgocron_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	redlockgocron "github.com/redlock-go/redlock/integrations/gocron"
+	"github.com/redlock-go/redlock/redlocktest"
+)
+
+const period = time.Minute
+
+// replicas starts schedulers that run a job every minute, the next one always a second later.
+func replicas(
+	t *testing.T, n int, task func(replica int) any, opts func(replica int) gocron.SchedulerOption,
+) (shutdown func()) {
+	var all []gocron.Scheduler
+	for i := range n {
+		var own []gocron.SchedulerOption
+		if opts != nil {
+			own = append(own, opts(i))
+		}
+		s, err := gocron.NewScheduler(own...)
+		require.NoError(t, err)
+		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(task(i)), gocron.WithName("job"))
+		require.NoError(t, err)
+		s.Start()
+		all = append(all, s)
+		time.Sleep(time.Second)
+	}
+	return func() {
+		for _, s := range all {
+			require.NoError(t, s.Shutdown())
+		}
+	}
+}
+
+// Twenty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
+// often without.
+func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts []redlock.Option
+		want int64
+	}{
+		"WithMinHold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
+		"without it":  {nil, 10 * 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := redlocktest.New(t, 3)
+				var runs atomic.Int64
+				shutdown := replicas(t, 20, func(int) any {
+					return func() { runs.Add(1) }
+				}, func(int) gocron.SchedulerOption {
+					return gocron.WithDistributedLocker(redlockgocron.Locker(c.Redlock(), tt.opts...))
+				})
+				time.Sleep(10*period - time.Second/2)
+				shutdown()
+				assert.Equal(t, tt.want, runs.Load())
+			})
+		})
+	}
+}
+
+// The lock is kept as long as the job runs, and released when it has ended.
+func TestLockerKeepsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		l := redlockgocron.Locker(c.Redlock(), redlock.WithKeyPrefix("jobs:"))
+		ctx, cancel := context.WithCancel(t.Context())
+		held, err := l.Lock(ctx, "report")
+		require.NoError(t, err)
+		cancel() // the scheduler is shutting down, and the job still runs
+		time.Sleep(time.Hour)
+		other := redlockgocron.Locker(c.Redlock(), redlock.WithKeyPrefix("jobs:"))
+		_, err = other.Lock(t.Context(), "report")
+		assert.ErrorIs(t, err, redlock.ErrTaken)
+		require.NoError(t, held.Unlock(ctx))
+		c.WantFree(t, "jobs:report")
+	})
+}
+
+func TestElector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		var runs [3]atomic.Int64
+		var elections []*redlock.Election
+		ended := make(chan error)
+		for range runs {
+			e := c.Redlock().NewElection("jobs")
+			elections = append(elections, e)
+			go func() {
+				ended <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
+			}()
+			time.Sleep(time.Second) // the first one leads
+		}
+		shutdown := replicas(t, len(runs), func(i int) any {
+			return func() { runs[i].Add(1) }
+		}, func(i int) gocron.SchedulerOption {
+			return gocron.WithDistributedElector(redlockgocron.Elector(elections[i]))
+		})
+		time.Sleep(10*period - 10*time.Second)
+		assert.EqualValues(t, 9, runs[0].Load())
+		assert.Zero(t, runs[1].Load()+runs[2].Load())
+		other := redlockgocron.Elector(elections[1])
+		assert.ErrorIs(t, other.IsLeader(ctx), redlockgocron.ErrNotLeading)
+		require.NoError(t, elections[0].Resign(ctx))
+		time.Sleep(10 * period)
+		assert.EqualValues(t, 9, runs[0].Load())
+		assert.EqualValues(t, 10, runs[1].Load()+runs[2].Load())
+		shutdown()
+		cancel()
+		for range runs {
+			<-ended
+		}
+	})
+}
+
+// A job that is a Task learns that its lock is lost, and that gocron ends it.
+func TestTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		causes := make(chan error, 10)
+		shutdown := replicas(t, 1, func(int) any {
+			return redlockgocron.Task(c.Redlock(), "job", func(ctx context.Context) error {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return nil
+			})
+		}, nil)
+		time.Sleep(period)
+		c.Steal("job")
+		time.Sleep(period)
+		require.Len(t, causes, 1)
+		assert.ErrorIs(t, <-causes, redlock.ErrLost)
+		time.Sleep(period) // the thief's lock has expired
+		require.Empty(t, causes, "it runs again")
+		shutdown()
+		require.Len(t, causes, 1)
+		assert.ErrorIs(t, <-causes, context.Canceled)
+	})
+}
+
+func TestTaskSaysWhatTheFunctionSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		oops := errors.New("oops")
+		fail := redlockgocron.Task(c.Redlock(), "job", func(context.Context) error { return oops })
+		assert.Equal(t, oops, fail(t.Context()))
+		taken := redlockgocron.Task(c.Redlock(), "job", func(context.Context) error {
+			return redlock.ErrTaken
+		})
+		assert.Equal(t, redlock.ErrTaken, taken(t.Context()), "another lock is")
+		c.Take("job", time.Hour)
+		assert.NoError(t, fail(t.Context()), "another replica runs the job")
+		for i := range 3 {
+			c.Node(i).Down()
+		}
+		assert.ErrorIs(t, fail(t.Context()), redlock.ErrNoQuorum)
+	})
+}

@@ -7,9 +7,9 @@
 //
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which
-// package pool/pubsub makes short; [Starter] to do without a goroutine for each command;
-// [Doer] to inspect a deployment; [Addressed] to be called by an address; [Explainer] to say why
-// a node does not answer.
+// package pool/pubsub makes short; [Starter] to share round trips and do without a goroutine for
+// each command, which package pool/batch makes short; [Doer] to inspect a deployment; [Addressed]
+// to be called by an address; [Explainer] to say why a node does not answer.
 package pool
 
 import (

@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -23,12 +22,10 @@ import (
 type command struct {
 	redis.Cmd
 	ctx      context.Context
-	request  *pool.Command // or nil
-	to       pool.Receiver // nil for a caller that sends it itself
-	withheld bool          // the arguments were last asked for after ctx had ended
-	asked    atomic.Bool   // for the arguments, in time, of it or a clone: it may have been sent
-	original *command      // of which it is a clone, or nil
-	room     [6]any        // for the request's arguments, unless they are more: hooks may change them, and they are all nodes'
+	withheld bool        // the arguments were last asked for after ctx had ended
+	asked    atomic.Bool // for the arguments, in time, of it or a clone: it may have been sent
+	original *command    // of which it is a clone, or nil
+	room     [6]any      // for the arguments, unless they are more; see set
 }
 
 // ping takes the place of a command whose context ended before it was written: a
@@ -42,24 +39,10 @@ func newCommand(ctx context.Context, args []any) *command {
 	return &command{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
 }
 
-// newRequest returns the command that a request asks for.
-func newRequest(ctx context.Context, request *pool.Command) *command {
-	c := &command{ctx: ctx, request: request}
-	c.Cmd = *redis.NewCmd(ctx, append(c.room[:0], request.Args()...)...)
-	return c
-}
-
-// isSet reports whether the command is a SET NX.
-func (c *command) isSet() bool { return c.request != nil && c.request.Script() == nil }
-
-// withSource returns the EVAL for an EVALSHA that was answered with err, or nil if that is no reason to send one.
-func (c *command) withSource(err error) *command {
-	if c.request == nil || c.isSet() || !pool.IsNoScript(err) {
-		return nil
-	}
-	args := slices.Clone(c.request.Args())
-	args[0], args[1] = "EVAL", c.request.Script().Source
-	return newCommand(c.ctx, args)
+// set makes it the command with the given arguments. It copies them: hooks may change them, and
+// they are those of all nodes.
+func (c *command) set(ctx context.Context, args []any) {
+	c.Cmd, c.ctx = *redis.NewCmd(ctx, append(c.room[:0], args...)...), ctx
 }
 
 // NoRetry tells go-redis never to send the command a second time.
@@ -98,29 +81,6 @@ func (c *command) Clone() redis.Cmder {
 	clone.SetVal(c.Val())
 	clone.SetErr(c.Err())
 	return clone
-}
-
-// outcome is what to tell of the command, after it ran with the given error; or else the one to send in its place.
-func (c *command) outcome(err error) (reply any, next *command, _ error) {
-	reply, err = c.reply(err)
-	if c.isSet() {
-		reply, err = granted(reply, err)
-		return reply, nil, err
-	}
-	return reply, c.withSource(err), err
-}
-
-// granted is what a reply to SET NX means.
-func granted(reply any, err error) (bool, error) {
-	switch {
-	case err != nil:
-		return false, err
-	case reply == nil:
-		return false, nil
-	case reply == "OK":
-		return true, nil
-	}
-	return false, fmt.Errorf("goredis: SET NX was answered by %T %v, not by OK or null", reply, reply)
 }
 
 // reply is the outcome, after the command ran with the given error.

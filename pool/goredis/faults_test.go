@@ -366,7 +366,7 @@ func TestACommandThatWasNotSentSaysSo(t *testing.T) {
 		busy := b.set(b.ctx, "busy")
 		time.Sleep(2 * time.Millisecond)
 		sent := b.set(b.within(200*time.Millisecond), "busy")
-		for range 20 { // so that there is no other flight
+		for range 20 { // so that no other batch may go
 			b.set(b.within(time.Second), "busy")
 			time.Sleep(2 * time.Millisecond)
 		}

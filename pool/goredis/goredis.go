@@ -3,28 +3,28 @@
 //	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", DialerRetries: 1})
 //	node := goredis.NewPool(client)
 //
-// TLS, authentication, hooks and tracing are the client's. The adapter sends each command at most once,
-// whatever MaxRetries says: a SET NX that go-redis sends again after a lost reply is refused because of
-// itself.
+// TLS, authentication, hooks and tracing are the client's. The adapter sends each command at most
+// once, whatever MaxRetries says: a SET NX that go-redis sends again after a lost reply is
+// refused because of itself.
 //
-// Concurrent callers share round trips. A lone command is sent at once. Commands that arrive while
-// another is under way go together as the next pipeline; or, as long as the process has fewer under
-// way than processors, as a second one beside the first when there are as many of them; or, where that
-// takes longer than a millisecond, on one of up to 16 connections. Where none of those brings a reply,
-// there is one more every 100 ms, up to 48. Hooks see pipelines then.
+// Concurrent callers share round trips: see [batch.Batcher]. A lone command is sent at once.
+// Commands that arrive while another is under way go together as the next pipeline; or, where
+// that takes longer than a millisecond, on one of up to 16 connections. Where none of those
+// brings a reply, there is one more every 100 ms, up to 48. Hooks see pipelines then.
 //
 // # Options
 //
-// Every option of go-redis works, and the defaults do. DialerRetries: 1 is better for locks. By default
-// go-redis tries five times to connect, 100 ms apart, which is longer than redlock's default node
-// timeout. With 1, a node that refuses connections fails at once, and redlock itself tries again. With
-// either, the error of a lock says why the node could not be reached: see [Pool.Explain].
+// Every option of go-redis works, and the defaults do. DialerRetries: 1 is better for locks. By
+// default go-redis tries five times to connect, 100 ms apart, which is longer than redlock's
+// default node timeout. With 1, a node that refuses connections fails at once, and redlock itself
+// tries again. With either, the error of a lock says why the node could not be reached: see
+// [Pool.Explain].
 //
 // # Log
 //
-// go-redis writes a line to its log, by default standard error, whenever it fails to connect. A Lock that
-// waits for a dead node causes some twenty of them, and the error of the lock says the same. A program
-// that logs those errors can do without the lines:
+// go-redis writes a line to its log, by default standard error, whenever it fails to connect. A
+// Lock that waits for a dead node causes some twenty of them, and the error of the lock says the
+// same. A program that logs those errors can do without the lines:
 //
 //	redis.SetLogger(logger)  // one of the program's own
 //	logging.Disable()        // or none, by package github.com/redis/go-redis/v9/logging
@@ -33,11 +33,11 @@
 //
 // # Contexts
 //
-// By default go-redis does not look at a context once it has sent a command, but waits for ReadTimeout
-// (3 s). The callers of a pipeline return when their contexts end nevertheless. A lone caller of
-// [Pool.SetNX] or [Pool.Eval], and any caller of [Pool.Do], is held up; redlock, which uses
-// [Pool.Start], is not. At most 48 pipelines of one Pool wait for the client. With
-// ContextTimeoutEnabled nobody waits longer than a context says, but each timeout costs a connection.
+// By default go-redis does not look at a context once it has sent a command, but waits for
+// ReadTimeout (3 s). Callers of [Pool.SetNX] and [Pool.Eval] return when their contexts end
+// nevertheless; a caller of [Pool.Do] is held up. At most 48 pipelines of one Pool wait for the
+// client. With ContextTimeoutEnabled nobody waits longer than a context says, but each timeout
+// costs a connection.
 //
 // # Which clients
 //
@@ -59,7 +59,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -67,6 +66,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
 	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
@@ -75,7 +75,7 @@ import (
 type Pool struct {
 	client redis.UniversalClient
 	dials  *dials
-	line   line
+	calls  batch.Batcher[command]
 	hub    pubsub.Hub
 }
 
@@ -84,17 +84,17 @@ var (
 	errNoArgs    = errors.New("goredis: Do was given no command")
 )
 
-// NewPool returns the node behind client, which stays the caller's to close, after the last use of the
-// node. It does not connect. It adds a hook to the client, once, that notes why the client could not
-// connect; give it the client itself, because a hook on what Client.WithTimeout returned would see no
-// connection. Make one Pool of a client, not several: callers share round trips within a Pool. With a
-// nil client, every method returns an error.
+// NewPool returns the node behind client, which stays the caller's to close, after the last use
+// of the node. It does not connect. It adds a hook to the client, once, that notes why the client
+// could not connect; give it the client itself, because a hook on what Client.WithTimeout
+// returned would see no connection. Make one Pool of a client, not several: callers share round
+// trips within a Pool. With a nil client, every method returns an error.
 func NewPool(client redis.UniversalClient) *Pool {
 	if isNil(client) {
 		client = nil
 	}
 	p := &Pool{client: client, dials: watch(client)}
-	p.line.fly, p.line.explain, p.line.processors = p.fly, p.explain, int64(runtime.GOMAXPROCS(0))
+	p.calls.Send, p.calls.Explain = p.send, p.explain
 	p.hub.Dial = p.dial
 	return p
 }
@@ -116,40 +116,46 @@ func isNil(client redis.UniversalClient) bool {
 
 // SetNX implements [pool.Pool].
 func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	if err := p.check(ctx); err != nil {
-		return false, err
-	}
-	ok, err := p.share(ctx, newRequest(ctx, pool.SetNX(key, value, expiry)))
+	ok, err := p.run(ctx, pool.SetNX(key, value, expiry))
 	return ok == true, err
 }
 
 // Eval implements [pool.Pool].
-func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
-	if err := p.check(ctx); err != nil {
-		return nil, err
+func (p *Pool) Eval(
+	ctx context.Context,
+	script *pool.Script,
+	keys []string,
+	args ...any,
+) (any, error) {
+	return p.run(ctx, pool.Eval(script, keys, args...))
+}
+
+func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
+	if p.client == nil {
+		return nil, pool.NotSent(errNilClient)
 	}
-	return p.share(ctx, newRequest(ctx, pool.Eval(script, keys, args...)))
+	return p.calls.Do(ctx, c)
 }
 
 // Start implements [pool.Starter].
 func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if err := p.check(ctx); err != nil {
-		to.Receive(nil, err)
+	if p.client == nil {
+		to.Receive(nil, pool.NotSent(errNilClient))
 		return
 	}
-	cmd := newRequest(ctx, c)
-	cmd.to = to
-	p.start(cmd)
+	p.calls.Start(ctx, c, to)
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others: a
 // command that go-redis refuses to put into a Cluster client's pipeline fails the whole
 // pipeline.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
-	if err := p.check(ctx); err != nil {
-		return nil, err
-	}
-	if len(args) == 0 {
+	switch {
+	case p.client == nil:
+		return nil, pool.NotSent(errNilClient)
+	case ctx.Err() != nil:
+		return nil, pool.NotSent(ctx.Err())
+	case len(args) == 0:
 		return nil, errNoArgs
 	}
 	cmd := newCommand(ctx, args)
@@ -161,10 +167,10 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	return reply, p.explain(err)
 }
 
-// Explain implements [pool.Explainer]. It returns the error of the client's last attempt to connect,
-// unless a later one succeeded, the node has replied since, or a minute has passed. With Sentinel an
-// attempt includes the search for the master, and takes up to DialTimeout to fail. Errors of commands
-// whose context ended say the same.
+// Explain implements [pool.Explainer]. It returns the error of the client's last attempt to
+// connect, unless a later one succeeded, the node has replied since, or a minute has passed. With
+// Sentinel an attempt includes the search for the master, and takes up to DialTimeout to fail.
+// Errors of commands whose context ended say the same.
 func (p *Pool) Explain() error { return p.dials.failed() }
 
 // explain returns err, with what Explain says if the end of a context is all that err says.
@@ -180,15 +186,8 @@ func (p *Pool) explain(err error) error {
 	return err
 }
 
-func (p *Pool) check(ctx context.Context) error {
-	if p.client == nil {
-		return pool.NotSent(errNilClient)
-	}
-	return pool.NotSent(ctx.Err())
-}
-
-// Addr implements [pool.Addressed]: the address that the client dials. Those of a Cluster or Ring client stand in order, with
-// commas between them. It is "" for another type of client.
+// Addr implements [pool.Addressed]: the address that the client dials. Those of a Cluster or Ring
+// client stand in order, with commas between them. It is "" for another type of client.
 func (p *Pool) Addr() string {
 	var addrs []string
 	switch c := p.client.(type) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,10 +36,6 @@ type bench struct {
 	pipes []int                    // sizes of the pipelines sent
 }
 
-// inBubble runs f in virtual time; the bubble fails if a goroutine is left behind. There is one processor, so that
-// a second flight waits for the first.
-func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) { inBubbleOn(t, 1, opt, f) }
-
 // inBubbleHooked is inBubble with a hook that comes after the Pool's own.
 func inBubbleHooked(t *testing.T, hook redis.Hook, f func(b *bench)) {
 	inBubble(t, redis.Options{}, func(b *bench) {
@@ -49,8 +44,8 @@ func inBubbleHooked(t *testing.T, hook redis.Hook, f func(b *bench)) {
 	})
 }
 
-func inBubbleOn(t *testing.T, n int, opt redis.Options, f func(b *bench)) {
-	processors(t, n)
+// inBubble runs f in virtual time; the bubble fails if a goroutine is left behind.
+func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		first, err := m.Dial() // starts the node, which has no Server before
@@ -317,94 +312,6 @@ func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
 	})
 }
 
-// processors makes pools believe that the machine has so many.
-func processors(t *testing.T, n int) {
-	before := runtime.GOMAXPROCS(n)
-	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
-}
-
-func TestASecondPipelineGoesForAsManyAsAreUnderWayWhereProcessorsAreIdle(t *testing.T) {
-	for _, busy := range []bool{false, true} { // another pool keeps the second processor
-		inBubbleOn(t, 2, redis.Options{}, func(b *bench) {
-			var all []*outcome
-			set := func(key string) *outcome {
-				o := b.set(b.ctx, key)
-				all = append(all, o)
-				return o
-			}
-			known := func(o *outcome, want bool) {
-				t.Helper()
-				if o.returned() != want {
-					t.Errorf("busy %v: the outcome is known: %v, want %v; pipelines of %v were sent", busy, !want, want, b.pipelines())
-				}
-			}
-			for _, key := range []string{"1", "2", "3a", "other"} {
-				b.hold(key)
-			}
-			set("1")
-			set("2")
-			if n := b.arrived("SET 2"); n != 1 {
-				t.Error("beside one command a second one did not leave at once")
-			}
-			set("3a")
-			set("3b")
-			three := set("3c")
-			close(b.gates["SET 1"])
-			synctest.Wait()
-			known(three, false) // 3a holds it up
-			close(b.gates["SET 2"])
-			synctest.Wait()
-			if busy {
-				first := b.pool
-				b.pool = goredis.NewPool(b.client)
-				set("other")
-				b.pool = first
-			}
-			set("4a")
-			known(set("4b"), false)
-			known(set("4c"), !busy)
-			close(b.gates["SET 3a"])
-			close(b.gates["SET other"])
-			for _, o := range all {
-				o.granted(t)
-			}
-			if p := b.pipelines(); !slices.Equal(p, []int{3, 3}) {
-				t.Errorf("pipelines of %v were sent, want 3 and 3", p)
-			}
-		})
-	}
-}
-
-func TestCallersThatAreReadyComeAlongWhereProcessorsAreBusy(t *testing.T) {
-	inBubble(t, redis.Options{}, func(b *bench) {
-		b.hold("other")
-		first := b.pool
-		b.pool = goredis.NewPool(b.client)
-		b.set(b.ctx, "other") // keeps the one processor, as far as anybody knows
-		b.pool = first
-		along := 0
-		for i := range 20 {
-			ready := b.start(b.ctx, fmt.Sprint("ready", i))
-			told := make(outcomes, 2)
-			for j := range cap(told) { // their flight is before ready in the run queue
-				b.pool.Start(b.ctx, pool.SetNX(fmt.Sprint("started", i, j), "value", time.Hour), told)
-			}
-			ready.granted(t)
-			for range cap(told) {
-				if err := <-told; err != nil {
-					t.Error(err)
-				}
-			}
-			if p := b.pipelines(); len(p) > 0 && p[len(p)-1] == 3 {
-				along++
-			}
-		}
-		if along < 15 { // now and then the scheduler chooses otherwise
-			t.Errorf("%d of 20 callers came along: %v", along, b.pipelines())
-		}
-	})
-}
-
 // A node whose round trip takes long makes nobody wait for somebody else's.
 func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
@@ -414,8 +321,8 @@ func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
 			o, p := b.set(b.ctx, fmt.Sprint("a", i)), b.set(b.ctx, fmt.Sprint("b", i))
 			o.granted(t)
 			p.granted(t)
-			if o.after != time.Millisecond || p.after != time.Millisecond {
-				t.Errorf("commands behind a late one took %v and %v, want 1ms", o.after, p.after)
+			if max(o.after, p.after) > time.Millisecond {
+				t.Errorf("commands behind a late one took %v and %v, want 1ms at most", o.after, p.after)
 			}
 		}
 		if slow.returned() {
@@ -449,8 +356,8 @@ func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
 				t.Errorf("a call with 50ms returned after %v", o.after)
 			}
 		}
-		if waiting > 1 {
-			t.Errorf("%d of %d callers still wait for a frozen node, want none but the lone one", waiting, len(all))
+		if waiting > 0 {
+			t.Errorf("%d of %d callers still wait for a frozen node, want none", waiting, len(all))
 		}
 		if n := b.arrived("SET frozen"); n != 16+2 { // within 300 ms
 			t.Errorf("%d connections wait for a frozen node, want 16, and one more for each 100ms", n)
@@ -741,17 +648,12 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 				}
 			},
 		})
-		panics := func(key string) (recovered any) {
-			defer func() { recovered = recover() }()
-			_, _ = b.pool.SetNX(b.ctx, key, "v", time.Hour)
-			return nil
-		}
-		if panics("panic") == nil {
-			t.Error("the panic did not reach the caller")
+		lone := b.set(b.ctx, "panic")
+		if <-lone.done; lone.err == nil || !strings.Contains(lone.err.Error(), "panicked: hook") {
+			t.Errorf("SetNX whose hook panicked = %v, %v, want an error that says so", lone.ok, lone.err)
 		}
 		b.set(b.ctx, "after").granted(t)
 
-		// On the goroutine of a flight, nobody could recover from it.
 		gate := b.hold("first")
 		first := b.set(b.ctx, "first")
 		crew := []*outcome{b.set(b.ctx, "one"), b.set(b.ctx, "two")}

@@ -1,0 +1,305 @@
+// Package batch lets the commands of an adapter share round trips. It makes the adapter a
+// [pool.Starter] as well: no command needs a goroutine of its own. The adapter brings one function,
+// which sends some commands on one connection and answers them:
+//
+//	type Pool struct {
+//		batcher batch.Batcher[struct{}]
+//		…
+//	}
+//
+//	func NewPool(…) *Pool {
+//		p := &Pool{…}
+//		p.batcher.Send = p.send // answers each of the calls that it is given
+//		return p
+//	}
+//
+//	func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+//		p.batcher.Start(ctx, c, to)
+//	}
+//
+// Package [github.com/redlock-go/redlock/pool/pooltest] proves that the result behaves.
+package batch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+const (
+	// maxCalls bounds the calls of one batch.
+	maxCalls = 256
+	// maxWorkers bounds the batches under way, and so the connections and goroutines that a node
+	// which does not answer can tie up.
+	maxWorkers = 16
+	// Beyond that there is one more worker every rescue, up to maxStuck. So batches that wait for
+	// replies on lost connections do not keep a node unasked that has come back.
+	rescue   = 100 * time.Millisecond
+	maxStuck = 48
+	// patience is how long a call waits for a batch under way before it goes in another one, on
+	// another connection.
+	patience = time.Millisecond
+	// watch is how often the batches under way are looked at for contexts that have ended.
+	watch = 10 * time.Millisecond
+	// stay is how long an idle worker stays, at least.
+	stay = 50 * time.Millisecond
+)
+
+// Batcher sends the calls of one node in batches. A call that finds none under way is sent at once.
+// Those that arrive while a batch is under way wait for its return, and are the next batch: a batch
+// grows for as long as the one before takes, and no call waits for a batch to fill.
+//
+// A batch that does not return, or not soon, does not hold up the calls behind it for more than a
+// millisecond: they go in another one, beside it. At most 16 batches of up to 256 calls are under
+// way. On a node that does not answer there is one more every 100 ms, up to 48.
+//
+// A call is sent at most once, but for a script that the node does not know: the EVAL that follows
+// the refused EVALSHA goes with a later batch.
+//
+// T is room for what the client needs to know of a call; see [Call.Client].
+//
+// A Batcher with the function Send is ready for use. It is safe for concurrent use, is not copied,
+// and needs no Close: it has no goroutine and no timer when it has been idle for 60 ms.
+type Batcher[T any] struct {
+	// Send sends the calls in one round trip, and calls [Call.Answer] for each of them before it
+	// returns. It does not send a call whose context has ended. The context has the values of the
+	// first call's, and ends with the last of the calls' contexts. Send may be called for several
+	// batches at the same time.
+	//
+	// A panic is the outcome of the calls that have not been answered, and of no other. A call that
+	// Send does not answer fails.
+	Send func(ctx context.Context, calls []*Call[T])
+
+	// Abandon makes a Send return soon, for which nobody waits any more: the contexts of all its
+	// calls have ended, up to 10 ms ago. It is called from another goroutine than Send, every 10
+	// ms until that has returned, and does not block. If nil, Send returns when the client does.
+	Abandon func(calls []*Call[T])
+
+	// Explain may add to an error what the client knows of its cause. If nil, errors stay as they
+	// are.
+	Explain func(err error) error
+
+	mu      sync.Mutex   // guards what follows
+	queue   []*Call[T]   // in order
+	active  int          // workers that send, deliver, or are about to take the queue
+	sending []*worker[T] // those of them whose batches are under way
+	idle    bool         // there is one more worker, which waits for a wake
+	wakes   chan bool    // for the idle worker: true is for work, false for its end
+	full    time.Time    // when a worker was added to maxWorkers-1 or more
+	late    time.Time    // when the queue has waited for long enough
+	look    time.Time    // when the batches under way are looked at; zero if there is nothing to see
+	timer   *time.Timer  // calls check then
+	used    bool         // there was a batch since the last look at an idle Batcher
+}
+
+// Start sends a command and tells its outcome to the receiver, under the rules of [pool.Starter].
+//
+// A call that is still queued when ctx ends is not sent. It fails within a millisecond, with an
+// error that matches [pool.ErrNotSent]. The outcome of a call that was handed to Send comes when
+// Send returns: with Abandon, that is soon after the contexts of all calls of the batch have ended.
+func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.Receiver) {
+	if err := ctx.Err(); err != nil {
+		to.Receive(nil, pool.NotSent(err))
+		return
+	}
+	b.add(newCall[T](ctx, command, to))
+}
+
+// Do sends a command and waits for its outcome, or until ctx is done. The reply to a SET NX is a
+// bool. The error matches [pool.ErrNotSent] if the command was certainly not sent, because ctx had
+// ended before or because Send said so.
+func (b *Batcher[T]) Do(ctx context.Context, command *pool.Command) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, pool.NotSent(err)
+	}
+	told := make(answer, 1)
+	c := newCall[T](ctx, command, told)
+	b.add(c)
+	select {
+	case r := <-told:
+		return r.reply, r.err
+	case <-ctx.Done():
+		err := ctx.Err()
+		if b.remove(c) {
+			err = pool.NotSent(err)
+		}
+		return nil, b.explain(err)
+	}
+}
+
+// answer is the receiver of a caller that waits.
+type answer chan result
+
+type result struct {
+	reply any
+	err   error
+}
+
+// Receive is told the outcome.
+func (a answer) Receive(reply any, err error) { a <- result{reply, err} }
+
+func (b *Batcher[T]) explain(err error) error {
+	if err == nil || b.Explain == nil {
+		return err
+	}
+	return b.Explain(err)
+}
+
+// add puts a call at the end of the queue, and sees that a worker comes for it.
+func (b *Batcher[T]) add(c *Call[T]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, c)
+	switch {
+	case b.active == 0:
+		b.startWorker()
+	case len(b.queue) == 1 && len(b.sending) > 0:
+		now := time.Now()
+		b.late = now.Add(patience)
+		b.setTimer(now)
+	}
+}
+
+// remove takes a call out of the queue, and reports whether it has not been sent.
+func (b *Batcher[T]) remove(c *Call[T]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, c)
+	if i < 0 {
+		return c.dropped
+	}
+	b.queue = slices.Delete(b.queue, i, i+1)
+	return true
+}
+
+// startWorker lets a worker take the queue. The caller holds mu.
+func (b *Batcher[T]) startWorker() {
+	b.active++
+	if b.active >= maxWorkers {
+		b.full = time.Now()
+	}
+	if b.idle {
+		b.idle = false
+		b.wakes <- true // there is room for all workers
+		return
+	}
+	w := &worker[T]{batcher: b}
+	go w.work()
+}
+
+// setTimer calls check when the queue is late, or at the next look. The caller holds mu.
+func (b *Batcher[T]) setTimer(now time.Time) {
+	next := b.look
+	if len(b.queue) > 0 && b.late.Before(next) {
+		next = b.late
+	}
+	if b.timer == nil {
+		b.timer = time.AfterFunc(next.Sub(now), b.check)
+	} else {
+		b.timer.Reset(next.Sub(now))
+	}
+}
+
+// check looks after what is late: the queue, and the batches under way.
+func (b *Batcher[T]) check() {
+	b.mu.Lock()
+	now := time.Now()
+	var ended []*Call[T]
+	if len(b.queue) > 0 && !now.Before(b.late) {
+		ended = b.dropEnded()
+		if len(b.queue) > 0 && b.active == len(b.sending) && b.mayGrow() {
+			b.startWorker()
+		}
+		b.late = now.Add(patience)
+	}
+	if !now.Before(b.look) {
+		b.lookAround(now)
+	}
+	if !b.look.IsZero() {
+		b.setTimer(now)
+	}
+	b.mu.Unlock()
+	for _, c := range ended {
+		c.to.Receive(nil, b.explain(pool.NotSent(c.ctx.Err())))
+	}
+}
+
+// lookAround ends the batches for which nobody waits, and the idle worker if there was nothing to
+// do for a while. The caller holds mu.
+func (b *Batcher[T]) lookAround(now time.Time) {
+	for _, w := range b.sending {
+		w.abandonIfEnded()
+	}
+	switch {
+	case b.active > 0:
+		b.look = now.Add(watch)
+	case b.used:
+		b.look, b.used = now.Add(stay), false
+	default:
+		b.look = time.Time{}
+		if b.idle {
+			b.idle = false
+			b.wakes <- false
+		}
+	}
+}
+
+// dropEnded takes the calls out of the queue whose contexts have ended. The caller holds mu.
+func (b *Batcher[T]) dropEnded() (ended []*Call[T]) {
+	b.queue = slices.DeleteFunc(b.queue, func(c *Call[T]) bool {
+		if c.ctx.Err() == nil {
+			return false
+		}
+		ended = append(ended, c)
+		c.dropped = true
+		return true
+	})
+	return ended
+}
+
+// mayGrow reports whether there may be another worker. The caller holds mu.
+func (b *Batcher[T]) mayGrow() bool {
+	return b.active < maxWorkers || b.active < maxStuck && time.Since(b.full) >= rescue
+}
+
+// take returns the queue, or its beginning, as the next batch. The calls that come then have the
+// room of an earlier batch: without it, the locks of 8 callers on 5 nodes made 6 more allocations.
+// The caller holds mu.
+func (b *Batcher[T]) take(room []*Call[T]) []*Call[T] {
+	calls := b.queue
+	rest := len(calls) > maxCalls
+	if rest {
+		calls = append(room, b.queue[:maxCalls]...)
+		b.queue = slices.Delete(b.queue, 0, maxCalls)
+	} else {
+		b.queue = room
+	}
+	if !b.used || rest {
+		now := time.Now()
+		b.late = now.Add(patience)
+		if !b.used {
+			b.look, b.used = now.Add(watch), true
+		}
+		b.setTimer(now)
+	}
+	return calls
+}
+
+// deliver hands over the outcome of a call, or sends the script of one that the node does not know.
+func (b *Batcher[T]) deliver(c *Call[T]) {
+	reply, err := c.outcome()
+	if err != nil {
+		if next := c.withSource(); next != nil {
+			b.add(next)
+			return
+		}
+		err = b.explain(c.ended(err))
+	}
+	c.to.Receive(reply, err)
+}
+
+var errNotAnswered = errors.New("pool: the client returned neither a reply nor an error")

@@ -1,0 +1,858 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
+)
+
+// node answers batches. A call to a key that begins with "slow" waits for the gate first.
+type node struct {
+	*testing.T
+	calls batch.Batcher[string] // the room has what was answered
+	gate  chan struct{}
+
+	mu        sync.Mutex
+	batches   [][]string    // keys, in order
+	abandoned []time.Time   // when batches were
+	leave     chan struct{} // closed when a batch is abandoned: the node gives it up; or nil
+}
+
+type call = batch.Call[string]
+
+// inBubble runs f in virtual time. The bubble fails if a goroutine is left 60 ms later.
+func inBubble(t *testing.T, f func(n *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{T: t, gate: make(chan struct{})}
+		n.calls.Send, n.calls.Abandon = n.send, n.abandon
+		f(n)
+		time.Sleep(idle)
+	})
+}
+
+// idle is how long it takes until an idle Batcher has no goroutine.
+const idle = 61 * time.Millisecond
+
+func (n *node) send(ctx context.Context, calls []*call) {
+	var keys []string
+	for _, c := range calls {
+		keys = append(keys, key(c))
+	}
+	n.mu.Lock()
+	n.batches = append(n.batches, keys)
+	leave := n.leave
+	n.mu.Unlock()
+	for _, c := range calls {
+		switch k := key(c); {
+		case strings.HasPrefix(k, "slow"):
+			select {
+			case <-n.gate:
+			case <-leave:
+				return
+			}
+		case k == "panic":
+			panic(errors.New("the node panics"))
+		case k == "exit":
+			runtime.Goexit()
+		}
+		if key(c) == "slow, then exit" {
+			runtime.Goexit()
+		}
+		if c.Client != "" {
+			n.Errorf("the room of %s has %q in it", key(c), c.Client)
+		}
+		c.Client = key(c)
+		c.Answer("OK", nil)
+	}
+}
+
+func (n *node) abandon([]*call) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.abandoned = append(n.abandoned, time.Now())
+	if n.leave != nil && len(n.abandoned) == 1 {
+		close(n.leave)
+	}
+}
+
+func key(c *call) string { return fmt.Sprint(c.Args()[1]) }
+
+// sent returns the batches so far.
+func (n *node) sent() [][]string {
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.batches)
+}
+
+func (n *node) want(batches ...[]string) {
+	n.Helper()
+	if got := n.sent(); !slices.EqualFunc(got, batches, slices.Equal) {
+		n.Errorf("the batches are %q, want %q", got, batches)
+	}
+}
+
+// outcome is told to a receiver.
+type outcome struct {
+	n     *node
+	key   string
+	began time.Time
+
+	mu    sync.Mutex
+	times int
+	reply any
+	err   error
+	after time.Duration
+}
+
+func (o *outcome) Receive(reply any, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.times, o.reply, o.err, o.after = o.times+1, reply, err, time.Since(o.began)
+}
+
+// start starts a SET NX, and returns when all goroutines wait for something.
+func (n *node) start(ctx context.Context, key string) *outcome {
+	o := n.begin(ctx, key)
+	synctest.Wait()
+	return o
+}
+
+func (n *node) begin(ctx context.Context, key string) *outcome {
+	o := &outcome{n: n, key: key, began: time.Now()}
+	n.calls.Start(ctx, pool.SetNX(key, "v", time.Minute), o)
+	return o
+}
+
+func (o *outcome) granted() {
+	o.n.Helper()
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.times != 1 || o.reply != true || o.err != nil {
+		o.n.Errorf("%s: %d outcomes, the last is %v, %v, want one, true",
+			o.key, o.times, o.reply, o.err)
+	}
+}
+
+func (o *outcome) failed(want error) {
+	o.n.Helper()
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.times != 1 || o.reply == true || !errors.Is(o.err, want) {
+		o.n.Errorf("%s: %d outcomes, the last is %v, %v, want one, %v",
+			o.key, o.times, o.reply, o.err, want)
+	}
+}
+
+func (o *outcome) open() bool {
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.times == 0
+}
+
+func TestACallIsSentAtOnce(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 3 {
+			o := n.start(n.Context(), "k")
+			o.granted()
+			if o.after != 0 {
+				t.Errorf("it took %v", o.after)
+			}
+			ok, err := n.calls.Do(n.Context(), pool.SetNX("d", "v", time.Minute))
+			if ok != true || err != nil {
+				t.Errorf("Do = %v, %v, want true", ok, err)
+			}
+		}
+		n.want(
+			[]string{"k"},
+			[]string{"d"},
+			[]string{"k"},
+			[]string{"d"},
+			[]string{"k"},
+			[]string{"d"},
+		)
+	})
+}
+
+func TestCallsThatArriveMeanwhileAreTheNextBatch(t *testing.T) {
+	inBubble(t, func(n *node) {
+		slow := n.start(n.Context(), "slow")
+		a, b := n.start(n.Context(), "a"), n.start(n.Context(), "b")
+		n.want([]string{"slow"})
+		close(n.gate)
+		for _, o := range []*outcome{slow, a, b} {
+			o.granted()
+		}
+		n.want([]string{"slow"}, []string{"a", "b"})
+	})
+}
+
+func TestABatchIsBounded(t *testing.T) {
+	inBubble(t, func(n *node) {
+		all := []*outcome{n.start(n.Context(), "slow")}
+		for i := range 600 {
+			all = append(all, n.begin(n.Context(), fmt.Sprint(i)))
+		}
+		close(n.gate)
+		for _, o := range all {
+			o.granted()
+		}
+		var sizes []int
+		var order []string
+		for _, keys := range n.sent() {
+			sizes = append(sizes, len(keys))
+			order = append(order, keys...)
+		}
+		if !slices.Equal(sizes, []int{1, 256, 256, 88}) {
+			t.Errorf("the batches have sizes %v", sizes)
+		}
+		for i, k := range order[1:] {
+			if k != fmt.Sprint(i) {
+				t.Fatalf("call %d is %s: the order is not that of arrival", i, k)
+			}
+		}
+	})
+}
+
+func TestALateBatchDoesNotHoldUpTheNext(t *testing.T) {
+	inBubble(t, func(n *node) {
+		slow := n.start(n.Context(), "slow")
+		for range 5 {
+			a, b := n.start(n.Context(), "a"), n.start(n.Context(), "b")
+			time.Sleep(time.Millisecond)
+			a.granted()
+			b.granted()
+			if max(a.after, b.after) > time.Millisecond {
+				t.Errorf("calls behind a late batch took %v and %v", a.after, b.after)
+			}
+		}
+		if !slow.open() {
+			t.Error("the late call has an outcome")
+		}
+		close(n.gate)
+		slow.granted()
+	})
+}
+
+// A call waits behind a late batch for a millisecond, whenever it comes.
+func TestHowLongACallWaits(t *testing.T) {
+	inBubble(t, func(n *node) {
+		slow := n.start(n.Context(), "slow")
+		for i := range 50 {
+			time.Sleep(time.Duration(i%7) * 300 * time.Microsecond)
+			o := n.start(n.Context(), "a")
+			time.Sleep(time.Millisecond)
+			if o.granted(); o.after != time.Millisecond {
+				t.Errorf("call %d was sent after %v", i, o.after)
+			}
+		}
+		close(n.gate)
+		slow.granted()
+	})
+}
+
+// lesson L58: a node that does not answer ties up a bounded number of workers, and is asked again.
+func TestBatchesUnderWayAreBounded(t *testing.T) {
+	inBubble(t, func(n *node) {
+		count := func(want int, when string) {
+			t.Helper()
+			if got := len(n.sent()); got != want {
+				t.Errorf("%d batches are under way %s, want %d", got, when, want)
+			}
+		}
+		n.start(n.Context(), "slow")
+		for range 90 {
+			n.start(n.Context(), "slow")
+			time.Sleep(time.Millisecond)
+		}
+		count(16, "after 90 ms")
+		for range 250 {
+			n.start(n.Context(), "slow")
+			time.Sleep(time.Millisecond)
+		}
+		count(19, "after 340 ms") // one more after 116, 217 and 318 ms, or so
+		for range 400 {
+			n.start(n.Context(), "slow")
+			time.Sleep(10 * time.Millisecond)
+		}
+		count(48, "after 4 s")
+		close(n.gate)
+		synctest.Wait()
+	})
+}
+
+func TestACallWhoseContextEndsInTheQueueIsNotSent(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for i := range 16 { // so that there is no other worker
+			n.start(n.Context(), fmt.Sprint("slow", i))
+			time.Sleep(2 * time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(n.Context(), 10*time.Millisecond)
+		defer cancel()
+		started, stays := n.start(ctx, "started"), n.start(n.Context(), "stays")
+		_, err := n.calls.Do(ctx, pool.SetNX("waiting", "v", time.Minute))
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, pool.ErrNotSent) {
+			t.Errorf("Do: %v, want that the context has ended and that nothing was sent", err)
+		}
+		time.Sleep(time.Millisecond)
+		started.failed(context.DeadlineExceeded)
+		started.failed(pool.ErrNotSent)
+		if started.after > 11*time.Millisecond {
+			t.Errorf("the call learned after %v that its context of 10ms had ended", started.after)
+		}
+		n.start(ctx, "late").failed(pool.ErrNotSent)
+		_, err = n.calls.Do(ctx, pool.SetNX("late", "v", time.Minute))
+		if !errors.Is(err, pool.ErrNotSent) {
+			t.Errorf("Do with a context that has ended: %v", err)
+		}
+		close(n.gate)
+		stays.granted()
+		if sent := n.sent(); !slices.Equal(sent[len(sent)-1], []string{"stays"}) ||
+			len(sent) != 17 {
+			t.Errorf("the batches are %q", sent)
+		}
+	})
+}
+
+// A caller whose context ends while the Batcher takes the call out of the queue knows that it was
+// not sent.
+func TestACallerLeavesWhileTheCallIsDropped(t *testing.T) {
+	inBubble(t, func(n *node) {
+		var explains atomic.Int64
+		told := make(chan struct{})
+		n.calls.Explain = func(err error) error {
+			if explains.Add(1) == 1 { // on the way to the caller
+				<-told
+			}
+			return err
+		}
+		for i := range 16 { // so that there is no other worker
+			n.start(n.Context(), fmt.Sprint("slow", i))
+			time.Sleep(2 * time.Millisecond)
+		}
+		ctx := &endingContext{Context: n.Context(), done: make(chan struct{})}
+		left := make(chan error)
+		go func() {
+			_, err := n.calls.Do(ctx, pool.SetNX("leaves", "v", time.Minute))
+			left <- err
+		}()
+		synctest.Wait()
+		ctx.ended.Store(true)
+		time.Sleep(2 * time.Millisecond) // the call is dropped
+		close(ctx.done)
+		if err := <-left; !errors.Is(err, pool.ErrNotSent) {
+			t.Errorf("Do: %v, want that nothing was sent", err)
+		}
+		close(told)
+		close(n.gate)
+	})
+}
+
+// endingContext has ended a while before that is told to those who wait for it.
+type endingContext struct {
+	context.Context
+	ended atomic.Bool
+	done  chan struct{}
+}
+
+func (c *endingContext) Done() <-chan struct{} { return c.done }
+
+func (c *endingContext) Err() error {
+	if c.ended.Load() {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// A batch is abandoned when the last context has ended, and not before.
+func TestABatchForWhichNobodyWaitsIsAbandoned(t *testing.T) {
+	for _, deadlines := range []bool{true, false} { // or else contexts that are cancelled
+		inBubble(t, func(n *node) {
+			n.leave = make(chan struct{})
+			within := func(d time.Duration) context.Context {
+				if deadlines {
+					ctx, cancel := context.WithTimeout(n.Context(), d)
+					n.Cleanup(cancel)
+					return ctx
+				}
+				ctx, cancel := context.WithCancel(n.Context())
+				time.AfterFunc(d, cancel)
+				return ctx
+			}
+			first := n.start(n.Context(), "slow")
+			short := n.start(within(20*time.Millisecond), "slow1")
+			long := n.start(within(50*time.Millisecond), "slow2")
+			n.gate <- struct{}{} // to the first one alone
+			first.granted()
+			begun := time.Now()
+			time.Sleep(61 * time.Millisecond)
+			synctest.Wait()
+			n.mu.Lock()
+			ends := n.abandoned
+			n.mu.Unlock()
+			if len(ends) == 0 {
+				t.Fatalf("deadlines %v: the batch was not abandoned", deadlines)
+			}
+			if d := ends[0].Sub(begun); d < 50*time.Millisecond || d > 60*time.Millisecond {
+				t.Errorf("deadlines %v: the batch was abandoned after %v, want 50ms to 60ms",
+					deadlines, d)
+			}
+			for _, o := range []*outcome{short, long} {
+				if o.open() || o.err == nil {
+					t.Errorf("deadlines %v: a call of an abandoned batch has the outcome %v, %v",
+						deadlines, o.reply, o.err)
+				}
+			}
+			n.want([]string{"slow"}, []string{"slow1", "slow2"})
+		})
+	}
+}
+
+// A call hears within 10 ms that its context has ended, whatever else there is to do at that time:
+// nothing, calls that follow each other at once, or batches that are late.
+func TestACallHearsSoonThatItsContextHasEnded(t *testing.T) {
+	for name, beside := range map[string]func(*stuckNode){
+		"alone":   func(*stuckNode) {},
+		"busy":    func(n *stuckNode) { n.callers(4, 300*time.Microsecond, 0) },
+		"now":     func(n *stuckNode) { n.callers(3, 700*time.Microsecond, 23*time.Millisecond) },
+		"late":    func(n *stuckNode) { n.callers(8, 5*time.Millisecond, 0) },
+		"at work": func(n *stuckNode) { n.callers(1, time.Millisecond, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &stuckNode{T: t}
+				n.calls.Send, n.calls.Abandon = n.send, n.abandon
+				beside(n)
+				for i := range 60 {
+					time.Sleep(3*time.Millisecond + 170*time.Microsecond)
+					if i%5 == 0 { // the Batcher is idle, and then no more
+						time.Sleep(time.Duration(i) * time.Millisecond)
+					}
+					lasts := time.Duration(1+i%30) * 700 * time.Microsecond
+					ctx, cancel := context.WithTimeout(t.Context(), lasts)
+					if i%2 == 0 {
+						ctx, cancel = context.WithCancel(t.Context())
+						time.AfterFunc(lasts, cancel)
+					}
+					begun, told := time.Now(), make(told, 1)
+					n.calls.Start(ctx, pool.SetNX("stuck", "v", time.Minute), told)
+					if err := <-told; err == nil {
+						t.Error("a call that the node does not answer: no error")
+					}
+					if late := time.Since(begun) - lasts; late < 0 || late > 10*time.Millisecond {
+						t.Errorf("call %d heard %v after the end of its context", i, late)
+					}
+					cancel()
+				}
+				n.over.Store(true)
+				n.all.Wait()
+				time.Sleep(idle)
+			})
+		})
+	}
+}
+
+type stuckCall = batch.Call[chan struct{}]
+
+// stuckNode does not answer batches with a call to the key "stuck". The client gives them up when
+// they are abandoned, and not before.
+type stuckNode struct {
+	*testing.T
+	calls batch.Batcher[chan struct{}]
+	takes time.Duration // what it answers
+
+	mu    sync.Mutex
+	stuck map[*stuckCall]chan struct{} // by the first call; closed by abandon
+
+	over atomic.Bool
+	all  sync.WaitGroup
+}
+
+// callers makes n callers call again and again, with a pause.
+func (n *stuckNode) callers(callers int, takes, pause time.Duration) {
+	n.takes = takes
+	for i := range callers {
+		n.all.Go(func() {
+			time.Sleep(time.Duration(i) * takes / time.Duration(callers))
+			for !n.over.Load() {
+				// A call that comes along with one that is stuck is stuck, too.
+				ctx, cancel := context.WithTimeout(n.Context(), time.Millisecond)
+				_, err := n.calls.Do(ctx, pool.SetNX("k", "v", time.Minute))
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					n.Error(err)
+				}
+				cancel()
+				time.Sleep(pause)
+			}
+		})
+	}
+}
+
+func (n *stuckNode) send(_ context.Context, calls []*stuckCall) {
+	for _, c := range calls {
+		if c.Args()[1] != "stuck" {
+			continue
+		}
+		gone := make(chan struct{})
+		n.mu.Lock()
+		if n.stuck == nil {
+			n.stuck = map[*stuckCall]chan struct{}{}
+		}
+		n.stuck[calls[0]] = gone
+		n.mu.Unlock()
+		<-gone
+		for _, c := range calls {
+			c.Answer(nil, errors.New("given up"))
+		}
+		return
+	}
+	time.Sleep(n.takes)
+	for _, c := range calls {
+		c.Answer("OK", nil)
+	}
+}
+
+func (n *stuckNode) abandon(calls []*stuckCall) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if gone := n.stuck[calls[0]]; gone != nil {
+		close(gone)
+		delete(n.stuck, calls[0])
+	}
+}
+
+// The context of a batch has the first one's values, and ends with the last one's context.
+func TestTheContextOfABatch(t *testing.T) {
+	type name struct{}
+	synctest.Test(t, func(t *testing.T) {
+		var calls batch.Batcher[struct{}]
+		var last context.Context
+		gate := make(chan struct{})
+		calls.Send = func(ctx context.Context, all []*batch.Call[struct{}]) {
+			last = ctx
+			<-gate
+			for _, c := range all {
+				c.Answer(nil, nil)
+			}
+		}
+		start := func(ctx context.Context) {
+			calls.Start(ctx, pool.SetNX("k", "v", time.Minute), make(told, 1))
+			synctest.Wait()
+		}
+		base := context.WithValue(t.Context(), name{}, "first")
+		first, cancel := context.WithTimeout(base, 20*time.Millisecond)
+		defer cancel()
+		second, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		third, end := context.WithCancel(t.Context())
+		defer end()
+		for _, endless := range []bool{false, true} {
+			start(first)
+			if last != first {
+				t.Error("the context of a lone call is not the call's")
+			}
+			start(first)
+			start(second)
+			if endless {
+				start(third)
+			}
+			gate <- struct{}{}
+			synctest.Wait()
+			deadline, ok := last.Deadline()
+			if want, _ := second.Deadline(); ok == endless || !endless && deadline != want {
+				t.Errorf("the deadline is %v, %v, want the last one's, %v", deadline, ok, want)
+			}
+			if last.Value(name{}) != "first" {
+				t.Error("the context does not have the values of the first call's")
+			}
+			gate <- struct{}{}
+			synctest.Wait()
+		}
+		time.Sleep(idle)
+	})
+}
+
+// A call fails with the error of its own context, whatever the batch's says, and with the client's.
+func TestTheErrorIsThatOfTheCallsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls batch.Batcher[struct{}]
+		gate := make(chan struct{})
+		errRefused := errors.New("refused")
+		calls.Send = func(ctx context.Context, all []*batch.Call[struct{}]) {
+			if len(all) == 1 {
+				<-gate
+				return
+			}
+			<-ctx.Done()
+			all[0].Answer(nil, pool.NotSent(context.DeadlineExceeded))
+			all[1].Answer(nil, context.Canceled)
+			all[2].Answer(nil, errRefused)
+		}
+		first := make(told, 1)
+		calls.Start(t.Context(), pool.SetNX("k", "v", time.Minute), first)
+		synctest.Wait()
+		canceled, cancel := context.WithCancel(t.Context())
+		late, stop := context.WithTimeout(t.Context(), 7*time.Millisecond)
+		defer stop()
+		outcomes := []told{make(told, 1), make(told, 1), make(told, 1)}
+		for i, ctx := range []context.Context{canceled, late, late} {
+			calls.Start(ctx, pool.SetNX("k", "v", time.Minute), outcomes[i])
+		}
+		close(gate)
+		<-first
+		cancel()
+		err := <-outcomes[0]
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, pool.ErrNotSent) {
+			t.Errorf("a call that was cancelled and not sent: %v", err)
+		}
+		if err := <-outcomes[1]; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call whose deadline has passed: %v", err)
+		}
+		if err := <-outcomes[2]; err != errRefused {
+			t.Errorf("a call that was refused: %v", err)
+		}
+		time.Sleep(idle)
+	})
+}
+
+// A batch whose contexts have all ended has a context that has ended.
+func TestTheContextOfAnAbandonedBatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls batch.Batcher[struct{}]
+		gate := make(chan struct{})
+		calls.Send = func(ctx context.Context, all []*batch.Call[struct{}]) {
+			if len(all) == 1 {
+				<-gate
+			} else {
+				<-ctx.Done()
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		all := make(told, 3)
+		for range 3 {
+			calls.Start(ctx, pool.SetNX("k", "v", time.Minute), all)
+			synctest.Wait()
+		}
+		close(gate)
+		<-all
+		cancel()
+		begun := time.Now()
+		<-all
+		<-all
+		if d := time.Since(begun); d > 10*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		time.Sleep(idle)
+	})
+}
+
+type told chan error
+
+func (t told) Receive(_ any, err error) { t <- err }
+
+func TestAPanicIsTheOutcomeOfCallsWithoutAnAnswer(t *testing.T) {
+	inBubble(t, func(n *node) {
+		lone := n.start(n.Context(), "panic")
+		var why *pool.PanicError
+		if !errors.As(lone.err, &why) || lone.reply != false {
+			t.Errorf("a call whose client panics: %v, %v", lone.reply, lone.err)
+		}
+		first := n.start(n.Context(), "slow")
+		before := n.start(n.Context(), "before")
+		panics := n.start(n.Context(), "panic")
+		after := n.start(n.Context(), "after")
+		close(n.gate)
+		first.granted()
+		before.granted()
+		for _, o := range []*outcome{panics, after} {
+			if !errors.As(o.err, &why) || o.times != 1 {
+				t.Errorf("%s: %d outcomes, %v", o.key, o.times, o.err)
+			}
+		}
+		n.start(n.Context(), "later").granted()
+	})
+}
+
+// A client that ends the goroutine does not end the Batcher.
+func TestGoexitIsAFailure(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 3 {
+			exit := n.start(n.Context(), "exit")
+			if exit.open() || exit.err == nil {
+				t.Errorf("a call whose client ends the goroutine: %v, %v", exit.reply, exit.err)
+			}
+			n.start(n.Context(), "after").granted()
+		}
+		exits, behind := n.start(n.Context(), "slow, then exit"), n.start(n.Context(), "behind")
+		close(n.gate)
+		behind.granted()
+		if exits.open() || exits.err == nil || behind.after != 0 {
+			t.Errorf("a call whose client ends the goroutine: %v, %v; the next one took %v",
+				exits.reply, exits.err, behind.after)
+		}
+		n.start(n.Context(), "later").granted()
+	})
+}
+
+func TestTheReplyToASetIsABool(t *testing.T) {
+	errLost := errors.New("lost")
+	for _, c := range []struct {
+		reply any
+		err   error
+		want  bool
+		fails bool
+	}{
+		{"OK", nil, true, false},
+		{nil, nil, false, false},
+		{"OK", errLost, false, true},
+		{"QUEUED", nil, false, true},
+		{int64(1), nil, false, true},
+		{true, nil, false, true},
+	} {
+		calls := batch.Batcher[struct{}]{
+			Send: func(_ context.Context, all []*batch.Call[struct{}]) {
+				all[0].Answer(c.reply, c.err)
+			},
+		}
+		reply, err := calls.Do(t.Context(), pool.SetNX("k", "v", time.Minute))
+		if reply != c.want || (err != nil) != c.fails || c.err != nil && !errors.Is(err, c.err) {
+			t.Errorf("%v, %v is %v, %v", c.reply, c.err, reply, err)
+		}
+	}
+}
+
+var script = &pool.Script{
+	Name:   "x",
+	Source: "return 1",
+	ID:     "e0e1f9fabfc9d4800c877a703b823ac0578ff8db",
+}
+
+var errNoScript = errors.New("NOSCRIPT No matching script")
+
+func TestAScriptThatTheNodeDoesNotKnowIsSent(t *testing.T) {
+	known, never := false, false
+	var sent []string
+	calls := batch.Batcher[struct{}]{
+		Send: func(_ context.Context, all []*batch.Call[struct{}]) {
+			args := all[0].Args()
+			sent = append(sent, fmt.Sprint(args...))
+			if never || args[0] == "EVALSHA" && !known {
+				all[0].Answer(nil, errNoScript)
+				return
+			}
+			known = true
+			all[0].Answer(int64(1), nil)
+		},
+		Explain: func(err error) error { return fmt.Errorf("explained: %w", err) },
+	}
+	command := pool.Eval(script, []string{"k"}, "v")
+	for range 2 {
+		if reply, err := calls.Do(t.Context(), command); reply != int64(1) || err != nil {
+			t.Errorf("Eval = %v, %v, want 1", reply, err)
+		}
+	}
+	evalsha := "EVALSHA" + script.ID + "1kv"
+	want := []string{evalsha, "EVAL" + script.Source + "1kv", evalsha}
+	if !slices.Equal(sent, want) {
+		t.Errorf("%q was sent, want %q", sent, want)
+	}
+	never = true
+	reply, err := calls.Do(t.Context(), command)
+	if reply != nil || !errors.Is(err, errNoScript) ||
+		!strings.HasPrefix(err.Error(), "explained: ") {
+		t.Errorf("Eval on a node that knows no script at all = %v, %v", reply, err)
+	}
+}
+
+func TestACallWithoutAnAnswerFails(t *testing.T) {
+	calls := batch.Batcher[struct{}]{Send: func(context.Context, []*batch.Call[struct{}]) {}}
+	set, eval := pool.SetNX("k", "v", time.Minute), pool.Eval(script, nil)
+	for _, command := range []*pool.Command{set, eval} {
+		if reply, err := calls.Do(t.Context(), command); reply == true || err == nil {
+			t.Errorf("Do = %v, %v, want an error", reply, err)
+		}
+	}
+}
+
+func TestAnIdleBatcherHasNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := batch.Batcher[struct{}]{
+			Send: func(_ context.Context, all []*batch.Call[struct{}]) {
+				time.Sleep(3 * time.Millisecond)
+				for _, c := range all {
+					c.Answer("OK", nil)
+				}
+			},
+		}
+		for range 3 {
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					time.Sleep(time.Millisecond)
+					if ok, err := calls.Do(t.Context(), pool.SetNX("k", "v", time.Minute)); ok != true ||
+						err != nil {
+						t.Errorf("SetNX = %v, %v", ok, err)
+					}
+				})
+				time.Sleep(time.Millisecond)
+			}
+			all.Wait()
+			for range 10 {
+				if workers() == 0 {
+					t.Error("no worker stays for the next call")
+				}
+				time.Sleep(4900 * time.Microsecond)
+			}
+			time.Sleep(idle - 49*time.Millisecond)
+			if n := workers(); n > 0 {
+				t.Errorf("%d workers are left after 60 ms", n)
+			}
+		}
+	})
+}
+
+// The queue of a busy Batcher has room already.
+func TestACallIsOneAllocation(t *testing.T) {
+	calls := batch.Batcher[struct{}]{
+		Send: func(_ context.Context, all []*batch.Call[struct{}]) {
+			for _, c := range all {
+				c.Answer("OK", nil)
+			}
+		},
+	}
+	set, all := pool.SetNX("k", "v", time.Minute), make(told, 1)
+	n := testing.AllocsPerRun(1000, func() {
+		calls.Start(t.Context(), set, all)
+		<-all
+	})
+	if n > 1 {
+		t.Errorf("a call makes %v allocations, want 1", n)
+	}
+}
+
+// workers returns how many workers there are in bubbles.
+func workers() (n int) {
+	synctest.Wait()
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(stack, "synctest bubble") &&
+			strings.Contains(stack, "(*worker[...]).work") {
+			n++
+		}
+	}
+	return n
+}

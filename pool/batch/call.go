@@ -1,0 +1,101 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Call is one command under way. The function Send of a [Batcher] has it until it returns.
+type Call[T any] struct {
+	// Client is room for what the client needs to know of the call. It begins as the zero value.
+	Client T
+
+	ctx     context.Context
+	command *pool.Command
+	to      pool.Receiver
+	args    []any // of an EVAL, or nil for those of the command
+	dropped bool  // from the queue; the Batcher's mu guards it
+
+	answered bool
+	reply    any
+	err      error
+}
+
+func newCall[T any](ctx context.Context, command *pool.Command, to pool.Receiver) *Call[T] {
+	return &Call[T]{ctx: ctx, command: command, to: to}
+}
+
+// Context ends when nobody waits for the outcome any more. If the call has not been sent by then,
+// it is not sent.
+func (c *Call[T]) Context() context.Context { return c.ctx }
+
+// Args returns what to send: the name of the command, which is a string, and its arguments, strings
+// and integers. They belong to the calls of other nodes as well and must not be changed.
+func (c *Call[T]) Args() []any {
+	if c.args != nil {
+		return c.args
+	}
+	return c.command.Args()
+}
+
+// Answer sets the outcome: a reply, of the types that [pool.Pool] promises, or an error. The
+// answer to a SET NX is the reply itself, "OK" or nil. The error of a call that was certainly not
+// sent is marked by [pool.NotSent]. Of several answers the last one counts.
+func (c *Call[T]) Answer(reply any, err error) { c.answered, c.reply, c.err = true, reply, err }
+
+// Answered reports whether Answer was called.
+func (c *Call[T]) Answered() bool { return c.answered }
+
+// outcome returns what to tell the receiver.
+func (c *Call[T]) outcome() (any, error) {
+	if c.command.Script() == nil {
+		return granted(c.reply, c.err)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.reply, nil
+}
+
+// ended returns the error with which the call ends. That of a batch's context may be another one
+// than that of the call's own: a batch is cancelled when the last of the deadlines has passed.
+func (c *Call[T]) ended(err error) error {
+	own := c.ctx.Err()
+	if own == nil || errors.Is(err, own) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", own, err)
+	}
+	return err
+}
+
+// granted is what a reply to SET NX means.
+func granted(reply any, err error) (any, error) {
+	switch {
+	case err != nil:
+		return false, err
+	case reply == nil:
+		return false, nil
+	case reply == "OK":
+		return true, nil
+	}
+	return false, fmt.Errorf("pool: SET NX was answered by %T %v, not by OK or null", reply, reply)
+}
+
+// withSource returns the EVAL that takes the place of an EVALSHA whose script the node does not
+// know. It returns nil if that is not what went wrong, or nobody waits any more.
+func (c *Call[T]) withSource() *Call[T] {
+	script := c.command.Script()
+	if script == nil || c.args != nil || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
+		return nil
+	}
+	next := newCall[T](c.ctx, c.command, c.to)
+	next.args = slices.Clone(c.Args())
+	next.args[0], next.args[1] = "EVAL", script.Source
+	return next
+}

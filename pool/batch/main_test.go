@@ -1,0 +1,10 @@
+package batch_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redlock-go/redlock/internal/leak"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

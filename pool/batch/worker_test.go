@@ -1,0 +1,131 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+func TestAYieldLetsOthersGoFirstUnlessThatTakesLong(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var w worker[int]
+
+	first := 0
+	for range 20 {
+		var went atomic.Bool
+		go went.Store(true)
+		w.rest = time.Time{} // a machine that is busy makes any yield a long one
+		w.yield()
+		if went.Load() {
+			first++
+		}
+	}
+	if first < 15 { // now and then the scheduler chooses otherwise
+		t.Errorf("a goroutine that was ready went first %d of 20 times", first)
+	}
+
+	var computed atomic.Int64
+	var over atomic.Bool
+	defer over.Store(true)
+	go func() {
+		for !over.Load() {
+			computed.Add(1)
+		}
+	}()
+	w.rest = time.Time{}
+	begun := time.Now()
+	for tries := 0; w.rest.IsZero(); tries++ {
+		if tries == 100 {
+			t.Fatal("yields to a goroutine that computes never took long")
+		}
+		w.yield()
+	}
+	if rest := w.rest.Sub(begun); rest < longYield*yieldRest || time.Until(w.rest) > longestRest {
+		t.Errorf("after a long yield there is none until %v after its beginning", rest)
+	}
+
+	// The runtime lets the other go first by itself now and then.
+	w.rest = time.Now().Add(time.Hour)
+	before := computed.Load()
+	for tries := 0; ; tries++ {
+		if tries == 100 {
+			t.Fatal("a yield did not wait for the end of the rest")
+		}
+		before = computed.Load()
+		if w.yield(); computed.Load() == before {
+			break
+		}
+	}
+
+	for tries := 0; computed.Load() == before; tries++ {
+		if tries == 100 {
+			t.Fatal("there was no yield after the rest")
+		}
+		w.rest = time.Now()
+		w.yield()
+	}
+}
+
+// Callers that have just been told their outcomes are in the next batch, nearly all of them. On a
+// machine that is busy with other things, yields take long and are left out for a while.
+func TestCallersThatAreReadyComeAlong(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const callers, rounds = 8, 20
+	var sizes []int
+	for range 50 {
+		if sizes = batches(t, callers, rounds); len(sizes) <= 2*rounds {
+			return
+		}
+	}
+	t.Errorf("%d callers sent %d calls each in %d batches: %v", callers, rounds, len(sizes), sizes)
+}
+
+// batches lets callers call again and again, and returns how many calls went in each batch.
+func batches(t *testing.T, callers, rounds int) (sizes []int) {
+	t.Helper()
+	var mu sync.Mutex
+	var calls Batcher[int]
+	gate := make(chan struct{})
+	calls.Send = func(_ context.Context, all []*Call[int]) {
+		mu.Lock()
+		sizes = append(sizes, len(all))
+		mu.Unlock()
+		<-gate
+		for _, c := range all {
+			c.Answer("OK", nil)
+		}
+	}
+	done := make(chan error, callers)
+	for i := range callers {
+		go func() {
+			var err error
+			for range rounds {
+				if _, e := calls.Do(t.Context(), pool.SetNX(fmt.Sprint(i), "v", time.Second)); e != nil {
+					err = e
+				}
+			}
+			done <- err
+		}()
+	}
+	for come := 0; come < callers; runtime.Gosched() {
+		calls.mu.Lock()
+		come = len(calls.queue)
+		for _, w := range calls.sending {
+			come += len(w.calls)
+		}
+		calls.mu.Unlock()
+	}
+	close(gate)
+	for range callers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	return sizes
+}

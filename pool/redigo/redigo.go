@@ -8,14 +8,23 @@
 //		},
 //	})
 //
-// TLS and authentication are the pool's. Each command takes a connection of the pool for
-// itself and is sent at most once. A caller whose context ends returns at once, and the
-// connection, which may still bring the reply, is closed.
+// TLS and authentication are the pool's. Each command is sent at most once.
 //
-// Set DialContext rather than Dial, and TestOnBorrowContext rather than
-// TestOnBorrow: the older ones know no context and can make a call return late, with the context's
-// error and nothing sent. Without TestOnBorrowContext, each connection that a restarted node
-// has closed fails one command.
+// Concurrent callers share round trips: see [batch.Batcher]. A lone command is sent at once.
+// Commands that arrive while another is under way go together, on one connection; or, where that
+// takes longer than a millisecond, on another one, of up to 16. Where none of those brings a reply,
+// there is one more every 100 ms, up to 48.
+//
+// [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. When the contexts of all that
+// share a connection have ended, the connection, which may still bring replies, is closed within
+// 10 ms. Commands for which there is no connection, because the pool has reached MaxActive, are not
+// sent and fail; with Wait they wait for one.
+//
+// Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
+// ones know no context, and can make [Pool.Do] return late, with the context's error and nothing
+// sent. Without TestOnBorrowContext, each connection that a restarted node has closed fails the
+// commands that share it. A connection of one's own type has DoContext and ReceiveContext, as those
+// of redigo do: see [redis.ConnWithContext].
 package redigo
 
 import (
@@ -27,15 +36,17 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
 	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
-// Pool is one node. It is safe for concurrent use. It implements [pool.Pool],
+// Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
 // [pool.Subscriber], [pool.Doer] and [pool.Addressed].
 type Pool struct {
-	pool *redis.Pool
-	addr string
-	hub  pubsub.Hub
+	pool  *redis.Pool
+	addr  string
+	calls batch.Batcher[room]
+	hub   pubsub.Hub
 }
 
 var (
@@ -43,16 +54,18 @@ var (
 	errNoArgs  = errors.New("redigo: Do was given no command")
 )
 
-// NewPool returns the node behind p, which stays the caller's to close, after the last use of
-// the node. It does not connect. With a nil pool, every method returns an error.
+// NewPool returns the node behind p, which stays the caller's to close, after the last use of the
+// node. It does not connect. Make one Pool of a redigo pool, not several: callers share round
+// trips within a Pool. With a nil pool, every method returns an error.
 func NewPool(p *redis.Pool) *Pool {
 	node := &Pool{pool: p}
+	node.calls.Send, node.calls.Abandon = node.send, node.abandon
 	node.hub.Dial = node.dial
 	return node
 }
 
-// NewPoolAt is NewPool for a node whose address, "10.0.0.1:6379", is to appear in errors and reports. Redigo's pool does not
-// tell what it dials.
+// NewPoolAt is NewPool for a node whose address, "10.0.0.1:6379", is to appear in errors and
+// reports. Redigo's pool does not tell what it dials.
 func NewPoolAt(addr string, p *redis.Pool) *Pool {
 	node := NewPool(p)
 	node.addr = addr
@@ -64,35 +77,37 @@ func (p *Pool) Addr() string { return p.addr }
 
 // SetNX implements [pool.Pool].
 func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	reply, err := p.do(ctx, "SET", key, value, "NX", "PX", expiry.Milliseconds())
-	switch {
-	case err != nil:
-		return false, err
-	case reply == nil:
-		return false, nil
-	case reply == "OK":
-		return true, nil
-	}
-	return false, fmt.Errorf("redigo: SET NX was answered by %T %v, not by OK or null", reply, reply)
+	ok, err := p.run(ctx, pool.SetNX(key, value, expiry))
+	return ok == true, err
 }
 
 // Eval implements [pool.Pool].
-func (p *Pool) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
-	all := make([]any, 0, 2+len(keys)+len(args))
-	all = append(all, script.ID, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	all = append(all, args...)
-	reply, err := p.do(ctx, "EVALSHA", all...)
-	if pool.IsNoScript(err) {
-		all[0] = script.Source
-		reply, err = p.do(ctx, "EVAL", all...)
-	}
-	return reply, err
+func (p *Pool) Eval(
+	ctx context.Context,
+	script *pool.Script,
+	keys []string,
+	args ...any,
+) (any, error) {
+	return p.run(ctx, pool.Eval(script, keys, args...))
 }
 
-// Do implements [pool.Doer].
+func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
+	if p.pool == nil {
+		return nil, pool.NotSent(errNilPool)
+	}
+	return p.calls.Do(ctx, c)
+}
+
+// Start implements [pool.Starter].
+func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	if p.pool == nil {
+		to.Receive(nil, pool.NotSent(errNilPool))
+		return
+	}
+	p.calls.Start(ctx, c, to)
+}
+
+// Do implements [pool.Doer]. It does not share a round trip with others.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	if len(args) == 0 {
 		return nil, errNoArgs

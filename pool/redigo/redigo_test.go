@@ -40,6 +40,7 @@ var (
 	_ pool.Subscriber = (*redigo.Pool)(nil)
 	_ pool.Doer       = (*redigo.Pool)(nil)
 	_ pool.Addressed  = (*redigo.Pool)(nil)
+	_ pool.Starter    = (*redigo.Pool)(nil)
 )
 
 // lesson L76: a node has a name that people know.

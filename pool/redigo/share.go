@@ -1,0 +1,128 @@
+package redigo
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
+)
+
+// call is a command that shares round trips.
+type call = batch.Call[room]
+
+// room is where the first call of a batch says which connection has it.
+type room struct{ conn atomic.Pointer[connection] }
+
+// send sends the calls in one round trip, and answers them.
+func (p *Pool) send(ctx context.Context, calls []*call) {
+	inner, err := p.pool.GetContext(ctx)
+	if err != nil {
+		for _, c := range calls {
+			c.Answer(nil, pool.NotSent(err))
+		}
+		return
+	}
+	conn := &connection{Conn: inner}
+	defer conn.giveBack()
+	calls[0].Client.conn.Store(conn)
+	err = conn.write(calls)
+	for _, c := range calls {
+		if !c.Answered() {
+			err = conn.read(c, err)
+		}
+	}
+}
+
+// abandon closes the connection of calls for which nobody waits any more.
+func (p *Pool) abandon(calls []*call) {
+	conn := calls[0].Client.conn.Load()
+	if conn != nil && !conn.abandoned.Swap(true) {
+		go conn.breakOff() // to close TLS can take seconds
+	}
+}
+
+// connection is one of the redigo pool's, in the hands of one batch.
+type connection struct {
+	redis.Conn
+	owed      int         // replies that have not been received
+	abandoned atomic.Bool // nobody waits for them
+
+	mu       sync.Mutex // guards what follows, and is held while breakOff uses Conn
+	returned bool       // to the pool
+}
+
+// write sends the calls, and answers those that were not sent. The error is the connection's.
+func (c *connection) write(calls []*call) (err error) {
+	for _, call := range calls {
+		// A pool with Dial instead of DialContext, or an old-style TestOnBorrow, may have kept us
+		// past the context's end.
+		if ended := call.Context().Err(); ended != nil {
+			call.Answer(nil, pool.NotSent(ended))
+			continue
+		}
+		if err != nil {
+			call.Answer(nil, pool.NotSent(err))
+			continue
+		}
+		args := call.Args()
+		c.owed++
+		err = c.Send(args[0].(string), args[1:]...)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// read answers a call that was sent on a connection with the given error, and returns the
+// connection's error.
+func (c *connection) read(call *call, err error) error {
+	var reply any
+	if err == nil {
+		reply, err = c.Receive()
+		if refused := redis.Error(""); err == nil || errors.As(err, &refused) {
+			c.owed--
+			call.Answer(text(reply), err)
+			return nil
+		}
+	}
+	// The connection is broken: perhaps because nobody waits any more.
+	if ended := call.Context().Err(); ended != nil {
+		call.Answer(nil, ended)
+	} else {
+		call.Answer(nil, err)
+	}
+	return err
+}
+
+// past is a deadline that has passed.
+var past, _ = context.WithDeadline(context.Background(), time.Unix(0, 0))
+
+// breakOff makes Send, Flush and Receive return with an error. It uses that redigo closes a
+// connection when the deadline of a command has passed: the connections of a [redis.Pool] have no
+// other method that may be called while another one is under way.
+func (c *connection) breakOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.returned {
+		_, _ = redis.ReceiveContext(c.Conn, past)
+	}
+}
+
+// giveBack returns the connection to its pool, or closes it if it may still bring replies. Close
+// would wait for those.
+func (c *connection) giveBack() {
+	if c.owed > 0 {
+		c.breakOff()
+	}
+	c.mu.Lock()
+	c.returned = true
+	c.mu.Unlock()
+	_ = c.Close() // a broken connection has been closed before; what that says is of no interest
+}

@@ -1,0 +1,583 @@
+package redigo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+// bench is an embedded node behind a pool, in virtual time. The test decides when the node
+// answers which command.
+type bench struct {
+	*testing.T
+	inner *redis.Pool
+	pool  *redigo.Pool
+
+	mu    sync.Mutex
+	dials int
+	seen  []string                 // keys of the SETs that arrived
+	peers []net.Conn               // our ends of all connections
+	gates map[string]chan struct{} // a SET waits at its gate, if it has one
+	cut   map[string]bool          // a SET is not answered: its connection is closed
+}
+
+// inBubble runs f in virtual time. The bubble fails if a goroutine is left a minute later.
+func inBubble(t *testing.T, f func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		first, err := m.Dial() // starts the node, which has no Server before
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = first.Close()
+		b := &bench{T: t, gates: map[string]chan struct{}{}, cut: map[string]bool{}}
+		m.Server().SetPreHook(func(peer *server.Peer, name string, args ...string) bool {
+			if name != "SET" {
+				return false
+			}
+			b.mu.Lock()
+			b.seen = append(b.seen, args[0])
+			gate, cut := b.gates[args[0]], b.cut[args[0]]
+			b.mu.Unlock()
+			if gate != nil {
+				<-gate
+			}
+			if cut {
+				peer.Close()
+			}
+			return cut
+		})
+		b.inner = &redis.Pool{MaxIdle: 4, DialContext: func(context.Context) (redis.Conn, error) {
+			conn, err := m.Dial()
+			b.mu.Lock()
+			b.dials++
+			b.peers = append(b.peers, conn)
+			b.mu.Unlock()
+			return redis.NewConn(conn, 0, 0), err
+		}}
+		b.pool = redigo.NewPool(b.inner)
+		f(b)
+		_ = b.inner.Close()
+		m.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// hold makes the node keep SETs of the key waiting until the gate is closed.
+func (b *bench) hold(key string) (gate chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gate = make(chan struct{})
+	b.gates[key] = gate
+	return gate
+}
+
+// lose cuts all connections.
+func (b *bench) lose() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, conn := range b.peers {
+		_ = conn.Close()
+	}
+}
+
+// arrived is how many SETs of the key the node has seen.
+func (b *bench) arrived(key string) (n int) {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, k := range b.seen {
+		if k == key {
+			n++
+		}
+	}
+	return n
+}
+
+// received is the outcome of a command that was started.
+type received struct {
+	b     *bench
+	key   string
+	began time.Time
+	times int
+	reply any
+	err   error
+	after time.Duration
+}
+
+func (r *received) Receive(reply any, err error) {
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	r.times, r.reply, r.err, r.after = r.times+1, reply, err, time.Since(r.began)
+}
+
+// start starts a SET NX, and returns when all goroutines wait for something.
+func (b *bench) start(ctx context.Context, key string) *received {
+	r := b.begin(ctx, key)
+	synctest.Wait()
+	return r
+}
+
+func (b *bench) begin(ctx context.Context, key string) *received {
+	r := &received{b: b, key: key, began: time.Now()}
+	b.pool.Start(ctx, pool.SetNX(key, "value", time.Hour), r)
+	return r
+}
+
+func (r *received) granted() {
+	r.b.Helper()
+	synctest.Wait()
+	if r.times != 1 || r.reply != true || r.err != nil {
+		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want one, true",
+			r.key, r.times, r.reply, r.err)
+	}
+}
+
+// failed checks the error, and whether it says that nothing was sent.
+func (r *received) failed(notSent bool) {
+	r.b.Helper()
+	synctest.Wait()
+	if r.times != 1 || r.err == nil || errors.Is(r.err, pool.ErrNotSent) != notSent {
+		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want one error that matches ErrNotSent: %v",
+			r.key, r.times, r.reply, r.err, notSent)
+	}
+}
+
+func (b *bench) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(b.Context(), d)
+	b.Cleanup(cancel)
+	return ctx
+}
+
+func TestCommandsThatArriveTogetherShareAConnection(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		gate := b.hold("first")
+		all := []*received{b.start(b.Context(), "first")}
+		for i := range 20 { // the unbuffered connection takes no large batch
+			all = append(all, b.start(b.Context(), fmt.Sprint(i)))
+		}
+		if n := b.arrived("0"); n != 0 {
+			t.Error("the second command was sent at once, want it to wait")
+		}
+		close(gate)
+		for _, r := range all {
+			r.granted()
+		}
+		if b.dials != 1 {
+			t.Errorf("there were %d connections, want 1", b.dials)
+		}
+		taken := b.start(b.Context(), "5")
+		if taken.reply != false || taken.err != nil {
+			t.Errorf("SetNX of a key that is taken = %v, %v, want false", taken.reply, taken.err)
+		}
+	})
+}
+
+// lesson L15: of a batch whose connection is lost, what was answered counts, and nothing is sent
+// again.
+func TestAConnectionThatIsLostWithinABatch(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		gate := b.hold("first")
+		b.cut["cut"] = true
+		first := b.start(b.Context(), "first")
+		before := b.start(b.Context(), "before")
+		cut := b.start(b.Context(), "cut")
+		after := b.start(b.Context(), "after")
+		close(gate)
+		first.granted()
+		before.granted()
+		cut.failed(false)
+		after.failed(false)
+		for _, key := range []string{"before", "cut"} {
+			if n := b.arrived(key); n != 1 {
+				t.Errorf("%s was sent %d times, want once", key, n)
+			}
+		}
+		b.start(b.Context(), "later").granted()
+		if n := b.inner.ActiveCount(); n != 1 {
+			t.Errorf("the pool has %d connections, want the new one", n)
+		}
+	})
+}
+
+// lesson L41: a node that does not answer keeps connections no longer than 10 ms after nobody
+// waits any more.
+func TestConnectionsEndWithTheContextsOfTheirCommands(t *testing.T) {
+	for _, deadlines := range []bool{true, false} { // or else contexts that are cancelled
+		inBubble(t, func(b *bench) {
+			const lasts = 300 * time.Millisecond
+			ctx, cancel := context.WithCancel(b.Context())
+			if deadlines {
+				ctx, cancel = context.WithTimeout(b.Context(), lasts)
+			} else {
+				time.AfterFunc(lasts, cancel)
+			}
+			defer cancel()
+			gate, begun := b.hold("frozen"), time.Now()
+			var all []*received
+			for range 50 {
+				for range 10 {
+					all = append(all, b.start(ctx, "frozen"))
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if n := b.inner.ActiveCount(); n > 16+2 {
+				t.Errorf("%d connections wait for a frozen node", n)
+			}
+			time.Sleep(lasts - time.Since(begun) + 10*time.Millisecond)
+			synctest.Wait()
+			for _, r := range all {
+				if r.times != 1 || !errors.Is(r.err, ctx.Err()) {
+					t.Errorf("%d outcomes 10 ms after the end, the last is %v", r.times, r.err)
+				}
+			}
+			if n := b.inner.ActiveCount(); n > 0 {
+				t.Errorf("%d connections are left", n)
+			}
+			close(gate)
+			b.start(b.Context(), "after").granted()
+		})
+	}
+}
+
+// A command whose context ends before there is a connection is not sent. Those of others are.
+func TestASlowDialHoldsUpNobodyElse(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		dial := b.inner.DialContext
+		slow := false
+		b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
+			if slow {
+				time.Sleep(20 * time.Millisecond) // and does not look at the context
+			}
+			return dial(ctx)
+		}
+		gate := b.hold("first")
+		first := b.start(b.Context(), "first")
+		slow = true
+		short := b.start(b.within(10*time.Millisecond), "short")
+		long := b.start(b.within(time.Second), "long")
+		begun := time.Now()
+		_, err := b.pool.SetNX(b.within(5*time.Millisecond), "caller", "v", time.Hour)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 5*time.Millisecond {
+			t.Errorf("SetNX with 5ms: %v after %v", err, time.Since(begun))
+		}
+		time.Sleep(30 * time.Millisecond)
+		short.failed(true)
+		long.granted()
+		if n := b.arrived("short") + b.arrived("caller"); n > 0 {
+			t.Errorf("%d commands were sent whose contexts had ended", n)
+		}
+		close(gate)
+		first.granted()
+	})
+}
+
+// A node whose connection takes no more bytes keeps a batch no longer than somebody waits.
+func TestAWriteThatBlocksEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var peers []net.Conn
+		inner := &redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
+			ours, theirs := net.Pipe()
+			peers = append(peers, theirs)
+			return redis.NewConn(ours, 0, 0), nil
+		}}
+		b := &bench{T: t, pool: redigo.NewPool(inner)}
+		r := b.start(b.within(50*time.Millisecond), "k")
+		time.Sleep(60 * time.Millisecond)
+		r.failed(false)
+		if !errors.Is(r.err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v", r.err)
+		}
+		if n := inner.ActiveCount(); n != 0 {
+			t.Errorf("%d connections are left", n)
+		}
+		_ = inner.Close()
+		time.Sleep(time.Second)
+		if len(peers) != 1 {
+			t.Errorf("there were %d connections", len(peers))
+		}
+	})
+}
+
+// A panic of the client is the failure of the commands that it was sending.
+func TestAPanicIsAFailure(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		dial := b.inner.DialContext
+		b.inner.DialContext = func(context.Context) (redis.Conn, error) { panic("no such luck") }
+		_, err := b.pool.SetNX(b.Context(), "caller", "v", time.Hour)
+		started := b.start(b.Context(), "started")
+		for _, err := range []error{err, started.err} {
+			var why *pool.PanicError
+			if !errors.As(err, &why) || !strings.Contains(err.Error(), "no such luck") {
+				t.Errorf("a client that panics: %v", err)
+			}
+		}
+		b.inner.DialContext = dial
+		b.start(b.Context(), "after").granted()
+
+		// A panic in the middle of a batch leaves no connection with replies that nobody reads.
+		b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
+			conn, err := dial(ctx)
+			return panicking{conn.(redis.ConnWithContext)}, err
+		}
+		before := b.inner.ActiveCount()
+		gate := b.hold("first")
+		first := b.start(b.Context(), "first") // takes the connection that is idle
+		inTurn := b.hold("second")
+		second := b.start(b.Context(), "second")
+		time.Sleep(2500 * time.Microsecond)
+		batch := []*received{
+			b.start(b.Context(), "one"),
+			b.start(b.Context(), "panic"),
+			b.start(b.Context(), "two"),
+		}
+		close(inTurn)
+		second.granted()
+		for _, r := range batch {
+			var why *pool.PanicError
+			if synctest.Wait(); r.times != 1 || !errors.As(r.err, &why) {
+				t.Errorf("%s: %d outcomes, %v, want the panic", r.key, r.times, r.err)
+			}
+		}
+		close(gate)
+		first.granted()
+		if n := b.inner.ActiveCount(); n != before {
+			t.Errorf("the pool has %d connections, want %d, without that of the batch", n, before)
+		}
+	})
+}
+
+// Of a batch, what comes after a command that cannot be written is certainly not sent.
+func TestAConnectionThatCannotBeWritten(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		dial := b.inner.DialContext
+		gate := b.hold("first")
+		first := b.start(b.Context(), "first")
+		b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
+			conn, err := dial(ctx)
+			return failing{conn.(redis.ConnWithContext)}, err
+		}
+		begun := []*received{b.begin(b.Context(), "one"), b.begin(b.Context(), "fails")}
+		after := []*received{b.begin(b.Context(), "two"), b.begin(b.Context(), "three")}
+		time.Sleep(time.Millisecond)
+		for _, r := range begun {
+			r.failed(false)
+		}
+		for _, r := range after {
+			r.failed(true)
+			if err := r.failure(); !errors.Is(err, errUnwritten) {
+				t.Errorf("%s: %v, want the error of the connection", r.key, err)
+			}
+		}
+		close(gate)
+		first.granted()
+		if n := b.inner.ActiveCount(); n != 1 {
+			t.Errorf("the pool has %d connections, want that of the first command", n)
+		}
+	})
+}
+
+var errUnwritten = errors.New("cannot be written")
+
+// failing is a connection that cannot send one key.
+type failing struct{ redis.ConnWithContext }
+
+func (c failing) Send(name string, args ...any) error {
+	if slices.Contains(args, any("fails")) {
+		return errUnwritten
+	}
+	return c.ConnWithContext.Send(name, args...)
+}
+
+// panicking is a connection that cannot send one key.
+type panicking struct{ redis.ConnWithContext }
+
+func (c panicking) Send(name string, args ...any) error {
+	if slices.Contains(args, any("panic")) {
+		panic("no such luck")
+	}
+	return c.ConnWithContext.Send(name, args...)
+}
+
+// failure returns what the command failed with, once.
+func (r *received) failure() error {
+	r.b.Helper()
+	synctest.Wait()
+	if r.times != 1 || r.err == nil {
+		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want an error", r.key, r.times, r.reply, r.err)
+	}
+	return r.err
+}
+
+// A pool that may have no more connections fails what needs one, and says that nothing was sent.
+// What shares the connections that there are is not affected.
+func TestAPoolThatIsUsedUpAndDoesNotWait(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.inner.MaxActive = 2
+		gate := b.hold("first")
+		first := b.start(b.Context(), "first")
+		second := b.start(b.Context(), "second")
+		if n := b.arrived("second"); n != 0 {
+			t.Error("the second command did not wait for its turn")
+		}
+		mine := b.inner.Get() // somebody else's
+		defer mine.Close()
+		time.Sleep(time.Millisecond)
+		second.failed(true)
+		if err := second.failure(); !errors.Is(err, redis.ErrPoolExhausted) {
+			t.Errorf("the error is %v, want %v", err, redis.ErrPoolExhausted)
+		}
+		shares := []*received{b.start(b.Context(), "a"), b.start(b.Context(), "b")}
+		close(gate)
+		first.granted()
+		for _, r := range shares {
+			r.granted()
+		}
+		if n := b.arrived("second"); n != 0 {
+			t.Error("a command was sent that has an outcome which says that it was not")
+		}
+	})
+}
+
+// A pool that waits for a connection keeps nobody longer than their contexts, and each hears of the
+// end of its own.
+func TestAPoolThatIsUsedUpAndWaits(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.inner.MaxActive, b.inner.Wait = 1, true
+		gate := b.hold("first")
+		first := b.start(b.Context(), "first")
+		canceled, cancel := context.WithCancel(b.Context())
+		never, stop := context.WithCancel(b.Context())
+		late := b.start(b.within(20*time.Millisecond), "late")
+		given := b.start(canceled, "given up")
+		for range 3 { // batches
+			time.Sleep(2 * time.Millisecond)
+			b.start(b.within(time.Second), "stays")
+		}
+		more := b.start(never, "more")
+		cancel()
+		time.Sleep(30 * time.Millisecond)
+		ends := map[*received]error{late: context.DeadlineExceeded, given: context.Canceled}
+		for r, want := range ends {
+			r.failed(true)
+			if err := r.failure(); !errors.Is(err, want) || r.after > 30*time.Millisecond {
+				t.Errorf("%s: %v after %v, want %v", r.key, err, r.after, want)
+			}
+		}
+		close(gate)
+		first.granted()
+		more.granted()
+		if n := b.arrived("late") + b.arrived("given up"); n != 0 {
+			t.Errorf("%d commands were sent that have outcomes which say that they were not", n)
+		}
+		if n := b.arrived("stays"); n != 3 {
+			t.Errorf("%d of 3 commands were sent when there was a connection", n)
+		}
+		if b.dials != 1 {
+			t.Errorf("there were %d connections, want 1", b.dials)
+		}
+		stop()
+	})
+}
+
+// TestOnBorrowContext finds a connection that a restarted node has closed. Without it, the
+// connection fails the commands that share it, and no others.
+func TestStaleConnections(t *testing.T) {
+	for _, tested := range []bool{false, true} {
+		inBubble(t, func(b *bench) {
+			b.inner.MaxIdle = 8
+			if tested {
+				b.inner.TestOnBorrowContext = func(ctx context.Context, c redis.Conn, _ time.Time) error {
+					_, err := redis.DoContext(c, ctx, "PING")
+					return err
+				}
+			}
+			gate := b.hold("slow")
+			var slow []*received
+			for range 3 {
+				slow = append(slow, b.start(b.Context(), "slow"))
+				time.Sleep(2 * time.Millisecond)
+			}
+			close(gate)
+			for _, r := range slow {
+				synctest.Wait()
+				if r.times != 1 || r.err != nil {
+					t.Fatalf("slow: %d outcomes, %v", r.times, r.err)
+				}
+			}
+			stale := b.inner.IdleCount()
+			if stale != 3 {
+				t.Fatalf("the pool has %d idle connections, want 3", stale)
+			}
+			b.lose()
+			fails := 0
+			for i := range 10 {
+				r := b.start(b.Context(), fmt.Sprint("after", i))
+				if synctest.Wait(); r.err != nil {
+					r.failed(false)
+					fails++
+				} else {
+					r.granted()
+				}
+			}
+			if want := map[bool]int{false: stale, true: 0}[tested]; fails != want {
+				t.Errorf("tested %v: %d commands failed, want %d", tested, fails, want)
+			}
+		})
+	}
+}
+
+var fresh = &pool.Script{
+	Name:   "fresh",
+	Source: "return redis.call('INCR', KEYS[1])",
+	ID:     "61636018f4e6b5817b89791bbed242f93fa089e3",
+}
+
+// lesson L39: the calls of a batch whose script the node does not know send it. The others of the
+// batch are not sent again.
+func TestAnUnknownScriptWithinABatch(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		gate := b.hold("first")
+		first := b.start(b.Context(), "first")
+		var runs []*received
+		for range 3 {
+			r := &received{b: b, key: "fresh", began: time.Now()}
+			b.pool.Start(b.Context(), pool.Eval(fresh, []string{"n"}), r)
+			runs = append(runs, r)
+		}
+		other := b.start(b.Context(), "other")
+		close(gate)
+		first.granted()
+		other.granted()
+		var replies []int64
+		for _, r := range runs {
+			synctest.Wait()
+			n, ok := r.reply.(int64)
+			if r.times != 1 || !ok || r.err != nil {
+				t.Errorf("Eval: %d outcomes, the last is %v, %v", r.times, r.reply, r.err)
+			}
+			replies = append(replies, n)
+		}
+		slices.Sort(replies)
+		if !slices.Equal(replies, []int64{1, 2, 3}) {
+			t.Errorf("the script was run with results %v, want each run once", replies)
+		}
+		if n := b.arrived("other"); n != 1 {
+			t.Errorf("another command of the batch was sent %d times", n)
+		}
+	})
+}

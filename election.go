@@ -209,7 +209,7 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 	needContext(ctx)
 	m := e.m
 	if m.err != nil {
-		return "", Leader{}, m.misuse("leader not known")
+		return "", Leader{}, m.misuse("not inspected")
 	}
 	in, err := e.locks.inspect(ctx, m.name, m.keys[:]...)
 	switch {
@@ -236,7 +236,7 @@ func (m *Mutex) unanswered(in *Inspection) *Error {
 			answered++
 		}
 	}
-	e := m.fail("leader not known", ErrNoQuorum, fmt.Sprintf(
+	e := m.fail("not inspected", ErrNoQuorum, fmt.Sprintf(
 		"no quorum: %d of %d nodes answered, and do not decide it", answered, len(in.Nodes)))
 	e.nodes = m.core.nodeErrors(outcomes, heldBy)
 	return e

@@ -73,6 +73,11 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 		always(nodes, taken, fine, sim.Fail(sim.ErrRefused))
 		return rl.NewMutex("x").TryLock()
 	},
+	"who leads is not known": func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+		always(nodes, sim.Fail(sim.ErrRefused), sim.Fail(sim.ErrRefused), fine)
+		_, err := rl.NewElection("x").Leader(context.Background())
+		return err
+	},
 	"refused by the first": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		m := locked(t, redlock.New(nodes.Pools("holder")...))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

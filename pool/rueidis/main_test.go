@@ -1,0 +1,10 @@
+package rueidis_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

@@ -1,0 +1,189 @@
+// Package rueidis makes a redlock node of a rueidis client.
+//
+//	client, err := rueidis.NewClient(rueidis.ClientOption{
+//		InitAddress:       []string{"10.0.0.1:6379"},
+//		ForceSingleClient: true,
+//		DisableCache:      true,
+//	})
+//	if client == nil {
+//		return err
+//	}
+//	node := redlockrueidis.NewPool(client)
+//
+// TLS and authentication are the client's. Each command is sent at most once.
+//
+// Concurrent callers share round trips: see [batch.Batcher]. A lone command is sent at once.
+// Commands that arrive while another is under way go together. All go on one connection, in order,
+// unless the client is one for a cluster.
+//
+// # Options
+//
+// Two options are needed for locks, and one must be left alone:
+//
+//   - ForceSingleClient: without it, NewClient fails while the server is down, and the program
+//     cannot start with a minority of its nodes down. With it, NewClient returns a client beside
+//     the error, which connects later.
+//   - DisableCache: without it, each connection begins with CLIENT TRACKING, for which many users
+//     have no right, and which RESP2 and some servers do not have. Locks do not use the cache.
+//   - ConnLifetime: with it, rueidis sends commands again that had no reply when the time of a
+//     connection was over. A lock stays exclusive, but may be refused because of itself, or look
+//     lost at its release: see [pool.Pool].
+//
+// Other options work, and the defaults do. Rueidis sends a command that writes once, whatever
+// DisableRetry says. With AlwaysPipelining a lost connection is noticed at once. Without it, an
+// idle connection is looked at once a second, and the first commands after a restart of the server
+// may fail. With DisableAutoPipelining commands may be on several connections.
+//
+// # Contexts
+//
+// Callers return when their contexts end, whatever the client does. If a node does not answer, the
+// Pool makes one attempt at a time to reach it, and sends no other command meanwhile. Such a
+// command fails with an error that matches [pool.ErrNotSent], so that redlock has nothing to take
+// back. A command that rueidis has taken cannot be called back: the node may execute it later.
+//
+// # Which clients
+//
+// A node should be one master that shares its fate with no other node. The clients for a cluster
+// or for Sentinel work as one node each, and count as one:
+//
+//   - A client for Sentinel follows failovers. Replication is asynchronous, so the new master may
+//     not know a lock that the old one granted: a failover is like a restart without data.
+//   - A client for a cluster keeps each lock on the one master that its name hashes to; the
+//     cluster's size makes it no safer. Five nodes that are the same cluster are one node, asked
+//     five times.
+//
+// SendToReplicas must not choose a replica for what locks send.
+package rueidis
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
+	"github.com/redlock-go/redlock/pool/pubsub"
+)
+
+// Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
+// [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
+type Pool struct {
+	client  rueidis.Client
+	cluster bool
+	link    link
+	calls   batch.Batcher[struct{}]
+	hub     pubsub.Hub
+}
+
+var (
+	errNilClient = errors.New("rueidis: NewPool was given a nil client")
+	errNoArgs    = errors.New("rueidis: Do was given no command")
+)
+
+// NewPool returns the node behind client, which stays the caller's to close, after the last use of
+// the node. It does not connect. The package comment says which options the client needs. Make one
+// Pool of a client, not several: callers share round trips within a Pool. With a nil client, every
+// method returns an error.
+func NewPool(client rueidis.Client) *Pool {
+	p := &Pool{client: client}
+	p.cluster = client != nil && client.Mode() == rueidis.ClientModeCluster
+	if !p.cluster { // a cluster has several servers, and may have lost only one
+		p.link.ask = p.hello
+	}
+	p.calls.Send, p.calls.Explain = p.send, p.link.explain
+	p.hub.Dial = p.dial
+	return p
+}
+
+// SetNX implements [pool.Pool].
+func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+	ok, err := p.run(ctx, pool.SetNX(key, value, expiry))
+	return ok == true, err
+}
+
+// Eval implements [pool.Pool].
+func (p *Pool) Eval(
+	ctx context.Context,
+	script *pool.Script,
+	keys []string,
+	args ...any,
+) (any, error) {
+	return p.run(ctx, pool.Eval(script, keys, args...))
+}
+
+func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
+	if p.client == nil {
+		return nil, pool.NotSent(errNilClient)
+	}
+	return p.calls.Do(ctx, c)
+}
+
+// Start implements [pool.Starter].
+func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	if p.client == nil {
+		to.Receive(nil, pool.NotSent(errNilClient))
+		return
+	}
+	p.calls.Start(ctx, c, to)
+}
+
+// Do implements [pool.Doer]. It does not share a round trip with others. If ctx ends first, a
+// goroutine waits for the client's answer.
+func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
+	switch {
+	case p.client == nil:
+		return nil, pool.NotSent(errNilClient)
+	case len(args) == 0:
+		return nil, errNoArgs
+	}
+	if err := p.link.reach(ctx); err != nil {
+		return nil, p.link.explain(pool.NotSent(err))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, pool.NotSent(err)
+	}
+	type result struct {
+		reply any
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = try(func() (err error) {
+			r.reply, err = p.reply(p.client.Do(ctx, p.command(args)))
+			return err
+		})
+		done <- r
+	}()
+	select {
+	case r := <-done:
+		return r.reply, p.link.explain(r.err)
+	case <-ctx.Done():
+		return nil, p.link.explain(ctx.Err())
+	}
+}
+
+// hello asks the node for a reply. Every user may send HELLO, which changes nothing without
+// arguments; an error is a reply too.
+func (p *Pool) hello(ctx context.Context) error {
+	return p.client.Do(ctx, p.command([]any{"HELLO"})).NonRedisError()
+}
+
+// Explain implements [pool.Explainer]. It returns the error of the last attempt to reach the node,
+// if that failed and is less than a minute old. Errors of commands whose context ended say the
+// same. It is always nil for a cluster.
+func (p *Pool) Explain() error { return p.link.why() }
+
+// Addr implements [pool.Addressed]: the address that the client dials. With Sentinel it is the
+// master's, as far as it is known. Those of a cluster stand in order, with commas between them.
+func (p *Pool) Addr() string {
+	if p.client == nil {
+		return ""
+	}
+	return strings.Join(slices.Sorted(maps.Keys(p.client.Nodes())), ",")
+}

@@ -1,0 +1,12 @@
+// Code generated from package rueidis by TestCopy; DO NOT EDIT.
+
+package valkeygo_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

@@ -2,7 +2,10 @@ module github.com/redlock-go/redlock/benchmarks
 
 go 1.26.0
 
-replace github.com/redlock-go/redlock => ../
+replace (
+	github.com/redlock-go/redlock => ../
+	github.com/redlock-go/redlock/pool/rueidis => ../pool/rueidis
+)
 
 // The module proxy does not serve v1.0.79 of this adapter, which Redsync asks for.
 replace github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.78
@@ -15,6 +18,7 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/redis/rueidis/rueidiscompat v1.0.79
 	github.com/redlock-go/redlock v0.0.0
+	github.com/redlock-go/redlock/pool/rueidis v0.0.0
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.etcd.io/etcd/server/v3 v3.7.3
 	go.uber.org/zap v1.27.1

@@ -4,14 +4,17 @@ import (
 	"context"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/pool"
 	redlockgoredis "github.com/redlock-go/redlock/pool/goredis"
 	redlockredigo "github.com/redlock-go/redlock/pool/redigo"
+	redlockrueidis "github.com/redlock-go/redlock/pool/rueidis"
 )
 
-// ours is redlock, with its own defaults, unlimited tries, and the default options of its clients.
+// ours is redlock, with its own defaults, unlimited tries, and the default options of its clients,
+// or those that an adapter asks for.
 var ours = []*contender{
 	{
 		name: "redlock goredis", crews: true,
@@ -22,6 +25,13 @@ var ours = []*contender{
 		name: "redlock redigo",
 		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
 		hold: func(addrs []string) (holder, error) { return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil },
+	},
+	{
+		name: "redlock rueidis",
+		open: func(addrs []string) (locker, error) { return openRueidis(addrs) },
+		hold: func(addrs []string) (holder, error) {
+			return openRueidis(addrs, redlock.WithExpiry(heldExpiry))
+		},
 	},
 	{name: "redlock fenced", fenced: true, open: func(addrs []string) (locker, error) {
 		return openGoredis(addrs, redlock.WithFencing()), nil
@@ -50,6 +60,26 @@ func openRedigo(addrs []string, opts ...redlock.Option) *redlockLocker {
 	}
 	l.open(pools, opts...)
 	return l
+}
+
+func openRueidis(addrs []string, opts ...redlock.Option) (*redlockLocker, error) {
+	l := &redlockLocker{}
+	var pools []pool.Pool
+	for _, a := range addrs {
+		c, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress:       []string{a},
+			ForceSingleClient: true,
+			DisableCache:      true,
+		})
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.closers = append(l.closers, c.Close)
+		pools = append(pools, redlockrueidis.NewPool(c))
+	}
+	l.open(pools, opts...)
+	return l, nil
 }
 
 type redlockLocker struct {
@@ -88,6 +118,10 @@ func (l *redlockLocker) Hold(ctx context.Context, name string) (heldLock, error)
 
 func (l *redlockLocker) Close() {
 	l.rl.Close()
+	l.close()
+}
+
+func (l *redlockLocker) close() {
 	for _, c := range l.closers {
 		c()
 	}

@@ -54,6 +54,7 @@ text{font:12px system-ui,sans-serif;fill:#424a53}.t{font-size:15px;font-weight:6
 var palette = map[string]string{
 	"redlock goredis":   "#1f7ae0",
 	"redlock redigo":    "#3aa7c9",
+	"redlock rueidis":   "#1098ad",
 	"redlock fenced":    "#7a6ff0",
 	"redlock simulated": "#3aa7c9",
 	"redlock":           "#1f7ae0",

@@ -1,9 +1,9 @@
 // Package pool says what redlock asks of a Redis node.
 //
-// A [Pool] is one node, usually a thin adapter around a client's own connection
-// pool. Two adapters ship with redlock, for go-redis (pool/goredis) and redigo
-// (pool/redigo). An adapter for another client is two methods; package
-// pool/pooltest proves that it behaves.
+// A [Pool] is one node, usually a thin adapter around a client's own connections. Adapters ship
+// with redlock for go-redis (pool/goredis) and redigo (pool/redigo), and as modules of their own
+// for rueidis (pool/rueidis) and valkey-go (pool/valkeygo). An adapter for another client is two
+// methods; package pool/pooltest proves that it behaves.
 //
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which

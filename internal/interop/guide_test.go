@@ -162,8 +162,8 @@ func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {
 			mapped[m[1]] = true
 		}
 		for _, m := range backticked.FindAllStringSubmatch(cells[2], -1) {
-			name := strings.NewReplacer("goredis.", "pool/goredis.",
-				"redigo.", "pool/redigo.").Replace(m[1])
+			name := strings.NewReplacer("goredis.", "pool/goredis.", "redigo.", "pool/redigo.",
+				"rueidis.", "pool/rueidis.", "valkeygo.", "pool/valkeygo.").Replace(m[1])
 			if !strings.HasPrefix(name, "*multierror.") {
 				require.Contains(t, ours, name, "no such identifier in redlock")
 			}
@@ -232,7 +232,7 @@ func exported(t *testing.T, dir string) map[string]bool {
 		case err != nil:
 			return err
 		case d.IsDir() && (d.Name() == "internal" || d.Name() == "examples" ||
-			path != dir && exists(filepath.Join(path, "go.mod"))):
+			path != dir && exists(filepath.Join(path, "go.mod")) && !isAdapter(path)):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -257,6 +257,9 @@ func exported(t *testing.T, dir string) map[string]bool {
 	return names
 }
 
+// isAdapter reports whether the directory of a module is that of an adapter.
+func isAdapter(dir string) bool { return filepath.Base(filepath.Dir(dir)) == "pool" }
+
 // isExported reports whether each part of a dotted name is exported.
 func isExported(name string) bool {
 	for part := range strings.SplitSeq(name, ".") {
@@ -277,6 +280,9 @@ func declared(file *ast.File) (names []string) {
 				t := decl.Recv.List[0].Type
 				if p, ok := t.(*ast.StarExpr); ok {
 					t = p.X
+				}
+				if g, ok := t.(*ast.IndexExpr); ok { // of a type with a type parameter
+					t = g.X
 				}
 				name = t.(*ast.Ident).Name + "." + name
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,29 +22,26 @@ type defeat struct {
 	cut   bool  // the context ended it
 	own   bool  // a node refused a key that was this attempt's own
 	split bool  // several contenders were granted some nodes each
+	stood bool  // it asked for a place in the queue
 
 	m     *Mutex
 	began time.Time        // the attempt
-	first int              // the node that refused before others were asked, or everywhere
 	met   []quorum.Outcome // what the nodes said until it was decided
 	asked *quorum.Round    // where those say it that had not by then
 	late  string           // why the votes of a quorum came too late, or ""
-	back  *quorum.Round    // the release of what was granted; its replies tell of others' keys, too
+	lease *lease           // what has still to be given back, or nil
+	back  *quorum.Round    // the release of what was granted; its replies tell of others' keys, too; or nil
 	keys  *expiries        // what its replies tell about keys
 }
 
-// everywhere is the first argument of an attempt that asks all nodes at once.
-const everywhere = -1
-
-// attempt asks the nodes for the lock once, with a value of its own: the node first before the
-// others, where one is named, and only if that grants it. Contenders who know that the lock was
-// free a moment ago ask the same node first, so that the losers trouble that one only, and do not
-// split the vote.
+// attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
+// claims what they have reserved for it, and keeps its place if that fails.
 //
-// What the attempt was granted without winning is being released when it returns. The keys are
-// told when the nodes will have none any more; nil for new ones. If it is the final one, it does
-// not call the lock taken before it has made sure that what it was refused was not its own.
-func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiries) (*lease, *defeat) {
+// What the attempt was granted without winning is being released when it returns. If keep is set and
+// nothing was granted yet, the defeat still has the lease, and the caller settles that. The keys are
+// told when the nodes will have none any more; nil for new ones. If it is the final one, it does not
+// call the lock taken before it has made sure that what it was refused was not its own.
+func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s *stay) (*lease, *defeat) {
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &defeat{final: true, err: &Error{
@@ -53,41 +51,24 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiri
 	l := newLease(value, len(m.lanes))
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
+	acquire := m.acquire
+	if s != nil {
+		l.member, l.ticket = s.member, s.ticket
+		acquire = func(string) quorum.Command { return m.claim(l) }
+	}
 	spec := quorum.Spec{
-		Command: m.acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
-		// While one contender waits for the vote of a frozen node, the votes that it has are lost
-		// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
+		Command: acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		// While one contender waits for the vote of a frozen node, the votes that it has are lost to the
+		// others, and theirs to it: with a few of them, nobody ever gets a quorum.
 		Hasty: !final,
 	}
 
-	var vanguard quorum.Outcome
-	if first != everywhere {
-		ask := spec
-		ask.Need = 1
-		ask.Skip = func(node int) bool { return node != first }
-		r := quorum.Start(ctx, m.lanes, ask)
-		granted, err := r.Wait(ctx)
-		outcomes := r.Outcomes()
-		vanguard = outcomes[first]
-		if err != nil || !granted && vanguard.Err == nil {
-			r.Abandon()
-			d := &defeat{first: first, met: outcomes, asked: r, cut: err != nil, keys: keys}
-			return nil, m.giveBack(ctx, l, d)
-		}
-		if granted {
-			spec.Need--
-		}
-		spec.Skip = func(node int) bool { return node == first }
-	}
 	r := quorum.Start(ctx, m.lanes, spec)
 	won, err := r.Wait(ctx)
 	if won && !m.cfg.fencing && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
 		return l, nil
 	}
 	outcomes := r.Outcomes()
-	if first != everywhere {
-		outcomes[first] = vanguard
-	}
 	if won && m.cfg.fencing {
 		won, err = m.fence(ctx, outcomes, l)
 	}
@@ -95,12 +76,18 @@ func (m *Mutex) attempt(ctx context.Context, first int, final bool, keys *expiri
 		return l, nil
 	}
 	r.Abandon()
-	d := &defeat{first: everywhere, met: outcomes, asked: r, cut: err != nil, final: final,
-		keys: keys}
+	d := &defeat{met: outcomes, asked: r, cut: err != nil, final: final, keys: keys}
 	if won {
 		d.late = m.tooLate(l)
 	}
-	return nil, m.giveBack(ctx, l, d)
+	if d.keys == nil {
+		d.keys = newExpiries(len(m.lanes))
+	}
+	d.m, d.began, d.lease = m, l.granted, l
+	if t := r.Tally(); !keep || d.cut || t.Yes > 0 {
+		d.giveBack(ctx, nil)
+	}
+	return nil, d
 }
 
 // tooLate says why a lease cannot be trusted although a quorum has granted it.
@@ -112,8 +99,8 @@ func (m *Mutex) tooLate(l *lease) string {
 	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
 }
 
-// attemptRounds is how many node timeouts an attempt may take: it asks one node first, then the
-// others, and then may raise the token.
+// attemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise the
+// token, and the process may stop for a moment in between.
 const attemptRounds = 3
 
 // deadline is when the attempt for a lease must have won. With the restart guard that is not only
@@ -132,13 +119,11 @@ func (m *Mutex) deadline(l *lease) time.Time {
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
 const minAfterword = 5 * time.Millisecond
 
-// giveBack releases what an attempt that did not win was granted, and completes its defeat.
-func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
-	n := len(m.lanes)
-	d.m, d.began = m, l.granted
-	if d.keys == nil {
-		d.keys = newExpiries(n)
-	}
+// giveBack releases what an attempt that did not win was granted, and completes its defeat. It skips
+// those nodes.
+func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
+	m, l, n := d.m, d.lease, len(d.m.lanes)
+	d.lease = nil
 	final := d.final
 	d.final = final || d.cut
 	// The release tells more than the attempt. A client that sends SET NX again after a lost
@@ -159,7 +144,7 @@ func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
 	}
 	d.split = granted > 0 && refused > 0
 	d.back = m.release(ctx, l, quorum.Spec{
-		Command: m.takeBack(l.value), Need: m.blocking(),
+		Command: m.takeBack(l), Need: m.blocking(), Skip: skip,
 		Vote: func(node int, reply int64) bool {
 			d.reply(node, reply)
 			return reply < 0 && silent[node] || reply <= 0 && was[node]
@@ -182,7 +167,23 @@ func (m *Mutex) giveBack(ctx context.Context, l *lease, d *defeat) *defeat {
 			}
 		}
 	}
-	return d
+}
+
+// settle gives back what the defeat still has. If the waiter is about to stand in the queue, the
+// nodes that have refused need no release: standing there takes back what a client that sends
+// commands twice may have been granted nevertheless. Then it returns the value.
+func (d *defeat) settle(ctx context.Context, stands bool) (value string) {
+	if d == nil || d.lease == nil {
+		return ""
+	}
+	if !stands {
+		d.giveBack(ctx, nil)
+		return ""
+	}
+	value = d.lease.value
+	said := d.asked.Outcomes()
+	d.giveBack(ctx, func(node int) bool { return said[node].Err == nil && said[node].Reply <= 0 })
+	return value
 }
 
 // blocking is how many refusals rule a quorum out.
@@ -195,12 +196,22 @@ func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
 // attempt comes first: a node answers it before the release.
 func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
 	outcomes = slices.Clone(d.met)
-	backs, later := d.back.Outcomes(), d.asked.Outcomes()
-	for i, back := range backs {
-		o := &outcomes[i]
+	later := d.asked.Outcomes()
+	var backs []quorum.Outcome
+	if d.back != nil {
+		backs = d.back.Outcomes()
+	}
+	for i := range outcomes {
+		o, back := &outcomes[i], quorum.Outcome{Err: quorum.ErrUnsent}
+		if backs != nil {
+			back = backs[i]
+		}
 		silent := o.Err == quorum.ErrUnanswered
 		if silent && !errors.Is(later[i].Err, quorum.ErrUnsent) {
 			*o = later[i]
+			if d.stood {
+				o.Reply %= 2
+			}
 			silent = o.Err == quorum.ErrUnanswered
 		}
 		switch {
@@ -219,7 +230,6 @@ func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed in
 			granted++
 		case o.Err == nil:
 			refused++
-		case d.first != everywhere && i != d.first: // not asked
 		case o.Err == quorum.ErrUnanswered && back.Err == nil: // it is there
 		case o.Err == quorum.ErrUnanswered && (d.cut || !d.final):
 			if d.m.core.now().Sub(d.began) >= d.m.cfg.nodeTimeout/4 {
@@ -241,7 +251,7 @@ func (d *defeat) troubled() bool {
 // settled reports whether the nodes that have not said anything yet make no difference to why the
 // attempt did not win.
 func (d *defeat) settled() bool {
-	if d.err != nil || d.first != everywhere {
+	if d.err != nil {
 		return true
 	}
 	_, granted, refused, _ := d.count()
@@ -261,18 +271,10 @@ func (d *defeat) explain() error {
 	case d.late != "":
 		e.kinds = []error{ErrFailed, ErrExpired}
 		e.reason = d.late
-	case d.first != everywhere:
-		e.kinds = []error{ErrFailed, ErrTaken}
-		e.reason = fmt.Sprintf("refused by node %d, the first to be asked after a release; the others were not asked", d.first)
-		for i := range outcomes {
-			if i != d.first {
-				outcomes[i] = quorum.Outcome{Reply: 1} // nothing to say about
-			}
-		}
 	case refused >= m.blocking():
 		e.kinds = []error{ErrFailed, ErrTaken}
 		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
-	case refused > 0 && n-failed >= m.core.quorum:
+	case (refused > 0 || d.stood) && n-failed >= m.core.quorum:
 		e.kinds = []error{ErrFailed, ErrTaken}
 		e.reason = fmt.Sprintf("taken on %d of %d nodes, granted by %d, %d needed", refused, n, granted, m.core.quorum)
 	default:
@@ -283,9 +285,8 @@ func (d *defeat) explain() error {
 	return e
 }
 
-// reply notes what a node said to the release: when it has no key any more. A node that answered
-// the attempt with an error may have no key and grant nothing even so. Where only one node was
-// asked, it stands for all.
+// reply notes what a node said to the release: when it has no key any more. A node that answered the attempt with an
+// error may have no key and grant nothing even so.
 func (d *defeat) reply(node int, reply int64) {
 	free := time.Now()
 	switch err := d.met[node].Err; {
@@ -296,15 +297,13 @@ func (d *defeat) reply(node int, reply int64) {
 	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
 		return
 	}
-	for i := range d.met {
-		if i == node || d.first != everywhere {
-			d.keys.note(i, free)
-		}
-	}
+	d.keys.note(node, free)
 }
 
-// expiries is when the nodes will have no key any more, as far as they have told. It is safe for
-// concurrent use.
+// fresh is within what time two replies about the same key may have overtaken each other.
+const fresh = 10 * time.Millisecond
+
+// expiries is when the nodes will have no key any more, as far as they have told. It is safe for concurrent use.
 type expiries struct {
 	told chan struct{} // something is new; has room for one
 
@@ -378,6 +377,9 @@ func (m *Mutex) newValue() (string, error) {
 	owner, err := m.cfg.genValue()
 	if err != nil {
 		return "", fmt.Errorf("the function of WithGenValueFunc: %w", err)
+	}
+	if strings.HasPrefix(owner, reservation) {
+		return "", fmt.Errorf("the function of WithGenValueFunc: its result must not begin with %q", reservation)
 	}
 	return owner + ":" + string(text[:]), nil
 }

@@ -21,20 +21,20 @@ import (
 // much for every lock.
 //
 // On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of
-// its own, extends it, sees that another value does not release it, and releases it. It also waits
-// for the announcement of that release, unless [WithoutAnnouncements] is set or the pool is no
-// [pool.Subscriber].
+// its own, extends it, sees that another value does not release it, and releases it. Unless
+// [WithoutAnnouncements] is set, it also stands in the queue for that key, and waits to be told of its
+// turn if the pool is a [pool.Subscriber].
 //
 // The key is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix].
 // [WithFencing] raises the shared counter redlock:fence:330d, which stays. With [WithFencePerName],
 // the key has a counter of its own instead. Nothing else is written, and the key and its own
 // counter are gone when Check returns. On a node that does not answer, or denies the deletion, they
-// expire. That takes eight node timeouts, and at least a second.
+// expire. That takes eleven node timeouts, and at least a second.
 //
 // If an ACL denies something, Check tries the rights that locks with r's options need, one by one.
 // It reports those that are missing. The page docs/rights.md lists them all.
 //
-// Check blocks until all nodes have answered, or until ctx is done. It takes fifteen node timeouts
+// Check blocks until all nodes have answered, or until ctx is done. It takes 18 node timeouts
 // at most, and one where a node answers nothing. What a node does not tell of itself is reported as
 // unknown. So is everything that a pool that is no [pool.Doer] cannot ask. The error is an
 // [*OptionError], or the context's; then the report is nil. The Err of a node is a [*GuardError] if
@@ -71,7 +71,7 @@ func (r *Redlock) checkup() *checkup.Plan {
 		plan.Counter = checkup.Name{Example: m.keys[1], Start: sharedCounters}
 	}
 	if c.announce {
-		plan.Channel = checkup.Name{Example: announceChannel(m.key), Start: relatedStart(c.prefix)}
+		plan.Channel = checkup.Name{Example: m.core.source.Channel, Start: turnChannel}
 	}
 	if c.guarded {
 		plan.Guard = c.guard
@@ -98,12 +98,17 @@ type trial struct {
 	m       *Mutex
 	lane    []quorum.Lane // to the node
 	lease   *lease
-	counter int64 // that Acquire returned
+	counter int64         // that Acquire returned
+	member  string        // of the queue
+	place   []quorum.Mark // of the member
 }
 
 func (r *Redlock) newTrial(n *quorum.Node) *trial {
 	m := r.newTrialMutex()
-	return &trial{m: m, lane: m.lanes[n.Index : n.Index+1], lease: newLease(rand.Text(), 1)}
+	return &trial{
+		m: m, lane: m.lanes[n.Index : n.Index+1], lease: newLease(rand.Text(), 1),
+		member: turnChannel + rand.Text() + "1", place: make([]quorum.Mark, 1),
+	}
 }
 
 func (t *trial) Acquire(ctx context.Context) (guarded time.Duration, err error) {
@@ -118,13 +123,34 @@ func (t *trial) Acquire(ctx context.Context) (guarded time.Duration, err error) 
 func (t *trial) AcquireUnguarded(ctx context.Context) (err error) {
 	// New marks do not know of the refusal, after which the release would be sent twice.
 	t.lease = newLease(t.lease.value, 1)
-	c := t.m.acquireScripted(t.lease.value, 0, t.m.core.proposal())
+	c := t.m.acquireScripted(acquireScript, t.lease.value, 0, t.m.core.proposal())
 	t.counter, err = t.step(ctx, quorum.Write, c, notNegative)
 	return err
 }
 
 func (t *trial) Abandon(ctx context.Context) {
-	t.send(ctx, quorum.Undo, t.m.deletion(t.lease.value), t.lease.marks)
+	t.send(ctx, quorum.Undo, t.m.deletion(t.lease), t.lease.marks)
+}
+
+// trialTicket is that of the trial's member.
+const trialTicket = 1
+
+func (t *trial) Stand(ctx context.Context) error {
+	if !t.m.cfg.announce {
+		return nil
+	}
+	c := t.m.askStand(&ranks{}, t.m.cfg.window, t.member, trialTicket, 1,
+		t.m.cfg.expiry.Milliseconds(), rollGrace)
+	return t.wait(ctx, t.send(ctx, quorum.Write, c, t.place))
+}
+
+// wait returns what a round on the node has failed with.
+func (t *trial) wait(ctx context.Context, round *quorum.Round) error {
+	if _, err := round.Wait(ctx); err != nil {
+		round.Abandon()
+		return err
+	}
+	return round.Outcomes()[0].Err
 }
 
 func (t *trial) Extend(ctx context.Context) error {
@@ -133,17 +159,27 @@ func (t *trial) Extend(ctx context.Context) error {
 }
 
 func (t *trial) ReleaseAsStranger(ctx context.Context) error {
-	_, err := t.step(ctx, quorum.Ask, t.m.deletion("not "+t.lease.value), foreign)
+	_, err := t.step(ctx, quorum.Ask, t.m.deletion(&lease{value: "not " + t.lease.value}), foreign)
 	return err
 }
 
 func (t *trial) Release(ctx context.Context) error {
-	_, err := t.step(ctx, quorum.Undo, t.m.deletion(t.lease.value), positive)
+	_, err := t.step(ctx, quorum.Undo, t.m.deletion(t.lease), positive)
 	if t.m.cfg.fencing && t.m.cfg.fencePerName {
 		// The counter would stay. It holds what Acquire returned.
-		c := ask(pool.Eval(releaseScript, t.m.keys[1:], strconv.FormatInt(t.counter, 10), ""))
+		c := ask(pool.Eval(releaseScript, t.m.keys[1:], strconv.FormatInt(t.counter, 10)))
 		_, _ = t.send(ctx, quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
 	}
+	return err
+}
+
+func (t *trial) Leave(ctx context.Context) error {
+	if !t.m.cfg.announce {
+		return nil
+	}
+	err := t.wait(ctx, t.send(ctx, quorum.Undo, t.m.leave(t.member, ""), t.place))
+	last := ask(pool.Eval(releaseScript, []string{ticketKey(t.m.key)}, strconv.Itoa(trialTicket)))
+	_, _ = t.send(ctx, quorum.Undo, last, t.place).Wait(ctx)
 	return err
 }
 
@@ -151,7 +187,7 @@ func (t *trial) Announcement() (channel, message string) {
 	if !t.m.cfg.announce {
 		return "", ""
 	}
-	return announceChannel(t.m.key), t.lease.value
+	return t.member[:channelLength], t.member[channelLength:]
 }
 
 // send sends a command to the node.

@@ -198,10 +198,10 @@ func TestCheckDegrades(t *testing.T) {
 	grants := []string{"+info", "+info +config|get", "+time"}
 	var pools []pool.Pool
 	for i, s := range servers {
-		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+publish", "+subscribe", "+unsubscribe", "+ping"}, strings.Fields(grants[i])...)...)
+		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+ping"}, strings.Fields(grants[i])...)...)
 		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
-	r, found := check(t, redlock.New(pools...).With(patient))
+	r, found := check(t, redlock.New(pools...).With(patient, redlock.WithoutAnnouncements()))
 	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
 	unknown := func(i int) (what []string) {
 		for _, u := range r.Nodes[i].Unknown {
@@ -258,7 +258,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 				for _, key := range keys {
 					assert.Contains(t, key, "app:redlock:check:")
 					ttl := s.Must("PTTL", key.(string)).(int64)
-					assert.True(t, 0 < ttl && ttl <= 8000, "%d ms", ttl)
+					assert.True(t, 0 < ttl && ttl <= 11000, "%d ms", ttl)
 				}
 				err := r.Nodes[0].Err
 				if tt.want == "" {
@@ -450,7 +450,8 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 				for _, e := range log.Events() {
 					if strings.Contains(e.Key, "redlock:check:") {
 						checked[e.Key] = true
-					} else {
+					} else if e.Command != "subscribe" { // of a channel of the process
+
 						t.Errorf("%s of %s", e.Command, e.Key)
 					}
 				}
@@ -483,11 +484,11 @@ func TestCheckCleansUpWhatComesLate(t *testing.T) {
 	})
 }
 
-// What Check cannot delete expires after eight node timeouts, whatever the expiry of locks.
+// What Check cannot delete expires after eleven node timeouts, whatever the expiry of locks.
 func TestCheckWritesShortLivedKeys(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{
 		50 * time.Millisecond: time.Second,
-		time.Second:           8 * time.Second,
+		time.Second:           11 * time.Second,
 	} {
 		t.Run(timeout.String(), func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {

@@ -363,7 +363,11 @@ func FuzzNames(f *testing.F) {
 					}
 				}
 			}
-			assert.Len(t, others, 2, "a counter and a channel")
+			if hashed(key) == key && strings.Contains(key, "}") {
+				assert.Len(t, others, 1, "a counter: no other key is sure to lie in the same slot")
+			} else {
+				assert.Len(t, others, 2, "a counter and a queue")
+			}
 			assert.Equal(t, own, !others[fenceOf(key)])
 			assert.NotContains(t, others, key)
 		})

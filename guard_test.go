@@ -8,7 +8,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,77 +210,7 @@ func (s stopping) Done() <-chan struct{} {
 	return s.Context.Done()
 }
 
-// A contender is stopped between the vote of the node that it asks first and those of the others.
-// That node restarts, is healed by the holder, and votes for it, while the holder's key on
-// another node expires. The contender goes on before its until, and has the vote that was
-// forgotten and one of today.
-func TestAVoteIsForgottenWhileTheContenderIsStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := sim.NewNodes(3)
-		opts := []redlock.Option{
-			redlock.WithTries(redlock.Unlimited), redlock.WithRestartGuard(10 * time.Second), redlock.WithNodeTimeout(400 * time.Millisecond),
-		}
-		previous := redlock.New(nodes.Pools("previous")...).NewMutex("x", opts...)
-		require.NoError(t, previous.Lock())
-
-		var released, stopped atomic.Bool
-		var first atomic.Pointer[sim.Node] // the node that the contender asks first, once it is woken
-		pools := nodes.Pools("contender")
-		for i, p := range pools {
-			p.(*sim.Link).Plan(func(op sim.Op) sim.Fate {
-				if op.Command == "acquire" && released.Load() && first.CompareAndSwap(nil, nodes[i]) {
-					return sim.Slow(2 * time.Millisecond)
-				}
-				return sim.Fate{}
-			})
-		}
-		contender := redlock.New(pools...).NewMutex("x", append(opts, redlock.WithExpiry(10*time.Second))...)
-		ctx := stopping{t.Context(), func() {
-			if first.Load() != nil && first.Load().Value("x") != "" && stopped.CompareAndSwap(false, true) {
-				time.Sleep(8500 * time.Millisecond)
-			}
-		}}
-		granted := make(chan time.Time, 1)
-		go func() {
-			assert.NoError(t, contender.LockContext(ctx))
-			granted <- time.Now()
-		}()
-		synctest.Wait()
-		released.Store(true)
-		mustUnlock(t, previous)
-		time.Sleep(5 * time.Millisecond)
-		synctest.Wait()
-		require.True(t, stopped.Load())
-
-		pools = nodes.Pools("holder")
-		holder := redlock.New(pools...).NewMutex("x", append(opts, redlock.WithExpiry(5*time.Second))...)
-		require.NoError(t, holder.TryLock(), "from the other two")
-		forgetful := first.Load()
-		require.NotEqual(t, holder.Value(), forgetful.Value("x"))
-		forgetful.Crash()
-		forgetful.Restart(false)
-		time.Sleep(3100 * time.Millisecond) // three node timeouts, in whole seconds, and one more
-		_, err := holder.Extend()
-		require.NoError(t, err)
-		synctest.Wait()
-		require.Equal(t, holder.Value(), forgetful.Value("x"), "healed")
-		for i, n := range nodes {
-			if n != forgetful {
-				pools[i].(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fail(errOops) })
-				break
-			}
-		}
-		time.Sleep(4 * time.Second)
-		_, err = holder.Extend()
-		require.NoError(t, err, "by the healed node and one of the others")
-		at := <-granted
-		assert.False(t, at.Before(holder.Until()), "two holders for %v", holder.Until().Sub(at))
-		mustUnlock(t, contender)
-	})
-}
-
-// With the guard an attempt has three node timeouts, a little less for its clock, because healing
-// waits for those.
+// With the guard an attempt has three node timeouts, a little less for its clock, because healing waits for those.
 func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3 * 400 * time.Millisecond * 99 / 100

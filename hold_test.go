@@ -309,7 +309,7 @@ func TestAHealingThatIsLostIsRepeatedWithTheNextRenewal(t *testing.T) {
 			mustHold(t, m)
 			renewal := time.Until(m.Until())/3 + time.Millisecond
 			nodes[0].Flush()
-			nodes[0].Next("set", sim.Hang())
+			nodes[0].Next("heal", sim.Hang())
 			time.Sleep(renewal)
 			assert.Empty(t, nodes[0].Value("x"))
 			time.Sleep(renewal)

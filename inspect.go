@@ -27,6 +27,9 @@ const (
 	// VerdictSplit: nobody holds the lock, and nobody can acquire it before keys are deleted or
 	// expire. Contenders leave this behind for a moment. If it stays, look at the nodes' values.
 	VerdictSplit Verdict = "split"
+	// VerdictHandedOn: nobody holds the lock, and a quorum of nodes keeps the key for a process whose
+	// turn it is, or has none. That process takes it within a moment, or the next one gets it.
+	VerdictHandedOn Verdict = "handed on"
 	// VerdictUnknown: the nodes that did not answer could make it free or held.
 	VerdictUnknown Verdict = "unknown"
 )
@@ -71,6 +74,9 @@ type NodeKey struct {
 	Found bool
 	// Value is what the key holds.
 	Value string
+	// Reserved tells whether that is not the value of a lock: the node keeps the key for a process
+	// whose turn it is.
+	Reserved bool
 	// TTL is the time until the key expires by the node's clock, in whole milliseconds, or
 	// [NoExpiry].
 	TTL time.Duration
@@ -140,7 +146,8 @@ func inspect(ctx context.Context, p pool.Pool, keys []string) (NodeKey, error) {
 		ms, isNumber := fields[1].(int64)
 		switch {
 		case isText && isNumber && ms >= 0:
-			return NodeKey{Found: true, Value: value, TTL: clock.Milliseconds(ms), counter: counter}, nil
+			return NodeKey{Found: true, Value: value, Reserved: strings.HasPrefix(value, reservation),
+				TTL: clock.Milliseconds(ms), counter: counter}, nil
 		case isText && isNumber:
 			return NodeKey{Found: true, Value: value, TTL: NoExpiry, counter: counter}, nil
 		}
@@ -152,13 +159,15 @@ func inspect(ctx context.Context, p pool.Pool, keys []string) (NodeKey, error) {
 // judge fills in what follows from the nodes' answers.
 func (in *Inspection) judge() {
 	votes := map[string]int{}
-	free, silent := 0, 0
+	free, reserved, silent := 0, 0, 0
 	for _, n := range in.Nodes {
 		switch {
 		case n.Err != nil:
 			silent++
 		case !n.Found:
 			free++
+		case n.Reserved:
+			reserved++
 		default:
 			votes[n.Value]++
 			if v := votes[n.Value]; v > in.Votes {
@@ -172,7 +181,9 @@ func (in *Inspection) judge() {
 		in.TTL = in.quorumTTL()
 	case free >= in.Quorum:
 		in.Verdict = VerdictFree
-	case max(in.Votes, free)+silent >= in.Quorum:
+	case reserved > 0 && free+reserved >= in.Quorum:
+		in.Verdict = VerdictHandedOn
+	case max(in.Votes, free, reserved)+silent >= in.Quorum:
 		in.Verdict = VerdictUnknown
 	default:
 		in.Verdict = VerdictSplit
@@ -225,6 +236,9 @@ func (in *Inspection) String() string {
 	case VerdictSplit:
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)
+	case VerdictHandedOn:
+		fmt.Fprintf(&b, ", at least %d of %d nodes have no key or keep it for a process that waits\n",
+			in.Quorum, n)
 	case VerdictUnknown:
 		fmt.Fprintf(&b, ", only %d of %d nodes answered\n", answered, n)
 	}
@@ -236,6 +250,8 @@ func (in *Inspection) String() string {
 			fmt.Fprintf(w, "  %s\t%s\n", name, oneline.Text(node.Err.Error()))
 		case !node.Found:
 			fmt.Fprintf(w, "  %s\tno key\n", name)
+		case node.Reserved:
+			fmt.Fprintf(w, "  %s\tkept for a process that waits, %s\n", name, ttlText(node.TTL))
 		default:
 			fmt.Fprintf(w, "  %s\t%s, %s\n", name, shortValue(node.Value), ttlText(node.TTL))
 		}

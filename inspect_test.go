@@ -16,8 +16,9 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
-// scene makes simulated nodes of a word with one letter each: - for no key, x for an error, any
-// other for a key with a value of three such letters, which expires after ttl.
+// scene makes simulated nodes of a word with one letter each: - for no key, x for an error, r for a
+// key that is kept for a process that waits. Any other stands for a key with a value of three such
+// letters, which expires after ttl.
 func scene(word string, ttl time.Duration) sim.Nodes {
 	nodes := sim.NewNodes(len(word))
 	for i, c := range word {
@@ -25,6 +26,8 @@ func scene(word string, ttl time.Duration) sim.Nodes {
 		case '-':
 		case 'x':
 			nodes[i].Always(sim.Fail(errOops))
+		case 'r':
+			nodes[i].Set("job", "~redlock:turn:"+strings.Repeat("A", 26)+fmt.Sprint(i), ttl)
 		default:
 			nodes[i].Set("job", strings.Repeat(string(c), 3), ttl)
 		}
@@ -65,6 +68,14 @@ func TestInspectVerdict(t *testing.T) {
 		"xxxxx":   redlock.VerdictUnknown,
 		"aaaabbb": redlock.VerdictHeld,
 		"aaa---x": redlock.VerdictUnknown,
+		"rrr":     redlock.VerdictHandedOn,
+		"rr-":     redlock.VerdictHandedOn,
+		"r--":     redlock.VerdictFree,
+		"ar-":     redlock.VerdictHandedOn,
+		"aar":     redlock.VerdictHeld,
+		"abr":     redlock.VerdictSplit,
+		"rxx":     redlock.VerdictUnknown,
+		"rrabx":   redlock.VerdictUnknown,
 	} {
 		t.Run(word, func(t *testing.T) {
 			in, err := redlock.New(scene(word, time.Minute).Pools("a")...).Inspect(t.Context(), "job")
@@ -75,6 +86,7 @@ func TestInspectVerdict(t *testing.T) {
 				assert.Equal(t, i, n.Node)
 				assert.Equal(t, word[i] == 'x', n.Err != nil, "%s: node %d: %v", word, i, n.Err)
 				assert.Equal(t, word[i] != 'x' && word[i] != '-', n.Found, "%s: node %d", word, i)
+				assert.Equal(t, word[i] == 'r', n.Reserved, "%s: node %d", word, i)
 			}
 			if want == redlock.VerdictHeld {
 				assert.Equal(t, "aaa", in.Value, word)

@@ -36,8 +36,41 @@ func isOwnCounter(key string) bool {
 	return strings.HasSuffix(key, ":fence") && strings.Contains(key, "}")
 }
 
-// announceChannel is the channel on which a lock's releases are announced.
-func announceChannel(key string) string { return related(key, "released") }
+// queueKey is the key of the queue of those who wait for a lock, or "" if the lock has none.
+func queueKey(key string) string { return beside(key, "redlock:queue") }
+
+// ticketKey is the key of the greatest ticket of that queue.
+func ticketKey(key string) string { return beside(key, "redlock:ticket") }
+
+// rollKey is the key of those in that queue who have not asked again since the roll was called.
+func rollKey(key string) string { return beside(key, "redlock:roll") }
+
+// beside returns the key of something that a script uses together with the lock's key, in the same
+// hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
+// other key lies in that slot for certain: the key has a closing brace, and no hash tag.
+func beside(key, suffix string) string {
+	open := strings.IndexByte(key, '{')
+	switch end := strings.IndexByte(key, '}'); {
+	case end < 0 && open < 0:
+		return key + ":{" + key + "}:" + suffix
+	case end < 0:
+		return related(key, suffix)
+	case open >= 0 && strings.IndexByte(key[open:], '}') > 1:
+		return key + ":" + suffix
+	}
+	return ""
+}
+
+// turnChannel begins the name of the channel on which a process hears of its turns. With the 26
+// letters and digits that follow it has 39 bytes; scripts rely on that.
+const (
+	turnChannel   = "redlock:turn:"
+	channelLength = 39
+)
+
+// reservation begins what a key holds that is reserved for somebody in the queue. No value of a
+// lock begins like that.
+const reservation = "~" + turnChannel
 
 // related returns "{key}:suffix", or "key:suffix" if the key has a hash tag of its own, see
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.

@@ -13,10 +13,12 @@ import (
 
 // lease is a lock granted to this mutex, or handed over to it.
 type lease struct {
-	value string
-	token uint64
-	marks []quorum.Mark // what was written to the nodes; the lanes' business
-	few   [5]quorum.Mark
+	value  string
+	member string // of the queue on the nodes; "" if the lock was free
+	ticket int64  // of the member
+	token  uint64
+	marks  []quorum.Mark // what was written to the nodes; the lanes' business
+	few    [5]quorum.Mark
 
 	// Mutex.mu guards these.
 	until     time.Time     // zero: not known
@@ -311,7 +313,7 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round, left time.D
 func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
 	s.Kind, s.Budget, s.Expiry, s.Marks = quorum.Undo, m.cfg.nodeTimeout, m.cfg.expiry, l.marks
 	if s.Command.Command == nil {
-		s.Command = m.deletion(l.value)
+		s.Command = m.deletion(l)
 	}
 	if s.Need == 0 {
 		s.Need = m.core.quorum
@@ -354,9 +356,8 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 	if h != nil {
 		h.end(ErrReleased)
 	}
-	began := time.Now()
 	if linger == nil {
-		m.core.lines.releasing(m.key, l.value, began)
+		m.core.lines.releasing(m.key, time.Now())
 	}
 	spec := quorum.Spec{Need: m.core.quorum, Op: linger}
 	if again {
@@ -365,8 +366,9 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 	}
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
-	if won && linger == nil {
-		m.announced(l.value, r, began)
+	announced := m.cfg.announce || l.member != ""
+	if linger == nil && (won || announced) {
+		m.core.lines.released(m.key, announced, announced && handsOn(r), time.Now())
 	}
 
 	m.mu.Lock()
@@ -394,33 +396,11 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 	return err
 }
 
-// announced notes a release, which a round has made since began, and who has heard of it. Where
-// the nodes that have not answered yet make the difference, they are given the time.
-func (m *Mutex) announced(value string, r *quorum.Round, began time.Time) {
-	now := time.Now()
-	told, sure := m.told(r)
-	if m.core.lines.released(m.key, value, told, sure, now) {
-		return
-	}
-	wait := min(max(clock.Times(now.Sub(began), 8), minAfterword), m.cfg.nodeTimeout)
-	time.AfterFunc(wait, func() {
-		told, _ := m.told(r)
-		m.core.lines.heard(m.key, value, told, now)
-	})
-}
-
-// told returns how many connections have heard of a release on each node that told anybody, 0 if
-// no quorum of nodes did, or a negative number if it was not announced. It is sure unless nodes
-// that have not answered yet may complete a quorum.
-func (m *Mutex) told(r *quorum.Round) (told int, sure bool) {
-	if !m.cfg.announce {
-		return -1, true
-	}
-	nodes, least, pending := r.Above(1)
-	if nodes >= m.core.quorum {
-		return int(least - 1), true
-	}
-	return 0, nodes+pending < m.core.quorum
+// handsOn reports whether a node has handed the key on to one who queues. If only a few have, that
+// one has just arrived, and is known to the others in a moment.
+func handsOn(r *quorum.Round) bool {
+	nodes, _, _ := r.Above(handedOn - 1)
+	return nodes > 0
 }
 
 // unreleased says why a round has not released the lease, or nil if all rounds together have. The

@@ -35,7 +35,7 @@ func (m *Mutex) linger(l *lease) quorum.Op {
 	return func(ctx context.Context, n *quorum.Node) (int64, error) {
 		left := end.Sub(m.core.now())
 		if left <= 0 {
-			return m.deletion(l.value).Run(ctx, n)
+			return m.deletion(l).Run(ctx, n)
 		}
 		return m.askLinger(l, left).Run(ctx, n)
 	}

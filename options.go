@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -50,6 +52,7 @@ func (o option) apply(c *config) { o(c) }
 
 // config is what the options say. It is not changed once a Redlock or Mutex has it.
 type config struct {
+	window        any // how long a reservation lasts: the node timeout in milliseconds
 	expiry        time.Duration
 	tries         int
 	delay         DelayFunc
@@ -265,12 +268,14 @@ func WithMinHold(d time.Duration) Option {
 	return option(func(c *config) { c.minHold = d })
 }
 
-// WithoutAnnouncements turns off both sides of the wake-up: an Unlock publishes nothing, a
-// waiting Lock subscribes to nothing and relies on its retry delay. It is still woken by releases
-// of its own process, or by what others of its process hear that wait for the same name.
+// WithoutAnnouncements leaves the queue on the nodes alone: a waiting Lock stands in no queue,
+// subscribes to nothing and relies on its retry delay, and an Unlock frees the lock for whoever asks
+// first. Among processes there is no order then. Processes that do queue wait until they ask again.
+// A waiter is still woken by releases of its own process, and queues if another of its process does
+// that waits for the same name.
 //
-// To let other processes have their turn, a process that locks a name again and again leaves it
-// free for a retry delay every now and then. Default: on.
+// To let other processes have their turn, a process that locks a name again and again leaves it free
+// for a retry delay every now and then. Default: off, waiting processes queue.
 func WithoutAnnouncements() Option {
 	return option(func(c *config) { c.announce = false })
 }
@@ -322,8 +327,12 @@ func (c *config) finish() error {
 			bad("WithTimeoutFactor", c.timeoutFactor, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
 		}
 	}
-	if c.value != nil && *c.value == "" {
+	switch {
+	case c.value == nil:
+	case *c.value == "":
 		bad("WithValue", `""`, "must not be empty")
+	case strings.HasPrefix(*c.value, reservation):
+		bad("WithValue", strconv.Quote(reservation+"…"), "must be the value of a lock, not of a key that is kept for somebody who waits")
 	}
 	perName := c.fencing && c.fencePerName || c.fenceTTLBy
 	switch {
@@ -347,6 +356,7 @@ func (c *config) finish() error {
 	if c.margin < 0 || c.margin > (c.expiry-c.drift())/2 {
 		bad("WithMargin", c.margin, "must be at least 0 and at most half of what the drift leaves of the expiry: %v", (c.expiry-c.drift())/2)
 	}
+	c.window = max(c.nodeTimeout.Milliseconds(), 1)
 	return oneline.Join(errs...)
 }
 

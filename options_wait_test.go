@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -202,7 +201,7 @@ func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 				}
 				start := time.Now()
 				var mu sync.Mutex // guards what follows
-				turns, firsts, failures := 0, 0, 0
+				turns, failures := 0, 0
 				var all sync.WaitGroup
 				var redlocks []*redlock.Redlock
 				for p := range processes {
@@ -228,10 +227,6 @@ func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 								if tt.nodes == nil {
 									assert.NotContains(t, err.Error(), "not sent", "nobody was asked")
 								}
-								if strings.Contains(err.Error(), "the first to be asked") {
-									firsts++
-									assert.Equal(t, 1, strings.Count(err.Error(), ": taken"), "%v", err)
-								}
 							}
 							mu.Unlock()
 							if err == nil {
@@ -244,11 +239,8 @@ func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 				}
 				all.Wait()
 				nodes.Close()
-				t.Logf("%d turns, %d failures, %d because of the first node", turns, failures, firsts)
+				t.Logf("%d turns, %d failures", turns, failures)
 				assert.Greater(t, failures, 100)
-				if tt.nodes == nil {
-					assert.NotZero(t, firsts)
-				}
 				assert.Equal(t, tt.want == redlock.ErrTaken, turns > 0)
 				for _, rl := range redlocks {
 					require.NoError(t, rl.CloseContext(t.Context()))
@@ -343,6 +335,10 @@ func TestWhatAVoteIsCalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, len(tt.fates), func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				for i, f := range tt.fates {
+					if f.Answer != nil && f.Answer.Err == nil { // refuses whatever it is asked
+						nodes[i].Set("x", "somebody else's", 0)
+						continue
+					}
 					nodes[i].Always(f)
 				}
 				m := rl.NewMutex("x", redlock.WithRetryDelay(time.Hour))
@@ -718,7 +714,7 @@ func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
 				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithExpiry(24*time.Hour), redlock.WithNodeTimeout(time.Second),
 					redlock.WithRetryDelay(time.Hour), redlock.WithTries(redlock.Unlimited)).With(opts...)
 				for _, n := range nodes { // others may want the lock
-					listen(t, n, "{x}:released")
+					listen(t, n, "*")
 				}
 				m := rl.NewMutex("x")
 				require.NoError(t, m.Lock())

@@ -25,6 +25,7 @@ package redlock
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -33,10 +34,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/announce"
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/turn"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -59,6 +60,7 @@ type core struct {
 	lastToken atomic.Uint64 // the greatest fencing token seen
 
 	lines    lines
+	source   *turn.Source
 	renewals renewals
 	closed   chan struct{} // closed by Close, under mu
 
@@ -75,6 +77,17 @@ type core struct {
 func New(pools ...pool.Pool) *Redlock {
 	cfg, tracker := defaults(), quorum.NewTracker()
 	nodes := quorum.Nodes(pools, tracker)
+	var own clock.Own
+	if len(pools) > 0 {
+		if src, ok := pools[0].(clock.Source); ok {
+			own = src.Clock()
+		}
+	}
+	name := crand.Text
+	if own.Name != nil {
+		name = own.Name
+	}
+	source := turn.NewSource(nodes, tracker, turnChannel+name())
 	r := &Redlock{
 		core: &core{
 			nodes:   nodes,
@@ -84,16 +97,13 @@ func New(pools ...pool.Pool) *Redlock {
 			jitter:  rand.N[time.Duration],
 			closed:  make(chan struct{}),
 			holds:   map[*hold]struct{}{},
-			lines:   newLines(announce.NewSource(nodes, tracker)),
+			source:  source,
+			lines:   newLines(source),
 		},
 		cfg: &cfg,
 		err: oneline.Join(checkPools(pools), cfg.finish()),
 	}
-	if len(pools) > 0 {
-		if src, ok := pools[0].(clock.Source); ok {
-			r.core.use(src.Clock())
-		}
-	}
+	r.core.use(own)
 	return r
 }
 
@@ -183,15 +193,17 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
 		m.err = oneline.Join(nameErr, err)
 	}
-	m.keys[0], m.channel = m.key, ""
+	m.keys[0] = m.key
 	switch {
 	case cfg.fencing && cfg.fencePerName:
 		m.keys[1] = ownCounter(m.key)
 	case cfg.fencing:
 		m.keys[1] = sharedCounter(m.key)
 	}
-	if cfg.announce {
-		m.channel = announceChannel(m.key)
+	m.queue = [2]string{m.key, queueKey(m.key)}
+	if cfg.announce && m.queue[1] == "" {
+		own := *cfg
+		own.announce, m.cfg = false, &own
 	}
 	m.lanes = quorum.Lanes(r.core.nodes)
 	if cfg.value != nil {

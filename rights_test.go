@@ -197,29 +197,26 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		}
 		return err
 	},
-	"Wake-ups": func(t *testing.T, r *restricted) error {
-		// Two names, because UNSUBSCRIBE is sent for the last but one. Those who wait do so until they are woken, or
-		// for a right that is missing.
-		ping, unsubscribe := called(r.servers[0], "ping"), called(r.servers[0], "unsubscribe")
+	"Waiting in the queue": func(t *testing.T, r *restricted) error {
+		// Two processes on one connection, because UNSUBSCRIBE is sent for the last but one. Those who
+		// wait do so until they are woken, or for a right that is missing; one gives up. The holder of
+		// one lock dies.
+		channels := func() []any { return r.servers[0].Must("PUBSUB", "CHANNELS").([]any) }
+		ping, before := called(r.servers[0], "ping"), channels()
+		fresh := func() int { // processes of this use that listen
+			return len(slices.DeleteFunc(channels(), func(c any) bool { return slices.Contains(before, c) }))
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		rl := r.announcing(t)
+		p := r.newPool(t, r.user+":pw@"+r.servers[0].Addr())
 		outcomes := make(chan error)
-		wait := func(name string) (holder *redlock.Mutex) {
+		wait := func(ctx context.Context, rl *redlock.Redlock, name string, delay time.Duration) (holder *redlock.Mutex) {
 			holder = r.announcing(t).NewMutex(name)
 			if err := holder.TryLock(); err != nil {
 				go func() { outcomes <- err }()
 				return holder
 			}
-			heard := func() bool {
-				for _, n := range r.servers[0].Must("PUBSUB", "NUMSUB", "{app:"+name+"}:released").([]any)[1:] {
-					if n == int64(0) {
-						return false
-					}
-				}
-				return true
-			}
-			waiter := rl.NewMutex(name, redlock.WithRetryDelay(time.Hour))
+			waiter := rl.NewMutex(name, redlock.WithRetryDelay(delay), redlock.WithTries(redlock.Unlimited))
 			go func() {
 				err := waiter.LockContext(ctx)
 				if err == nil {
@@ -227,31 +224,47 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 				}
 				outcomes <- err
 			}()
-			r.until(t, "a waiter that listens", heard)
+			r.until(t, "a waiter in the queue", func() bool {
+				return r.servers[0].Must("ZCARD", queueOf("app:"+name)) == int64(1)
+			})
 			return holder
 		}
-		stays, goes := wait("stays"), wait("goes")
-		_, err := goes.Unlock()
+		other := func() *redlock.Redlock {
+			return redlock.New(p).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second))
+		}
+		a, b := other(), other()
+		impatient, stop := context.WithCancel(ctx)
+		stays, given := wait(ctx, a, "stays", time.Hour), wait(impatient, a, "given", time.Hour)
+		wait(ctx, b, "dies", 20*time.Millisecond)
 		var ended []error
 		next := func() bool {
 			select {
 			case err := <-outcomes:
-				ended = append(ended, err)
+				if !errors.Is(err, context.Canceled) || ctx.Err() != nil {
+					ended = append(ended, err)
+				} else {
+					ended = append(ended, nil)
+				}
 				return true
 			default:
 				return false
 			}
 		}
-		r.until(t, "a waiter that is woken", next)
-		r.until(t, "UNSUBSCRIBE", unsubscribe)
+		stop()
+		r.until(t, "a waiter that has given up", next)
+		r.until(t, "a place given up", func() bool { return r.servers[0].Must("EXISTS", queueOf("app:given")) == int64(0) })
+		r.servers[0].Must("DEL", "app:dies")
+		r.until(t, "a waiter that has the lock of the dead", next)
+		r.until(t, "UNSUBSCRIBE", func() bool { return fresh() == 1 })
 		r.until(t, "PING", ping)
 		_, last := stays.Unlock()
+		_, first := given.Unlock()
 		r.until(t, "the other waiter", next)
 		cancel()
-		for len(ended) < 2 {
+		for len(ended) < 3 {
 			ended = append(ended, <-outcomes)
 		}
-		return errors.Join(append(ended, err, last)...)
+		return errors.Join(append(ended, last, first)...)
 	},
 	"WithFencing": func(t *testing.T, r *restricted) error {
 		m := r.redlock(t).NewMutex("x", redlock.WithFencing())

@@ -10,30 +10,133 @@ import "github.com/redlock-go/redlock/pool"
 // with other names and lives for ever, or is the lock's own, in the same hash slot, and expires.
 // Values are compared whole. Every script is safe to run twice.
 var (
-	// releaseScript deletes the key if it holds the value, and announces that.
+	// releaseScript deletes the key if it holds the value. Where others queue, it hands the key on
+	// instead: it reserves the key for the first of them that hears of it.
 	//
-	//	KEYS: key   ARGV: value, channel ("" for no announcement)
+	//	KEYS: key [queue]   ARGV: value [, window ms [, member [, ticket, keep ms]]]
 	//
-	// It returns 1 and more if it deleted the key: one more for each connection that heard of it. It returns
-	// 0 if there was no key, and a negative number if the key is somebody else's: -1 if
-	// that never expires, -2-ms if it expires in ms milliseconds.
-	// The announcement is the value; it is made inside pcall, so that an ACL that
-	// forbids the channel does not undo the deletion.
+	// It returns 1 if it deleted the key and 2 if it handed it on. It returns 0 if there was no
+	// key, and a negative number if the key is somebody else's: -1 if that never expires, -2-ms
+	// if it expires in ms milliseconds. A key that is reserved for the member is handed on in the
+	// same way; the reply is 0 then. The member leaves the queue. With a ticket it takes its
+	// place again instead, before the key is handed on.
+	//
+	// A member is a channel of 39 bytes and a number, which is what it hears there. A reservation
+	// is "~" and the member, and lasts for the window. A member without a listener is dead, and
+	// passed over. A user who may not touch the queue deletes the key.
 	releaseScript = &pool.Script{
 		Name: "release",
-		Source: `local v = redis.call('GET', KEYS[1])
-if v == ARGV[1] then
-	redis.call('DEL', KEYS[1])
-	if ARGV[2] == '' then return 1 end
-	local heard = redis.pcall('PUBLISH', ARGV[2], ARGV[1])
-	return type(heard) == 'number' and 1 + heard or 1
+		Source: `local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[3]
+local v = call('GET', key)
+local mine = v == ARGV[1]
+if mine or member and v == '~' .. member then
+	if ARGV[4] then
+		call('ZADD', queue, ARGV[4], member)
+		call('PEXPIRE', queue, ARGV[5])
+	end
+	local first
+	while queue do
+		local to = pcall('ZPOPMIN', queue)[1]
+		local heard = to and (to == member and (ARGV[4] and 1 or 0) or pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40)))
+		first = first or to
+		if not to or type(heard) == 'number' and heard > 0 then
+			first = to or first
+			break
+		end
+	end
+	if first then
+		call('SET', key, '~' .. first, 'PX', ARGV[2])
+		return mine and 2 or 0
+	end
+	call('DEL', key)
+	return mine and 1 or 0
 end
+if member and not ARGV[4] then pcall('ZREM', queue, member) end
 if not v then return 0 end
-local ttl = redis.call('PTTL', KEYS[1])
+local ttl = call('PTTL', key)
 if ttl < 0 then return -1 end
 return -2 - ttl
 `,
-		ID: "faa92ee399837f07c38429d82f6f632a3fc12a2a",
+		ID: "8c85a0a77da867606a0dd64a84bb3d8d4a26799c",
+	}
+
+	// standScript stands in the queue. It grants nothing: a key that is free, that holds the
+	// value, or that is reserved for the member, is reserved for the first in the queue that
+	// hears of it.
+	//
+	//	KEYS: key, queue, last, roll
+	//	ARGV: window ms, member, ticket, final (0 or 1), keep ms, grace seconds [, value]
+	//
+	// It returns the ticket that the member has now; how many are before the member, or -1 if the
+	// key is reserved for it; and the milliseconds until the key expires if none is, or -1. A
+	// ticket that is not final becomes greater than any that the node has heard of. The greatest
+	// is kept under last, because those whose turn it is are not in the queue, and may come back.
+	// What was reserved for the member goes to the first in the queue even if that does not
+	// listen: it may be deaf on this node only, and the two would keep each other from a quorum
+	// for ever. The value is that of an attempt of the member's that this node has refused. A
+	// client that sends commands twice may have been granted it nevertheless.
+	//
+	// A key that nobody has released calls the roll: somebody is dead, and may not be the only
+	// one. Those who do not stand again within the grace leave the queue when that happens next.
+	// Until then they are kept under roll.
+	standScript = &pool.Script{
+		Name: "stand",
+		Source: `local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[2]
+local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
+if v == reserved and ARGV[4] == '0' then return {ticket, -1, -1} end
+local last = tonumber(call('GET', KEYS[3]) or 0) or 0
+if ARGV[4] == '0' then ticket = math.max(ticket, last + 1) end
+local text = string.format('%.0f', ticket)
+if ticket > last then call('SET', KEYS[3], text, 'PX', ARGV[5]) else call('PEXPIRE', KEYS[3], ARGV[5]) end
+call('ZADD', queue, text, member)
+call('PEXPIRE', queue, ARGV[5])
+call('ZREM', roll, member)
+if not v then
+	local now = tonumber(call('TIME')[1])
+	for _, dead in ipairs(call('ZRANGEBYSCORE', roll, '-inf', now)) do
+		call('ZREM', queue, dead)
+		call('ZREM', roll, dead)
+	end
+	for _, other in ipairs(call('ZRANGEBYSCORE', queue, '-inf', '+inf')) do
+		if other ~= member then call('ZADD', roll, 'NX', now + ARGV[6], other) end
+	end
+	call('PEXPIRE', roll, ARGV[5])
+end
+if not v or v == reserved or v == ARGV[7] then
+	local first
+	while true do
+		local to = call('ZPOPMIN', queue)[1]
+		local heard = to and (to == member and 1 or pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40)))
+		first = first or to
+		if not to or v == reserved or type(heard) == 'number' and heard > 0 then
+			first = to or first
+			break
+		end
+	end
+	call('SET', key, '~' .. first, 'PX', ARGV[1])
+	if first == member then return {ticket, -1, -1} end
+end
+local rank = call('ZRANK', queue, member) or 0
+return {ticket, rank, rank == 0 and call('PTTL', key) or -1}
+`,
+		ID: "c0168cb6e66ef53a9ea8a1f1ae21b833e6c5c200",
+	}
+
+	// claimScript is acquireScript for one whose turn it may be. The last argument is one more, its
+	// member: a key that is reserved for that is free.
+	claimScript = &pool.Script{
+		Name: "claim",
+		Source: `ARGV.free = redis.call('GET', KEYS[1]) == '~' .. table.remove(ARGV)
+` + acquireScript.Source,
+		ID: "67006ccecee9c6c14524472d80b672f41d7b5658",
+	}
+
+	// healScript is acquireScript for a holder: a key that is reserved for anybody is free.
+	healScript = &pool.Script{
+		Name: "heal",
+		Source: `ARGV.free = string.sub(redis.call('GET', KEYS[1]) or '', 1, 14) == '~redlock:turn:'
+` + acquireScript.Source,
+		ID: "63f69f644cccc69e2fcc74b10b8833606e5f0176",
 	}
 
 	// extendScript sets the key's expiry anew if the key holds the value. PEXPIRE
@@ -43,7 +146,8 @@ return -2 - ttl
 	//
 	// A counter that lives for ever is not given.
 	//
-	// It returns 1 if it did, 0 if there was no key, -1 if the key is somebody else's.
+	// It returns 1 if it did, 0 if there was no key or it is only reserved, -1 if the key is
+	// somebody else's.
 	extendScript = &pool.Script{
 		Name: "extend",
 		Source: `local v = redis.call('GET', KEYS[1])
@@ -52,10 +156,10 @@ if v == ARGV[1] then
 	if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
 	return 1
 end
-if v then return -1 end
+if v and string.sub(v, 1, 14) ~= '~redlock:turn:' then return -1 end
 return 0
 `,
-		ID: "160d3985734fdf7ccc8d90545439c82bb7d34606",
+		ID: "daf113a3db8dbea70a15a603ec328d85b32fc323",
 	}
 
 	// validScript asks whether the key holds the value.
@@ -67,32 +171,34 @@ return 0
 		Name: "valid",
 		Source: `local v = redis.call('GET', KEYS[1])
 if v == ARGV[1] then return 1 end
-if v then return -1 end
+if v and string.sub(v, 1, 14) ~= '~redlock:turn:' then return -1 end
 return 0
 `,
-		ID: "09eb3665100d67f563189aad17299107cb9f3119",
+		ID: "a3e820af55e6aec3b0cf830031f93c7df444b1fa",
 	}
 
 	// acquireScript is SET NX PX with a restart guard, a fencing token, or both.
 	//
 	//	KEYS: key [fence]   ARGV: value, expiry ms [, proposed token, fence expiry ms] [, guard seconds]
 	//
-	// A fence expiry of 0 stands for a counter that lives for ever.
+	// A fence expiry of 0 stands for a counter that lives for ever. Scripts that begin with
+	// another line set ARGV.free if the key may be overwritten.
 	//
-	// It returns a positive number if the key holds the value now: the fence counter, or 1 without
-	// fencing. It returns 0 if the key is somebody else's, and -s if the guard
-	// refuses for another s seconds. Nothing is written before the counter has been found good. A node that refuses
-	// writes, or where the counter is of another type, says that first.
+	// It returns a positive number if the key holds the value now: the fence counter, or 1
+	// without fencing. It returns 0 if the key is somebody else's, and -s if the guard refuses
+	// for another s seconds. Nothing is written before the counter has been found good. A node
+	// that refuses writes, or where the counter is of another type, says that first.
 	//
 	// Numbers are doubles in Lua and exact up to 2^53; they are written with %.0f because
-	// tostring rounds to 14 digits. Of a counter with 16 characters, which is what microseconds since 1970 have until
-	// 2286, tonumber is enough to know: from 10^15 on they are digits, but for a hexadecimal number
-	// or one with an exponent. To look for anything but digits costs as much again as the rest of the check.
+	// tostring rounds to 14 digits. Of a counter with 16 characters, which is what microseconds
+	// since 1970 have until 2286, tonumber is enough to know: from 10^15 on they are digits, but
+	// for a hexadecimal number or one with an exponent. To look for anything but digits costs as
+	// much again as the rest of the check.
 	acquireScript = &pool.Script{
 		Name: "acquire",
 		Source: `local call, key, fence = redis.call, KEYS[1], KEYS[2]
 local guard = ARGV[fence and 5 or 3]
-if guard and not call('GET', key) then
+if guard and (ARGV.free or not call('GET', key)) then
 	local up = tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
 	if not up then return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds') end
 	if up < tonumber(guard) then return up - tonumber(guard) end
@@ -112,10 +218,10 @@ if fence then
 	end
 	if c > 9007199254740991 then fault = fault or 'is at its end' end
 end
-if fault or not call('SET', key, ARGV[1], 'PX', ARGV[2], 'NX') then
+if fault or not call('SET', key, ARGV[1], 'PX', ARGV[2], ARGV.free and 'XX' or 'NX') then
 	local held = call('GET', key)
-	if held and held ~= ARGV[1] then return 0 end
-	if held and last then return last end
+	if held and held ~= ARGV[1] and not ARGV.free then return 0 end
+	if held == ARGV[1] and last then return last end
 	if fault then return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' ' .. fault) end
 	if not held then return 0 end
 end
@@ -124,7 +230,7 @@ if fence then
 end
 return c
 `,
-		ID: "f375b79093e094f8ed6270e484c9c6b4219f8b44",
+		ID: "e4fa6b01ad587c98bf69156c08220784fbba1769",
 	}
 
 	// raiseScript lifts the fence counter to the token if the key holds the value.

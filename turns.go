@@ -1,17 +1,10 @@
 package redlock
 
-import (
-	"time"
-
-	"github.com/redlock-go/redlock/internal/announce"
-)
+import "time"
 
 const (
-	// turn is how much longer a process waits after a release than another that has gone without
-	// the lock for longer.
-	turn = time.Millisecond
-	// fresh is how long after a release somebody else may be about to take the lock.
-	fresh = 10 * time.Millisecond
+	// crowded is how long a process that has handed a key on takes it that others queue for it.
+	crowded = time.Second
 	// maxRest bounds how long a process leaves a free lock to processes that poll.
 	maxRest = time.Second
 	// quietRests is after how many rests without another process slices become longer, and
@@ -23,12 +16,10 @@ const (
 	turnsKept = 10 * time.Second
 )
 
-// turns is what a process knows of other processes that want the same key again and again. No
-// process can ask another.
+// turns is what a process knows of other processes that want the same key again and again.
 //
-// With announcements, all processes that wait hear each release. A process knows how many
-// connections heard its own last release, and how many releases by others it has heard since. If
-// all take turns, the next is the process that has heard one from every other.
+// With announcements, the nodes keep a queue of processes. A process whose release handed the key
+// on knows that there is one, and stands in it without asking for the lock first.
 //
 // Without announcements, the others poll. A process passes the lock on within itself for a slice
 // of time. Then it rests: it leaves the lock free for one retry delay, within which everybody
@@ -37,14 +28,8 @@ const (
 //
 // lines.mu guards its fields.
 type turns struct {
-	used time.Time // latest
-
-	// With announcements.
-	own      string    // the value that this process released last
-	released time.Time // when
-	others   int       // connections that heard of it
-	heard    int       // releases by others since then
-	alone    int       // releases by this process in a row with none by others in between
+	used   time.Time // latest
+	handed time.Time // when this process last handed the key on
 
 	// Without announcements.
 	won     time.Time     // when this process last took the lock, as far as it has noted that
@@ -56,22 +41,6 @@ type turns struct {
 	quiet   int           // rests in a row in which nobody else was noticed
 	ends    time.Time     // of the slice
 	resting bool          // the slice is over, and it is not known yet whether anybody else has made use of that
-}
-
-// patience is how long to wait after a release, to let those go first that have waited for
-// longer. A connection that nobody releases anything through, between several releases of this
-// process, is no rival's.
-func (t *turns) patience() time.Duration {
-	switch {
-	case t.heard >= t.others || t.alone >= 2:
-		return 0
-	case 2*t.heard >= t.others:
-		return turn
-	case t.heard > 0:
-		return 2 * turn
-	default:
-		return 3 * turn
-	}
 }
 
 // slice begins a slice.
@@ -147,95 +116,55 @@ func (ls *lines) turnsOf(key string, now time.Time) *turns {
 	return t
 }
 
-// releasing notes that this process is about to release a key. Its own waiter will hear of that,
-// perhaps before the release has returned.
-func (ls *lines) releasing(key, value string, now time.Time) {
+// releasing notes that this process is about to release a key.
+func (ls *lines) releasing(key string, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	t := ls.turns[key]
-	if t == nil || t.own == value {
-		return
+	if t := ls.turns[key]; t != nil {
+		t.leaving = now
 	}
-	t.leaving = now
-	if t.alone++; t.heard > 0 {
-		t.alone = 0
-	}
-	t.own, t.heard = value, 0
 }
 
-// released notes that this process has released a key, and how many connections were told, or a
-// negative number if it tells nobody. Where its own line was not told, it is told now. Where it
-// is not sure who was told, and the line may have been, released leaves that to heard, and
-// returns false.
-func (ls *lines) released(key, value string, told int, sure bool, now time.Time) bool {
+// released notes that this process has released a key, whether it tells other processes of its
+// releases, and whether it has handed the key on to one who queues. Its own line is told.
+func (ls *lines) released(key string, announced, handedOn bool, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	t, ln := ls.turns[key], ls.lines[key]
-	if sure || ln != nil && ln.deaf() {
-		ls.note(key, value, told, now)
-		return true
+	ln := ls.lines[key]
+	if handedOn {
+		ls.turnsOf(key, now).handed = now
 	}
-	if t != nil {
-		t.own, t.released = value, now
-	}
-	return false
-}
-
-// heard notes how many connections were told of a release that this process made a moment ago.
-func (ls *lines) heard(key, value string, told int, at time.Time) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.note(key, value, told, at)
-}
-
-// note notes how many connections were told of a release, or a negative number for nobody. The
-// caller holds mu.
-func (ls *lines) note(key, value string, told int, at time.Time) {
-	t, ln := ls.turns[key], ls.lines[key]
-	listens := ln != nil && ln.listener != nil && ln.listener.Subscribed()
-	latest := t == nil || t.own == "" || t.own == value
-	switch {
-	case !latest: // this process has had the lock again
-	case ln != nil && (ln.deaf() || listens && told <= 0):
-		t = ls.turnsOf(key, at)
-		t.passed, t.unheard = at, at
-		ln.tell(announce.Release{Value: value, First: everywhere})
-	case t != nil && told <= 0 && (told < 0 || !ls.able || at.Sub(t.unheard) < turnsKept):
-		t.used, t.passed = at, at
-	}
-	if listens {
-		told-- // its own connection
-	}
-	switch {
-	case told > 0:
-		t = ls.turnsOf(key, at)
-		if told > t.others {
-			t.alone = 0 // there is somebody new
+	if ln != nil {
+		ln.held = time.Time{}
+		switch {
+		case ln.deaf():
+			t := ls.turnsOf(key, now)
+			t.passed, t.unheard = now, now
+			ln.tell(passedOn)
+		case handedOn:
+			ln.tell(queued)
+		default:
+			ln.tell(freed)
 		}
-		t.others = told
-		if latest {
-			t.own, t.released = value, at
-		}
-	case t != nil && t.rest == 0 && ln == nil:
+	}
+	switch t := ls.turns[key]; {
+	case t == nil || handedOn:
+	case t.rest == 0 && ln == nil:
 		delete(ls.turns, key)
-	case t != nil:
-		t.others = 0
+	default:
+		t.handed = time.Time{}
+		if !announced || !ls.source.Able() || now.Sub(t.unheard) < turnsKept {
+			t.used, t.passed = now, now
+		}
 	}
 }
 
-// woken notes that a release of a value was announced, and returns how long this process should
-// leave the key to others.
-func (ls *lines) woken(key, value string) time.Duration {
+// crowd reports whether others queue for a key, as far as this process knows.
+func (ls *lines) crowd(key string, now time.Time) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	t := ls.turns[key]
-	if t == nil {
-		return 0
-	}
-	if value != "" && value != t.own {
-		t.heard++ // else nobody knows what was missed
-	}
-	return t.patience()
+	return t != nil && now.Sub(t.handed) < crowded
 }
 
 // pass returns how long the line should leave to others what its own process has released without
@@ -262,21 +191,13 @@ func (ls *lines) taken(key string, now time.Time) {
 	}
 }
 
-// unwoken returns how long this process should leave a key to others that have just been woken,
-// if it wants the lock without having waited; or that others may be polling, and pass tells for
-// how long.
-func (ls *lines) unwoken(key string, now time.Time) (patience time.Duration, polled bool) {
+// polled returns whether others may be polling for a key that this process has just released, and
+// pass tells for how long it leaves the key to them.
+func (ls *lines) polled(key string, now time.Time) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	t := ls.turns[key]
-	switch {
-	case t == nil:
-		return 0, false
-	case now.Sub(t.released) <= fresh:
-		return t.patience(), false
-	default:
-		return 0, t.rest > 0 && now.Sub(t.passed) < maxRest
-	}
+	return t != nil && t.rest > 0 && now.Sub(t.passed) < maxRest
 }
 
 // tried notes what the head's attempt came to, where no announcements tell what others do.

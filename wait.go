@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/announce"
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/fifo"
+	"github.com/redlock-go/redlock/internal/turn"
 )
 
 const (
@@ -26,17 +26,28 @@ const (
 	wakes = 10 * time.Millisecond
 )
 
+// How a Lock waits:
+//
+//	lock    asks for a free lock at once (ask), or joins the line of its process (line.go)
+//	queue   waits for the head of the line
+//	lead    is the wait of the head: stand in the queue on the nodes (queue.go), or, where turns
+//	        cannot be heard, sleep and make an attempt when there is reason for one
+//
+// The last try of a waiter is an attempt, wherever it waits.
+
 // reason is why an attempt is made.
 type reason uint8
 
 const (
-	arrived   reason = iota // the waiter is new, or new at the head
-	overdue                 // the retry delay is over: the only reason that uses up a try
-	announced               // a release was announced
-	passedOn                // this process released the lock
-	missed                  // an announcement may have been missed: once in a retry delay at most
-	expired                 // the keys of a holder have expired, as far as is known
-	split                   // the last attempt was a split vote
+	arrived  reason = iota // the waiter is new, or new at the head
+	overdue                // the retry delay is over: the only reason that uses up a try
+	expired                // the keys of a holder have expired, as far as is known
+	split                  // the last attempt was a split vote
+	missed                 // something may have been missed: once in a retry delay at most
+	passedOn               // this process released the lock, and others poll
+	freed                  // this process released the lock, and nobody queues for it
+	queued                 // this process released the lock, and others queue for it: no reason for an attempt
+	heard                  // turns can be heard: no reason for an attempt
 )
 
 // waiter is one Lock that may have to wait.
@@ -45,8 +56,9 @@ type waiter struct {
 	ctx   context.Context
 	tries int // that it may use, or Unlimited
 	used  int
-	last  *defeat // what its own latest attempt came to
+	last  *defeat // what its own latest attempt, or place in the queue, came to
 	prior *defeat // the one before; while the nodes have not had the time to say anything, the first of those
+	open  *defeat // that has still something to give back, or nil
 	line  *line   // nil before it waits
 	place *fifo.Place
 
@@ -59,6 +71,8 @@ type waiter struct {
 	again    time.Time     // when to ask again after a split vote, or zero
 	splits   int           // split votes since the last release
 	resting  bool          // until due the lock is left to other processes
+	unheard  bool          // the nodes do not answer to one who stands in the queue
+	over     bool          // the delay before the last try has passed in the queue on the nodes
 }
 
 // delay returns the retry delay after the tries used so far.
@@ -73,8 +87,9 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 		return nil, m.misuse("not acquired", ErrFailed)
 	}
 	w := &waiter{m: m, ctx: ctx, tries: tries}
+	defer w.settle(false)
 	if tries == 1 {
-		l, d := w.attempt(everywhere, true)
+		l, d := w.attempt(true)
 		if d != nil {
 			return nil, d.explain()
 		}
@@ -117,26 +132,33 @@ func (w *waiter) ask() (l *lease, d *defeat, ln *line, place *fifo.Place) {
 		ln, place = m.core.lines.asked(m, l != nil, keys)
 	}()
 	now := time.Now()
-	patience, polled := m.core.lines.unwoken(m.key, now)
-	if polled {
-		patience, _ = m.core.lines.pass(m.key, w.delay(), now)
+	if m.cfg.announce && m.core.lines.crowd(m.key, now) {
+		return nil, &defeat{keys: newExpiries(len(m.lanes))}, nil, nil // which takes a place
 	}
-	w.pause(patience)
-	l, d = w.attempt(everywhere, true)
+	if m.core.lines.polled(m.key, now) {
+		rest, _ := m.core.lines.pass(m.key, w.delay(), now)
+		w.pause(rest)
+	}
+	l, d = w.attempt(true)
 	return
 }
 
 // attempt makes an attempt, and notes it as a try if it counts as one. The last try is final.
-func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
+func (w *waiter) attempt(counts bool) (*lease, *defeat) {
 	m := w.m
 	if counts {
 		w.used++
 	}
 	final := w.used == w.tries
+	w.settle(false)
 	var keys *expiries
+	keep := m.cfg.announce
 	if w.line != nil {
 		keys = w.line.keys
+		listener, _ := m.core.lines.listening(w.line)
+		keep = listener != nil && w.atHead()
 	}
+	keep = keep && !final && m.core.source.Able()
 	// An attempt that was refused by its own key is made anew. A pool that always refuses is no
 	// reason to do that for ever.
 	for again := 3; ; again-- {
@@ -146,7 +168,7 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 		if m.core.isClosed() {
 			return nil, &defeat{final: true, err: closedError(m.name)}
 		}
-		l, d := m.attempt(w.ctx, first, final, keys)
+		l, d := m.attempt(w.ctx, final, keep, keys, nil)
 		switch {
 		case d == nil:
 			if w.line != nil {
@@ -154,6 +176,10 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 			}
 			m.adopt(w.ctx, l)
 			return l, nil
+		case d.lease != nil:
+			w.open = d
+		}
+		switch {
 		case w.ctx.Err() != nil:
 			if !d.cut || d.troubled() {
 				w.failed(d)
@@ -165,6 +191,24 @@ func (w *waiter) attempt(first int, counts bool) (*lease, *defeat) {
 		d.final = d.final || final
 		w.failed(d)
 		return nil, d
+	}
+}
+
+// settle gives back what the latest attempt may have been granted. One who is about to stand in the
+// queue takes the value returned there, if there is one, instead.
+func (w *waiter) settle(stands bool) (value string) {
+	value = w.open.settle(w.ctx, stands)
+	w.open = nil
+	return value
+}
+
+// atHead reports whether the waiter is at the head of the line.
+func (w *waiter) atHead() bool {
+	select {
+	case <-w.place.Head():
+		return true
+	default:
+		return false
 	}
 }
 
@@ -209,6 +253,7 @@ func (w *waiter) queue() (*lease, error) {
 		return nil, nil
 	default:
 	}
+	w.settle(false) // a node may have granted it when the others had refused
 	w.rest()
 	since, delay := time.Now(), ln.try(w.drawn)
 	begun := since // the try
@@ -234,7 +279,7 @@ func (w *waiter) queue() (*lease, error) {
 			delay = ln.try(w.drawn)
 		}
 		if last || ln.idle(since, now, now.Add(delay)) {
-			l, d, _ := w.askForLine(everywhere, false)
+			l, d, _ := w.askForLine(false)
 			if d == nil {
 				w.m.core.lines.taken(w.m.key, time.Now())
 				return l, nil
@@ -253,10 +298,10 @@ func (w *waiter) queue() (*lease, error) {
 
 // askForLine makes an attempt that the line hears of. It reports whether nobody else in the line
 // has asked at the same time.
-func (w *waiter) askForLine(first int, counts bool) (l *lease, d *defeat, alone bool) {
+func (w *waiter) askForLine(counts bool) (l *lease, d *defeat, alone bool) {
 	w.line.begin(time.Now())
 	defer func() { alone = w.line.end(d, time.Now()) }() // also if a function of the caller's panics
-	l, d = w.attempt(first, counts)
+	l, d = w.attempt(counts)
 	return
 }
 
@@ -270,55 +315,104 @@ func (w *waiter) together(over time.Time, delay time.Duration) time.Time {
 	return over.Add(wakes - time.Duration(over.Nanosecond())%wakes)
 }
 
-// lead is the wait at the head of the line: an attempt whenever there is reason for one. It
-// begins with a retry delay of its own; but a last try that was due in the queue is made then. It
-// returns neither a lease nor an error if the waiter has gone back to the end.
+// lead is the wait at the head of the line: an attempt whenever there is reason for one, and a
+// place in the queue on the nodes where their word can be heard. It begins with a retry delay of its
+// own; but a last try that was due in the queue is made then. It returns neither a lease nor an error
+// if the waiter has gone back to the end.
 func (w *waiter) lead() (*lease, error) {
 	m, ln := w.m, w.line
 	if w.used+1 != w.tries || w.due.IsZero() {
 		w.rest()
 	}
-	why, first := arrived, everywhere
-	for ask := !ln.taken; ; ask = true {
+	why, ask := arrived, !ln.taken
+	for {
 		if ask {
 			ln.taken = false // if this is cut short, the next head tries
-			l, d, alone := w.askForLine(first, why == overdue)
-			if d == nil || d.back != nil {
+			l, d, alone := w.askForLine(why == overdue)
+			if d == nil || d.asked != nil {
 				ln.taken = true
 			}
-			if d == nil || d.back != nil && alone {
+			if d == nil || d.asked != nil && alone {
 				m.core.lines.tried(m.key, ln, why, d == nil, w.drawn, time.Now())
 			}
 			if d == nil {
+				m.core.lines.hold(ln, m.cfg.expiry)
 				return l, nil
 			}
 			if d.final {
 				return nil, d.explain()
 			}
 			if w.unable(d, why) {
-				ln.taken = false
-				back := ln.queue.Join()
-				w.place.Leave()
-				w.place = back
+				w.fallBack()
 				return nil, nil
 			}
 			w.refused(d, why)
 		}
+		listener, held := m.core.lines.listening(ln)
+		var ready <-chan struct{} // after which turns can be heard, for somebody who wants that
+		if listener != nil && (why == queued || !held) {
+			ready = listener.Ready()
+		}
+		if ready != nil && w.hears(listener) {
+			ready = nil
+			l, err := w.standIn(listener)
+			switch {
+			case l != nil:
+				ln.taken = true
+				m.core.lines.hold(ln, m.cfg.expiry)
+				return l, nil
+			case err != nil:
+				return nil, err
+			case w.over:
+				why, ask = overdue, true
+				continue
+			case w.unheard && m.core.lines.impatient(ln, m):
+				w.fallBack()
+				return nil, nil
+			}
+		}
+		w.settle(false)
 		var err error
-		if why, first, err = w.sleep(); err != nil {
+		if why, err = w.sleep(ready); err != nil {
 			return nil, err
 		}
+		ask = why != queued && why != heard
 	}
+}
+
+// hears reports whether turns can be heard. An attempt whose lease is not settled yet is worth a
+// moment's wait for that.
+func (w *waiter) hears(listener *turn.Listener) bool {
+	if w.open != nil {
+		t := time.NewTimer(w.m.cfg.nodeTimeout / 4)
+		defer t.Stop()
+		select {
+		case <-listener.Ready():
+		case <-t.C:
+		case <-w.ctx.Done():
+		case <-w.m.core.closed:
+		}
+	}
+	return listener.Hears()
+}
+
+// fallBack gives the head's place to the next in the line, and takes the last one. The waiter's
+// node timeout may be too short for the way to the nodes, and another's is not.
+func (w *waiter) fallBack() {
+	w.line.taken = false
+	back := w.line.queue.Join()
+	w.place.Leave()
+	w.place = back
 }
 
 // unable reports whether an attempt at a lock that was just released has failed, though nobody
 // has it and others wait: a node timeout may be too short for the way to the nodes.
 func (w *waiter) unable(d *defeat, why reason) bool {
-	if why != announced && why != passedOn || w.line.queue.Len() < 2 {
+	if why != freed && why != passedOn || w.line.queue.Len() < 2 {
 		return false
 	}
 	_, _, refused, _ := d.count()
-	return refused == 0 && d.first == everywhere
+	return refused == 0
 }
 
 // rest begins a retry delay.
@@ -332,18 +426,19 @@ func (w *waiter) rest() {
 func (w *waiter) refused(d *defeat, why reason) {
 	w.again = time.Time{}
 	switch why {
-	case overdue, announced, passedOn:
+	case overdue, passedOn, freed:
 		w.rest()
 	}
 	if d.split && w.m.cfg.announce && w.splits < maxSplits {
-		// Nobody has it, so nobody will announce its release.
+		// Nobody has it, so nobody will hand it on.
 		w.again = time.Now().Add(w.m.core.jitter(splitDelay << w.splits))
 		w.splits++
 	}
 }
 
-// sleep waits until there is reason for an attempt, and returns which node it should ask first.
-func (w *waiter) sleep() (why reason, first int, err error) {
+// sleep waits until there is reason for an attempt, or to stand in the queue on the nodes: when
+// ready is closed, for instance.
+func (w *waiter) sleep(ready <-chan struct{}) (why reason, err error) {
 	ln := w.line
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
@@ -357,57 +452,64 @@ func (w *waiter) sleep() (why reason, first int, err error) {
 		}
 		ln.plan(at)
 		t.Reset(clock.Ahead(time.Until(at)))
+		isReady, isRung := false, false
 		select {
 		case <-t.C:
+		case <-ready:
+			isReady = true
+		case <-ln.keys.told:
+		case <-ln.bell:
+			isRung = true
+		case <-w.ctx.Done():
+			return 0, w.ended().err
+		case <-w.m.core.closed:
+			return 0, closedError(w.m.name)
+		}
+		// What comes at the same time is looked at in the same order.
+		if isRung || received(ln.bell) {
+			if why, ok := w.rung(ln.heard()); ok {
+				return why, nil
+			}
+		}
+		switch {
+		case isReady || received(ready):
+			return heard, nil
+		case !time.Now().Before(at):
 			if why == expired {
 				w.expiries++
 			}
-			return why, everywhere, nil
-		case <-ln.keys.told:
-		case <-ln.bell:
-			if why, first, ok := w.rung(ln.heard()); ok {
-				return why, first, nil
-			}
-		case <-w.ctx.Done():
-			return 0, 0, w.ended().err
-		case <-w.m.core.closed:
-			return 0, 0, closedError(w.m.name)
+			return why, nil
 		}
 	}
 }
 
-// rung reports whether a release that the line has heard of is reason for an attempt, and which
-// node it should ask first.
-func (w *waiter) rung(r *announce.Release) (why reason, first int, ok bool) {
-	ls, key := &w.m.core.lines, w.m.key
-	switch {
-	case r == nil:
-		return 0, 0, false
-	case r.Value == "":
+// rung reports whether what the bell was rung for is reason to do something.
+func (w *waiter) rung(why reason) (reason, bool) {
+	switch why {
+	case missed:
 		if w.missed {
-			return 0, 0, false
+			return 0, false
 		}
-		w.missed, why = true, missed
-	case r.First == everywhere:
+		w.missed = true
+	case passedOn:
 		now := time.Now()
-		d, taken := ls.pass(key, w.drawn, now)
+		d, taken := w.m.core.lines.pass(w.m.key, w.drawn, now)
 		if taken {
-			return 0, 0, false
+			return 0, false
 		}
 		if d > 0 {
 			if !w.resting {
 				w.resting, w.due = true, now.Add(d)
 			}
-			return 0, 0, false
+			return 0, false
 		}
-		w.splits, why = 0, passedOn
+		w.splits = 0
+	case freed, queued:
+		w.splits = 0
 	default:
-		w.splits, why = 0, announced
+		return 0, false
 	}
-	if why != passedOn {
-		w.pause(ls.woken(key, r.Value))
-	}
-	return why, r.First, true
+	return why, true
 }
 
 // pause waits for d, or until ctx is done.

@@ -289,15 +289,14 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		// Each asked once before it joined the line, or joined it at once; the first asked again
-		// after subscribing.
+		// Each asked once before it joined the line, or joined it at once; the first stands in the queue after subscribing.
 		before := nodes.Count("")
 		assert.LessOrEqual(t, nodes.Count("subscribe"), 5)
 
-		// While nothing is announced, a thousand waiters send nothing and need no timers but the
-		// delay's.
+		// While nothing is announced, a thousand waiters cost what one does: it keeps its place.
 		time.Sleep(50 * time.Minute)
-		assert.Equal(t, before, nodes.Count(""))
+		assert.LessOrEqual(t, nodes.Count("")-before, 5*int(50*time.Minute/(3*time.Second)))
+		before = nodes.Count("")
 
 		mustUnlock(t, m)
 		released := time.Now()
@@ -335,7 +334,11 @@ func TestWaitingIsNoBusyLoop(t *testing.T) {
 			extensions := nodes.Count("extend")
 			asked := nodes.Count("") - before - extensions
 			assert.LessOrEqual(t, asked, (100*10+8+2)*2*5+5, name)
-			assert.GreaterOrEqual(t, asked, 900*2*3, name) // a quorum of refusals is enough
+			each := 2 * 3 // a quorum of refusals is enough, and each attempt is released
+			if opts == nil {
+				each = 3 // one that stands asks once
+			}
+			assert.GreaterOrEqual(t, asked, 900*each, name)
 			require.NoError(t, other.Close())
 			mustUnlock(t, m)
 		})

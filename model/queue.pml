@@ -120,8 +120,28 @@ byte i, best, first;
 #endif
 #define ALL ((1 << N) - 1)
 
+/* agree on: the least ticket that fewer than a quorum of nodes exceed. Any one node may be late, which counts as if
+   it did. */
+#define LATE 255
+#define BETWEEN(a, b, c) (a <= b && b <= c || c <= b && b <= a)
+#ifdef LEAST
+#define TAKE ticket = (given[0] < given[1] -> given[0] : given[1]); \
+	ticket = (given[2] < ticket -> given[2] : ticket)       /* mutant: the least of all */
+#else
+#define TAKE \
+	if \
+	:: BETWEEN(given[0], given[1], given[2]) -> ticket = given[1] \
+	:: else -> \
+		if \
+		:: BETWEEN(given[1], given[0], given[2]) -> ticket = given[0] \
+		:: else -> ticket = given[2] \
+		fi \
+	fi
+#endif
+
 proctype waiter(byte w) {
-	byte n, todo, answers, ticket, agree, votes, spare = SPARE, j;
+	byte n, todo, ticket, agree, votes, spare = SPARE, j;
+	byte given[N];                  /* tickets */
 	bit final;
 
 	atomic {                        /* the first command leaves */
@@ -132,26 +152,27 @@ proctype waiter(byte w) {
 		od; j = 0
 	}
 stand:
-	todo = 0; answers = 0; agree = 0;
+	todo = 0; agree = 0;
 	do
 	:: atomic { todo != ALL ->
 		PICK; todo = todo | (1 << n);
+		STAND(n, w, final, ticket);
 		if
-		:: STAND(n, w, final, ticket); answers++;
-			if
-			:: !final -> votes = (SCORE(n, w) > 0 -> SCORE(n, w) : last[n]);
-				if
-				:: votes > ticket -> ticket = votes; agree = 1
-				:: votes == ticket -> agree++
-				:: else
-				fi; votes = 0
-			:: else
-			fi
+		:: !final -> given[n] = (SCORE(n, w) > 0 -> SCORE(n, w) : last[n])
+		:: else
 		fi; n = 0 }
-	:: answers >= QUORUM && todo == ALL -> break
+	:: todo == ALL -> break
 	od;
 	atomic {
-		todo = 0; answers = 0;
+		todo = 0;
+		if
+		:: !final ->
+			if :: given[0] = LATE :: given[1] = LATE :: given[2] = LATE :: skip fi;
+			TAKE;
+			agree = (given[0] == ticket) + (given[1] == ticket) + (given[2] == ticket);
+			given[0] = 0; given[1] = 0; given[2] = 0
+		:: else
+		fi;
 		if
 #ifdef NODE_LOCAL
 		:: true -> known[w] = 1                 /* mutant: each node keeps an order of its own */

@@ -12,10 +12,9 @@ import (
 	"github.com/redlock-go/redlock/internal/redistest"
 )
 
-// ledger is what the commands of one server, as MONITOR tells them, have made of a key, and which
-// of them changed what was not theirs. Whose a command is says the value that its script was
-// given. MONITOR tells of the commands inside a script after it, and only of those that were
-// executed.
+// ledger is what the commands of one server, as MONITOR tells them, have made of a key, and which of them changed
+// what was not theirs. Whose a command is says the value that its script was given, or the member of the queue for
+// which a key is reserved. MONITOR tells of the commands inside a script after it, and only of those that were executed.
 type ledger struct {
 	key string
 
@@ -23,6 +22,7 @@ type ledger struct {
 	value   string        // "": none
 	expires time.Duration // by the server's clock
 	owner   string        // of the script whose commands are being told
+	member  string        // of the queue, that the script is about, or ""
 	mark    string        // the last ECHO
 	set     func()        // takes in a SET NX of which it is not known yet whether it was refused, or nil
 
@@ -61,11 +61,23 @@ func (l *ledger) line(text string) {
 		l.set = func() { l.change(at, "SET NX", arg(2), arg(4), text) }
 	case script:
 		if arg(1) == l.key {
+			if name == "SET" && arg(5) == "XX" {
+				name = "SET XX"
+			}
 			l.change(at, name, arg(2), arg(4), text)
 		}
 	case name == "EVAL" || name == "EVALSHA":
 		keys, _ := strconv.Atoi(arg(2))
-		l.owner = arg(3 + keys)
+		l.owner, l.member = arg(3+keys), ""
+		for i := 3 + keys; i < len(args); i++ {
+			if strings.HasPrefix(args[i], turns) {
+				l.member = args[i]
+				break
+			}
+		}
+		if keys == standKeys {
+			l.owner = arg(3 + keys + standValue)
+		}
 	case name == "FLUSHALL":
 		l.known, l.value = true, ""
 	case name == "ECHO":
@@ -75,17 +87,40 @@ func (l *ledger) line(text string) {
 	}
 }
 
+// turns begins the members of a queue, and standKeys is how many keys the script has that stands there; the value of an
+// attempt before that is one of its last arguments.
+const (
+	turns      = "redlock:turn:"
+	standKeys  = 3
+	standValue = 5
+)
+
+// reserved tells whether a key that holds the value is kept for somebody in the queue.
+func reserved(value string) bool { return strings.HasPrefix(value, "~"+turns) }
+
+// mine tells whether the script may change what the key holds by that command.
+func (l *ledger) mine(name string) bool {
+	switch {
+	case !reserved(l.value):
+		return l.value == l.owner
+	case l.member != "":
+		return l.value == "~"+l.member
+	default:
+		return name == "SET XX" // a holder heals the node
+	}
+}
+
 // clockSlack is how long a busy server may take from looking at its clock to telling of a command.
 const clockSlack = 100 * time.Millisecond
 
-// change takes in a command on the key inside a script: SET key value PX ms, the same with NX if
-// it was not refused, PEXPIRE, DEL.
+// change takes in a command on the key inside a script: SET key value PX ms, the same with XX, or with NX if it was not
+// refused, PEXPIRE, DEL.
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
 	switch name {
 	case "GET", "PTTL":
 		return
-	case "SET", "SET NX", "PEXPIRE", "DEL":
+	case "SET", "SET NX", "SET XX", "PEXPIRE", "DEL":
 	default:
 		accuse("unknown")
 		return
@@ -94,16 +129,16 @@ func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	if !l.known {
 		l.blind++
 	}
-	foreign := l.known && l.value != l.owner
+	foreign := l.known && !l.mine(name)
 	switch name {
-	case "SET", "SET NX":
-		if value != l.owner {
+	case "SET", "SET NX", "SET XX":
+		if value != l.owner && !reserved(value) {
 			accuse("of another value than the script was given, " + l.owner)
 		}
 		if foreign && l.value != "" {
-			// With NX the server sees to that itself, and by the clock that counts: between its
-			// look at the clock and its telling of a command, the clock may have jumped.
-			if left := l.expires - at; left > clockSlack && name == "SET" {
+			// With NX the server sees to that itself, and by the clock that counts: between its look at the
+			// clock and its telling of a command, the clock may have jumped.
+			if left := l.expires - at; left > clockSlack && name != "SET NX" {
 				accuse(fmt.Sprintf("while the key was %s's for another %v", l.value, left))
 			}
 			l.expired++

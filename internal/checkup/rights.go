@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -44,17 +45,23 @@ func (p *Plan) lockRights() []right {
 	return rights
 }
 
-// announcementRights are the rights that wake-ups need.
+// announcementRights are the rights that waiting in the queue needs, beyond those of locks.
 func (p *Plan) announcementRights() []right {
 	if p.Channel == (Name{}) {
 		return nil
 	}
-	channels := p.Channel.pattern("&")
+	key, keys, channels := p.Key.Example, p.Key.pattern("~"), p.Channel.pattern("&")
 	return []right{
 		{"+publish", []any{"PUBLISH", p.Channel.Example, ""}, channels},
 		{"+subscribe", nil, channels},
 		{"+unsubscribe", nil, channels},
 		{"+ping", []any{"PING"}, ""},
+		{"+zadd", []any{"ZADD", key, "XX", 1, "v"}, keys},
+		{"+zpopmin", []any{"ZPOPMIN", key}, keys},
+		{"+zrank", []any{"ZRANK", key, "v"}, keys},
+		{"+zrem", []any{"ZREM", key, "v"}, keys},
+		{"+zrangebyscore", []any{"ZRANGEBYSCORE", key, 1, 1}, keys},
+		{"+time", []any{"TIME"}, ""},
 		{channels, nil, ""},
 	}
 }
@@ -82,9 +89,14 @@ func (q *inquiry) readRights() {
 		d.try(lock...)
 	}
 	if len(announcements) > 0 {
-		d.note(n.Unheard, rightOf(announcements, "+subscribe"))
-		if err := d.try(rightOf(announcements, "+ping")); err != nil && n.Unheard == nil {
-			n.Unheard = err
+		if !errors.Is(n.Unheard, errUnqueued) {
+			d.note(n.Unheard, rightOf(announcements, "+subscribe"))
+		}
+		// Nor does it say anything of a holder that dies while others queue.
+		for _, rule := range []string{"+ping", "+zrangebyscore", "+time"} {
+			if err := d.try(rightOf(announcements, rule)); err != nil && n.Unheard == nil {
+				n.Unheard = err
+			}
 		}
 		if n.Unheard == errUnheard || isDenied(n.Unheard) {
 			d.try(announcements...)

@@ -1,6 +1,7 @@
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,20 +22,26 @@ type Lock interface {
 	AcquireUnguarded(ctx context.Context) error
 	// Abandon deletes what a failed Acquire has left, or leaves later. It does not block.
 	Abandon(ctx context.Context)
+	// Stand stands in the queue for the key, if that is announced.
+	Stand(ctx context.Context) error
 	// Extend gives the key more time.
 	Extend(ctx context.Context) error
 	// ReleaseAsStranger tries to release the lock with another value, which must fail.
 	ReleaseAsStranger(ctx context.Context) error
-	// Release deletes what Acquire has set, and announces that.
+	// Release gives up what Acquire has set: it hands the key on to the one who stands, and announces
+	// that; or it deletes the key.
 	Release(ctx context.Context) error
+	// Leave deletes what Stand has left, and what was handed on to it.
+	Leave(ctx context.Context) error
 	// Announcement returns the channel and the message of the announcement; channel is "" if there
 	// is none.
 	Announcement() (channel, message string)
 }
 
 // trialCommands is how many answers a trial waits for at most, one after the other. They are those
-// of two Acquires, SUBSCRIBE, Extend, ReleaseAsStranger and two releases, and the announcement.
-const trialCommands = 8
+// of two Acquires, SUBSCRIBE, Stand, Extend, ReleaseAsStranger, two releases and two of Leave, and
+// the announcement.
+const trialCommands = 11
 
 // trial is a lock's life on a node.
 type trial struct {
@@ -62,10 +69,16 @@ func (t *trial) run(ctx context.Context, p pool.Pool) error {
 		return step("acquire", err)
 	}
 	l := listen(ctx, p, t.lock, t.timeout)
+	notQueued := t.lock.Stand(ctx)
 	notExtended := step("extend", t.lock.Extend(ctx))
 	notRefused := step("a stranger's release", t.lock.ReleaseAsStranger(ctx))
 	notReleased := step("release", t.lock.Release(ctx))
-	t.unheard = l.heard(ctx, notReleased == nil)
+	t.unheard = l.heard(ctx, notReleased == nil && notQueued == nil)
+	notLeft := step("release", t.lock.Leave(ctx))
+	if notQueued != nil {
+		t.unheard, notLeft = fmt.Errorf("%w: %w", errUnqueued, notQueued), nil
+	}
+	notReleased = cmp.Or(notReleased, notLeft)
 	if err := oneline.Join(notExtended, notRefused, notReleased); err != nil {
 		return err
 	}
@@ -80,6 +93,9 @@ func step(name string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
+
+// errUnqueued is why waiters do not queue on a node.
+var errUnqueued = errors.New("nobody can stand in the queue there")
 
 // errUnheard is why waiters are not woken by a node that lets them subscribe.
 var errUnheard = errors.New("the announcement of a release did not arrive")

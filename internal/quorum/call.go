@@ -172,7 +172,7 @@ func (c *call) overdue() {
 	if c.inHand && c.mark.debt == nil && !time.Now().Before(c.deadline()) {
 		d = c.debt()
 	}
-	l.node.owed.note(d, aBudgetLater)
+	l.node.owed.note(d, aRestLater)
 	l.mu.Unlock()
 	l.node.owed.pay()
 }

@@ -19,8 +19,8 @@ type debt struct {
 	expires time.Time // of the key
 
 	// When the node answered first, or a client returned from a Write without an answer since; 0 if
-	// the node has not answered; see clock.Ticks. An answer to what was sent a budget later is the
-	// last word. The lane's mutex guards this.
+	// the node has not answered; see clock.Ticks. An answer to what was sent a rest later is the
+	// last word, see Mark.rest. The lane's mutex guards this.
 	answeredAt int64
 
 	// The ledger's mutex guards these.
@@ -35,7 +35,7 @@ type state uint8
 
 const (
 	paid    state = iota // not in the ledger
-	resting              // for a budget
+	resting              // see Mark.rest
 	due                  // to be sent as soon as the node answers
 	trying               // sent, and its time is not over
 )
@@ -46,7 +46,7 @@ type when uint8
 const (
 	never when = iota
 	atOnce
-	aBudgetLater
+	aRestLater
 	onceItAnswers
 )
 
@@ -135,10 +135,10 @@ func (t *try) next(reply int64, err error, inTime bool) when {
 		return never
 	case t.answeredAt == 0:
 		return t.answered()
-	case t.began-t.answeredAt >= int64(t.budget):
+	case t.began-t.answeredAt >= int64(t.mark.rest(t.budget)):
 		return never
 	case inTime:
-		return aBudgetLater
+		return aRestLater
 	}
 	return onceItAnswers // which the ledger has noted already
 }
@@ -150,7 +150,7 @@ func (d *debt) answered() when {
 	if d.mark.out > 0 {
 		return never // until the client returns from that Write
 	}
-	return aBudgetLater
+	return aRestLater
 }
 
 // giveUp lets the ledger go on without the client's answer.

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -223,6 +224,8 @@ func (l *Lane) hand(c *call) {
 	c.inHand = true
 	if c.round.kind == Write {
 		c.mark.sent++
+		late := (c.began - clock.Ticks(c.round.start)) / int64(time.Millisecond)
+		c.mark.late = int32(min(late, math.MaxInt32))
 	}
 }
 

@@ -45,8 +45,8 @@ type ledger struct {
 }
 
 // note notes when d is sent the next time, and does not send it: the caller calls pay. Where w
-// follows from the Mark, the caller has held the lane's mu since it looked at that. Otherwise
-// what another one learned later could be noted earlier, and be lost.
+// follows from the Mark, as aRestLater always does, the caller has held the lane's mu since it
+// looked at that. Otherwise what another one learned later could be noted earlier, and be lost.
 func (o *ledger) note(d *debt, w when) {
 	if d == nil {
 		return
@@ -74,9 +74,9 @@ func (o *ledger) book(d *debt, w when) {
 		o.move(oldest.Value.(*debt), paid)
 	}
 	switch {
-	case w == aBudgetLater:
+	case w == aRestLater:
 		o.move(d, resting)
-		d.timer = time.AfterFunc(clock.Ahead(d.budget), func() {
+		d.timer = time.AfterFunc(clock.Ahead(d.mark.rest(d.budget)), func() {
 			o.note(d, atOnce)
 			o.pay()
 		})

@@ -342,13 +342,32 @@ func TestAWriteThatFailsDuringTheLastUndoIsFollowedByAnother(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
 		m := make([]Mark, 1)
 		sent(t, lanes, Write, m, j.op("set", 300*time.Millisecond, 0, errNode))
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(90 * time.Millisecond)
 		send(t, lanes, Write, m, j.op("heal", 325*time.Millisecond, 0, errNode)) // from 100ms on
-		time.Sleep(70 * time.Millisecond)
+		time.Sleep(30 * time.Millisecond)
 		send(t, lanes, Undo, m, j.op("release", 50*time.Millisecond, 0, nil))
 		done(t, lanes)
-		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "400ms release",
-			"550ms release"}, j.read())
+		assert.Equal(t, []string{"0s set", "100ms heal", "190ms release", "410ms release",
+			"570ms release"}, j.read())
+	})
+}
+
+// A Write that has waited on its lane is given up soon after it was sent. It may arrive as late as
+// one that was sent at the beginning of its round.
+func TestAWriteThatWasSentLateIsTakenBackLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		sent(t, lanes, Ask, nil, j.op("ask", 80*time.Millisecond, 1, nil))
+		m := make([]Mark, 1)
+		send(t, lanes, Write, m, func(ctx context.Context, _ *Node) (int64, error) {
+			j.note("set")
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		later(90 * time.Millisecond)
+		send(t, lanes, Undo, m, j.op("release", 0, 0, nil))
+		done(t, lanes)
+		assert.Equal(t, []string{"0s ask", "80ms set", "99ms release", "279ms release"}, j.read())
 	})
 }
 
@@ -501,5 +520,5 @@ func settled(t *testing.T, node *Node) {
 func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
 	mark := Mark{sent: 2, unsure: true}
 	d := &debt{lane: &newLanes(1)[0], mark: &mark, budget: math.MaxInt64, answeredAt: 1}
-	assert.Equal(t, aBudgetLater, (&try{debt: d, began: 2}).next(0, nil, true))
+	assert.Equal(t, aRestLater, (&try{debt: d, began: 2}).next(0, nil, true))
 }

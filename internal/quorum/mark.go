@@ -31,6 +31,7 @@ type Mark struct {
 	over   bool  // an Undo was submitted: what else has not been sent is not sent any more
 	unsure bool  // a Write failed or was given up: it may have been executed, or may yet be
 	undone bool  // an Undo found something and took it back
+	late   int32 // milliseconds of its round that had passed when the latest Write was sent
 	debt   *debt // the Undo, once it has failed or may have come too early
 }
 
@@ -48,6 +49,13 @@ func (l *Lane) Undone(m *Mark) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return m.undone
+}
+
+// rest is how long after an answer to an Undo that is sent again: a Write that was sent late in its
+// round has been given up early, and may be under way for as long as any. The lane's mutex guards
+// the Mark.
+func (m *Mark) rest(budget time.Duration) time.Duration {
+	return clock.Add(budget, time.Duration(m.late)*time.Millisecond)
 }
 
 // wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent
@@ -75,7 +83,7 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 			// What was answered before this is not the last word.
 			d.answeredAt = clock.Ticks(time.Now())
 		}
-		return m.debt, aBudgetLater
+		return m.debt, aRestLater
 	case reply > 0:
 		return m.debt, atOnce
 	}
@@ -84,7 +92,7 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 
 // undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers,
 // if it failed. If it was answered but a Write may yet arrive, it is sent once more, when the
-// client returns from that Write or, where that has failed already, one budget later. A frozen node
+// client returns from that Write or, where that has failed already, a rest later. A frozen node
 // that executes a buffered SET later still is beyond any client; that key lives until it expires.
 // The caller holds mu.
 func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,7 +92,7 @@ type suspendedWay struct {
 	client *client
 }
 
-func (s suspendedWay) Clock() clock.Own { return clock.Own{Now: s.Now, Jitter: s.Jitter} }
+func (s suspendedWay) Clock() clock.Own { return clock.Own{Now: s.Now, Jitter: s.Jitter, Name: s.Name} }
 
 func (s suspendedWay) Now() time.Time {
 	now := s.client.now()
@@ -478,7 +479,7 @@ func (w *worker) onQuorum(l *lease) {
 		switch at := r.confirmed(); {
 		case plain(values[i]) == plain(l.value):
 			n++
-		case w.has(loss) && values[i] == "" && r.deleted < at && now < at+w.expiry()-w.expiry()/200:
+		case w.has(loss) && (values[i] == "" || strings.HasPrefix(values[i], "~")) && r.deleted < at && now < at+w.expiry()-w.expiry()/200:
 			n++
 		}
 	}

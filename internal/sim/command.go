@@ -20,11 +20,14 @@ const (
 	cmdAcquire
 	cmdRaise
 	cmdInspect
+	cmdStand
+	cmdClaim
+	cmdHeal
 	cmdSubscribe
 	commandCount
 )
 
-var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise", "inspect", "subscribe"}
+var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise", "inspect", "stand", "claim", "heal", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -43,13 +46,23 @@ type command struct {
 	code    int
 	key     string
 	value   string
-	fence   string        // key of the fence counter, "" for none
-	channel string        // of release and subscribe
-	expiry  time.Duration // of key
-	keep    time.Duration // expiry of fence, 0 for none
-	guard   int64         // seconds
-	token   int64         // proposed, or raised to
-	sub     *subscription // of subscribe
+	fence   string        // key of the fence counter, or of stand that of the greatest ticket; "" for none
+	channel string        // of subscribe
+	queue   string        // key of the queue, "" for none
+	member  string        // of the queue
+	roll    string        // key of those of the queue who have to show that they live
+	ticket  int64         // with which the member comes back; 0 for none
+	window  time.Duration // of a reservation
+
+	reserved string        // what the key holds that is reserved for the client; of claim
+	free     bool          // the key holds something that may be overwritten; of claim and heal
+	expiry   time.Duration // of key
+	keep     time.Duration // expiry of fence, 0 for none
+	guard    int64         // seconds
+	grace    int64         // seconds in which those of the queue have to show that they live
+	token    int64         // proposed, or raised to; of stand the ticket
+	final    bool          // the ticket is
+	sub      *subscription // of subscribe
 }
 
 var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
@@ -57,7 +70,7 @@ var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
 // parse makes a command of a script's keys and arguments.
 func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 	c.code = -1
-	for code := cmdRelease; code <= cmdInspect; code++ {
+	for code := cmdRelease; code <= cmdHeal; code++ {
 		if commandNames[code] == s.Name {
 			c.code = code
 		}
@@ -66,25 +79,53 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 		return c, fmt.Errorf("ERR sim: unknown script %q", s.Name)
 	}
 	a := arguments{rest: args}
-	if len(keys) < 1 || len(keys) > 2 {
+	if len(keys) < 1 || c.code == cmdStand && len(keys) != 4 || c.code != cmdStand && len(keys) > 2 {
 		return c, errArgs
 	}
 	c.key = keys[0]
-	if c.code != cmdInspect {
+	if c.code != cmdInspect && c.code != cmdStand {
 		c.value = a.text()
 	}
-	if len(keys) == 2 {
+	if c.code == cmdClaim && len(args) > 0 {
+		a.rest = a.rest[:len(a.rest)-1]
+		last := arguments{rest: args[len(args)-1:]}
+		c.reserved = reserved(last.text())
+		a.bad = a.bad || last.bad
+	}
+	switch {
+	case len(keys) < 2:
+	case c.code == cmdStand:
+		c.queue, c.fence, c.roll = keys[1], keys[2], keys[3]
+	case c.code == cmdRelease:
+		c.queue = keys[1]
+	default:
 		c.fence = keys[1]
 	}
 	switch c.code {
 	case cmdRelease:
-		c.channel = a.text()
+		if c.queue != "" {
+			c.window = a.millis()
+		}
+		if len(a.rest) > 0 {
+			c.member = a.text()
+			a.bad = a.bad || c.queue == ""
+		}
+		if len(a.rest) > 0 {
+			c.ticket, c.keep = a.number(), a.millis()
+		}
+	case cmdStand:
+		c.window, c.member = a.millis(), a.text()
+		c.token, c.final, c.keep = a.number(), a.number() == 1, a.millis()
+		c.grace = a.number()
+		if len(a.rest) > 0 {
+			c.value = a.text()
+		}
 	case cmdExtend:
 		c.expiry = a.millis()
 		if c.fence != "" {
 			c.keep = a.millis()
 		}
-	case cmdAcquire:
+	case cmdAcquire, cmdClaim, cmdHeal:
 		c.expiry = a.millis()
 		if c.fence != "" {
 			c.token, c.keep = a.number(), a.millis()
@@ -165,18 +206,26 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 	case cmdExtend:
 		reply, effect = n.extend(c)
 	case cmdValid:
-		reply = integer(n.holds(c))
+		reply = integer(n.has(c))
 	case cmdAcquire:
 		reply, effect, err = n.acquire(c)
 	case cmdRaise:
 		reply, effect, err = n.raise(c)
 	case cmdInspect:
 		reply = n.inspect(c)
+	case cmdStand:
+		reply = n.stand(c)
+	case cmdClaim:
+		c.free = n.get(c.key).value == c.reserved
+		reply, effect, err = n.acquire(c)
+	case cmdHeal:
+		c.free = isReserved(n.get(c.key).value)
+		reply, effect, err = n.acquire(c)
 	case cmdSubscribe:
 		n.subscribe(c.sub)
 	}
 	n.log.add(Event{
-		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
+		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value, Member: c.member, Final: c.final,
 		Before: before, Effect: effect, Reply: reply, Err: err,
 	})
 	return reply, err
@@ -200,6 +249,14 @@ func (n *Node) holds(c *command) int64 {
 	default:
 		return -1
 	}
+}
+
+// has is holds to which a reservation is no key.
+func (n *Node) has(c *command) int64 {
+	if isReserved(n.get(c.key).value) {
+		return 0
+	}
+	return n.holds(c)
 }
 
 // put sets a key that expires.
@@ -228,15 +285,26 @@ func (n *Node) set(c *command) (any, Effect, error) {
 }
 
 func (n *Node) release(c *command) (any, Effect) {
-	switch n.holds(c) {
-	case 1:
-		delete(n.keys, c.key)
-		heard := 0
-		if c.channel != "" {
-			heard = n.publish(c.channel, c.value)
+	held := n.holds(c)
+	switch {
+	case held == 1, c.member != "" && n.get(c.key).value == reserved(c.member):
+		if c.ticket != 0 {
+			n.place(c, c.ticket)
 		}
-		return integer(1 + int64(heard)), Deleted
-	case 0:
+		reply := int64(1)
+		if c.queue == "" || !n.handOn(c) {
+			delete(n.keys, c.key)
+		} else {
+			reply = handedOn
+		}
+		if held == 1 {
+			return integer(reply), Deleted
+		}
+		return integer(0), None
+	case c.member != "" && c.ticket == 0:
+		n.leave(c.queue, c.member)
+	}
+	if held == 0 {
 		return integer(0), None
 	}
 	e := n.get(c.key)
@@ -247,7 +315,7 @@ func (n *Node) release(c *command) (any, Effect) {
 }
 
 func (n *Node) extend(c *command) (any, Effect) {
-	held := n.holds(c)
+	held := n.has(c)
 	if held != 1 {
 		return integer(held), None
 	}
@@ -262,6 +330,9 @@ func (n *Node) extend(c *command) (any, Effect) {
 
 func (n *Node) acquire(c *command) (any, Effect, error) {
 	held := n.holds(c)
+	if c.free {
+		held = 0
+	}
 	if held < 0 {
 		return integer(0), None, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../scripts.go", nil, 0)
 	require.NoError(t, err)
 	found := make(map[string]*pool.Script)
+	var begun []*pool.Script
 	ast.Inspect(file, func(n ast.Node) bool {
 		literal, ok := n.(*ast.CompositeLit)
 		if !ok {
@@ -42,12 +44,19 @@ func scripts(t *testing.T) map[string]*pool.Script {
 			if field == nil {
 				continue
 			}
+			whole, more := field.Value.(*ast.BinaryExpr) // a beginning, and the source of acquire
+			if more {
+				field.Value = whole.X
+			}
 			text, ok := field.Value.(*ast.BasicLit)
 			if !ok || text.Kind != token.STRING {
 				continue
 			}
 			value, err := strconv.Unquote(text.Value)
 			require.NoError(t, err)
+			if more {
+				begun = append(begun, &s)
+			}
 			switch field.Key.(*ast.Ident).Name {
 			case "Name":
 				s.Name = value
@@ -62,7 +71,10 @@ func scripts(t *testing.T) map[string]*pool.Script {
 		}
 		return false
 	})
-	require.Len(t, found, 6, "scripts in scripts.go")
+	require.Len(t, found, 9, "scripts in scripts.go")
+	for _, s := range begun {
+		s.Source += found["acquire"].Source
+	}
 	return found
 }
 
@@ -71,6 +83,36 @@ var counters = []string{
 	"7", "1762000000000001", "9007199254740991", "0000000000000012",
 	"9007199254740992", "00000000000000012", "12345678901234567", "x1", "-3", "3.5",
 	"-123456789012345", " 123456789012345", "12345678901234.5", "17620000000000xy", "nan(12345678901)",
+}
+
+// members wait in queues: two that listen, and one that is dead.
+var members = []string{
+	"redlock:turn:" + strings.Repeat("A", 26) + "1", "redlock:turn:" + strings.Repeat("A", 26) + "2",
+	"redlock:turn:" + strings.Repeat("B", 26) + "1", "redlock:turn:" + strings.Repeat("C", 26) + "1",
+}
+
+// listening are the channels that have a listener.
+var listening = []string{members[0][:39], members[2][:39]}
+
+// queues are the keys of the queues of the small world.
+var queues = []string{"{0}:queue", "{1}:queue"}
+
+// standings returns the members of a sorted set and their scores, in order.
+func standings(t *testing.T, do func(args ...any) (any, error), key string) (all []string) {
+	all, err := redis.Strings(do("ZRANGE", key, 0, -1, "WITHSCORES"))
+	require.NoError(t, err)
+	return all
+}
+
+// byMember returns what standings does, without the order, and adds a number to the scores.
+func byMember(t *testing.T, all []string, add int64) map[string]int64 {
+	scores := map[string]int64{}
+	for pair := range slices.Chunk(all, 2) {
+		score, err := strconv.ParseInt(pair[1], 10, 64)
+		require.NoError(t, err)
+		scores[pair[0]] = score + add
+	}
+	return scores
 }
 
 // step is one random command, the same for both sides.
@@ -104,7 +146,40 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	if r.IntN(200) == 0 {
 		proposed = []int64{1<<53 - 1, 1 << 53}[r.IntN(2)]
 	}
-	switch n := r.IntN(100); {
+	queue, last, member := "{"+name+"}:queue", "{"+name+"}:ticket", members[r.IntN(len(members))]
+	grace := int64(3600) // the clocks of a real server and of a node do not begin a second together
+	if !guard {
+		grace = int64(r.IntN(2))
+	}
+	switch n := r.IntN(140); {
+	case n >= 130:
+		s.script, s.keys = "release", []string{key, queue}
+		s.args = []any{value, some()}
+		if r.IntN(2) == 0 {
+			s.args = append(s.args, member)
+		}
+		if len(s.args) == 3 && r.IntN(2) == 0 {
+			s.args = append(s.args, int64(1+r.IntN(20)), some())
+		}
+	case n >= 115:
+		s.script, s.keys = "stand", []string{key, queue, last, "{" + name + "}:roll"}
+		s.args = []any{some(), member, int64(1 + r.IntN(20)), int64(r.IntN(2)), some(), grace}
+		if r.IntN(2) == 0 {
+			s.args = append(s.args, value)
+		}
+	case n >= 105:
+		s.script = "claim"
+		s.args = append(s.args, some())
+		if fenced {
+			s.args = append(s.args, proposed, some())
+		}
+		s.args = append(s.args, member)
+	case n >= 100:
+		s.script = "heal"
+		s.args = append(s.args, some())
+		if fenced {
+			s.args = append(s.args, proposed, some())
+		}
 	case n < 5:
 		// What else may be found under a fence counter, or a lock that never expires.
 		s.script, s.keys = "put", []string{fence}
@@ -116,7 +191,7 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		s.keys, s.args = s.keys[:1], []any{value, some()}
 	case n < 45:
 		s.script = "release"
-		s.keys, s.args = s.keys[:1], []any{value, []string{"", "channel"}[r.IntN(2)]}
+		s.keys, s.args = s.keys[:1], []any{value}
 	case n < 55:
 		s.script = "extend"
 		s.args = append(s.args, some())
@@ -188,6 +263,13 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 		}
 		return
 	}
+	if s.script == "stand" {
+		g, w := got.([]any), want.([]any)
+		require.Len(t, g, 3, "%s", s)
+		require.Equal(t, w[:2], g[:2], "%s", s)
+		require.InDelta(t, w[2], g[2], float64(slack), "%s", s)
+		return
+	}
 	if s.script == "inspect" {
 		g, w := got.([]any), want.([]any)
 		require.Len(t, g, len(w), "%s: sim %v; redis %v", s, got, want)
@@ -223,14 +305,37 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 			do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
 
 			node := sim.NewNodes(1)[0]
+			begun := time.Now().Unix() - int64(1000*24*time.Hour/time.Second) // what the node's clock shows
 			link := node.Link("a")
-			for range 150 {
+			raw, err = m.Dial()
+			require.NoError(t, err)
+			ears := redis.NewConn(raw, 0, 0)
+			defer ears.Close()
+			for _, channel := range listening {
+				_, err := ears.Do("SUBSCRIBE", channel)
+				require.NoError(t, err)
+				sub, err := link.Subscribe(t.Context(), channel)
+				require.NoError(t, err)
+				defer sub.Close()
+			}
+			go func() {
+				for err := error(nil); err == nil; {
+					_, err = ears.Receive()
+				}
+			}()
+			for range 200 {
 				s := randomStep(r, []int64{1, 10, 25, 60, 100_000}, false)
 				time.Sleep(s.sleep)
 				got, gotErr := s.onSim(t, node, link, all)
 				want, wantErr := s.onRedis(all, do)
 				same(t, s, got, want, gotErr, wantErr, 0)
-				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence"} {
+				for _, key := range queues {
+					require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key, s)
+				}
+				for _, key := range []string{"{0}:roll", "{1}:roll"} {
+					require.Equal(t, byMember(t, standings(t, do, key), -begun), byMember(t, node.Standings(key), 0), "%s after %s", key, s)
+				}
+				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence", "{0}:ticket", "{1}:ticket"} {
 					value, _ := m.Get(key)
 					require.Equal(t, value, node.Value(key), "%s after %s", key, s)
 					require.Equal(t, m.TTL(key), max(0, node.TTL(key)), "expiry of %s after %s", key, s)
@@ -257,13 +362,29 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 	if os.Getenv("REDLOCK_SIM_LONG") != "" {
 		commands *= 20
 	}
+	ears, err := redis.Dial("tcp", server.Addr())
+	require.NoError(t, err)
+	defer ears.Close()
+	for _, channel := range listening {
+		_, err := ears.Do("SUBSCRIBE", channel)
+		require.NoError(t, err)
+		sub, err := link.Subscribe(t.Context(), channel)
+		require.NoError(t, err)
+		defer sub.Close()
+	}
 	r := rand.New(rand.NewPCG(7, 7))
 	for range commands {
 		s := randomStep(r, []int64{3_600_000, 7_200_000}, true)
 		got, gotErr := s.onSim(t, node, link, all)
 		want, wantErr := s.onRedis(all, do)
 		same(t, s, got, want, gotErr, wantErr, 5_000)
+		for _, key := range queues {
+			require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key, s)
+		}
 		for _, key := range s.keys {
+			if slices.Contains(queues, key) || strings.HasSuffix(key, ":roll") {
+				continue
+			}
 			value, err := redis.String(do("GET", key))
 			if err != redis.ErrNil {
 				require.NoError(t, err)

@@ -42,10 +42,11 @@ func (v violation) String() string { return v.invariant + ": " + v.text }
 
 // record is what the nodes did with one value.
 type record struct {
-	node  []nodeRecord
-	ended bool          // its owner has been told that it does not hold the lock
-	at    time.Duration // when
-	first time.Duration // when the first node granted it
+	node    []nodeRecord
+	claimed bool          // its owner has queued for it
+	ended   bool          // its owner has been told that it does not hold the lock
+	at      time.Duration // when
+	first   time.Duration // when the first node granted it
 }
 
 // nodeRecord is when a node did things last, or 0.
@@ -142,8 +143,11 @@ func (h *history) noted(line string) {
 	}
 }
 
-// plain cuts off the random part of a value.
+// plain cuts off the random part of a value, or of a channel.
 func plain(value string) string {
+	if at := strings.Index(value, "redlock:turn:"); at >= 0 {
+		return value[:at] + value[min(at+39, len(value)):]
+	}
 	head, _, _ := strings.Cut(value, "|")
 	return head
 }
@@ -166,7 +170,7 @@ func (h *history) watch(e sim.Event) {
 		h.event()
 	}
 	now := h.now()
-	h.noted(fmt.Sprintf("%v node %d %s %s %s %q: %v %v %v", now, e.Node, e.Client, e.Command, e.Key, plain(e.Value), e.Reply, e.Err, e.Effect))
+	h.noted(fmt.Sprintf("%v node %d %s %s %s %q: %v %v %v", now, e.Node, e.Client, e.Command, plain(e.Key), plain(e.Value), e.Reply, e.Err, e.Effect))
 	if e.Command == "raise" {
 		h.sometimes["raise round"]++
 	}
@@ -177,7 +181,7 @@ func (h *history) watch(e sim.Event) {
 		h.denied(e, now)
 		return
 	}
-	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && e.Before != "" {
+	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && e.Before != "" && (e.Command != "claim" && e.Command != "heal" || !strings.HasPrefix(e.Before, "~")) {
 		h.violated("I5 ownership", "%v", e)
 	}
 	r := h.of(e.Value)
@@ -207,9 +211,9 @@ func (h *history) denied(e sim.Event, now time.Duration) {
 	if e.Err != nil {
 		return
 	}
-	foreign := e.Before != "" && e.Before != e.Value
+	foreign := e.Before != "" && e.Before != e.Value // or reserved, which is no reason to lose a lock
 	switch e.Command {
-	case "set", "acquire":
+	case "set", "acquire", "claim", "heal":
 		n := &h.of(e.Value).node[e.Node]
 		if foreign {
 			n.taken = now
@@ -217,6 +221,9 @@ func (h *history) denied(e sim.Event, now time.Duration) {
 			n.own = now
 		}
 	case "release", "extend", "valid":
+		if strings.HasPrefix(e.Before, "~") && e.Command != "release" {
+			foreign = false
+		}
 		n := &h.of(e.Value).node[e.Node]
 		if e.Before != e.Value {
 			n.gone = now
@@ -234,7 +241,10 @@ func (h *history) sent(op sim.Op) {
 	if h.event != nil {
 		h.event()
 	}
-	if op.Command == "release" || op.Command == "valid" || op.Command == "subscribe" || op.Command == "message" {
+	if op.Command == "claim" {
+		h.sometimes["claim"]++
+	}
+	if op.Command == "release" || op.Command == "stand" || op.Command == "valid" || op.Command == "subscribe" || op.Command == "message" {
 		return
 	}
 	if r := h.of(op.Value); r.ended {

@@ -98,6 +98,7 @@ type Op struct {
 	Command string // "set", "subscribe", "message" or a script's name
 	Key     string // the channel for "subscribe" and "message"
 	Value   string
+	Member  string // of the queue
 }
 
 // Plan gives commands their fates. It is called from many goroutines at once. For a
@@ -195,7 +196,7 @@ func (l *Link) do(ctx context.Context, c *command) (any, error) {
 	case fate != nil:
 		f = *fate
 	case plan != nil:
-		f = plan(Op{Client: l.client, Node: n.id, Command: commandNames[c.code], Key: c.key, Value: c.value})
+		f = plan(Op{Client: l.client, Node: n.id, Command: commandNames[c.code], Key: c.key, Value: c.value, Member: c.member})
 	}
 	return l.send(ctx, *c, f, epoch)
 }

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 var (
 	release = &pool.Script{Name: "release"}
+	stand   = &pool.Script{Name: "stand"}
 	extend  = &pool.Script{Name: "extend"}
 	acquire = &pool.Script{Name: "acquire"}
 )
@@ -177,11 +179,15 @@ func TestSubscribersHearOfReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := sim.NewNodes(1)[0]
 		a, b := node.Link("a"), node.Link("b")
-		sub, err := b.Subscribe(t.Context(), "ch")
+		channel := "redlock:turn:" + strings.Repeat("A", 26)
+		sub, err := b.Subscribe(t.Context(), channel)
 		require.NoError(t, err)
 		publish := func(key string) {
 			node.Set(key, "v", 0)
-			_, err := a.Eval(t.Context(), release, []string{key}, "v", "ch")
+			_, err := a.Eval(t.Context(), stand, []string{key, key + ":queue", key + ":ticket", key + ":roll"},
+				400, channel+"v", 1, 0, 60000, 3)
+			require.NoError(t, err)
+			_, err = a.Eval(t.Context(), release, []string{key, key + ":queue"}, "v", 400)
 			require.NoError(t, err)
 		}
 		publish("k")
@@ -246,7 +252,7 @@ func TestLogTellsWhoDidWhat(t *testing.T) {
 	_, _ = link.SetNX(t.Context(), "before", "v", time.Second)
 	log := nodes.Record()
 	_, _ = link.SetNX(t.Context(), "k", "v", time.Second)
-	_, _ = link.Eval(t.Context(), release, []string{"k"}, "v", "")
+	_, _ = link.Eval(t.Context(), release, []string{"k"}, "v")
 
 	events := log.Events()
 	require.Len(t, events, 2)

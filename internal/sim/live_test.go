@@ -82,7 +82,11 @@ func (w *worker) live() {
 // the broken nodes leave no vote to spare, now and then a split vote.
 func (w *world) patience() time.Duration {
 	turns := time.Duration(w.Clients * w.Workers)
-	return w.expiry() + 2*w.expiry()/10 + turns*(turn+4*w.nodeTimeout())
+	if w.has(mute) {
+		// Whose turn it is must ask to know that; each asks after a retry delay and a tenth for each before it.
+		return w.expiry() + turns*(turn+4*w.nodeTimeout()+w.expiry()/10+turns*w.expiry()/100)
+	}
+	return w.expiry() + 4*w.expiry()/10 + turns*(turn+4*w.nodeTimeout())
 }
 
 // Once the faults are over, or have settled on a minority of the nodes, everybody gets a turn, also if no
@@ -128,8 +132,10 @@ func TestContentionBesideAHungNode(t *testing.T) {
 						}
 					})
 				}
-				m := redlock.New(pools...).NewMutex("k", redlock.WithTries(redlock.Unlimited))
+				rl := redlock.New(pools...)
+				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited))
 				all.Go(func() {
+					defer rl.Close()
 					for time.Since(start) < 20*time.Second {
 						asked := time.Now()
 						ctx, stop := context.WithDeadline(t.Context(), start.Add(25*time.Second))

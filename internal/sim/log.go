@@ -31,6 +31,8 @@ type Event struct {
 	Command string
 	Key     string
 	Value   string // the value that the command carried
+	Member  string // of the queue
+	Final   bool   // the member has agreed on its ticket
 	Before  string // what the key held before
 	Effect  Effect
 	Reply   any

@@ -93,6 +93,7 @@ type Node struct {
 	mu      sync.Mutex // protects everything below; the log's mutex is taken inside it
 	clock   clock
 	keys    map[string]entry
+	queues  map[string]*waiting
 	started time.Duration // when the process started, by the node's clock
 	epoch   int           // grows with every crash; a connection lives in one epoch
 	down    bool
@@ -116,11 +117,12 @@ const longAgo = 1000 * 24 * time.Hour
 
 func newNode(id int, log *Log) *Node {
 	n := &Node{
-		id:   id,
-		log:  log,
-		done: make(chan struct{}),
-		keys: make(map[string]entry),
-		next: make(map[string][]Fate),
+		id:     id,
+		log:    log,
+		done:   make(chan struct{}),
+		keys:   make(map[string]entry),
+		queues: make(map[string]*waiting),
+		next:   make(map[string][]Fate),
 	}
 	n.clock.set(longAgo, 1)
 	return n
@@ -177,6 +179,7 @@ func (n *Node) Flush() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.keys)
+	clear(n.queues)
 }
 
 // Keys returns how many keys have not expired.
@@ -274,6 +277,7 @@ func (n *Node) Restart(keepData bool) {
 	n.mu.Lock()
 	if !keepData {
 		clear(n.keys)
+		clear(n.queues)
 	}
 	n.down = false
 	n.started = n.clock.now()

@@ -35,6 +35,13 @@ func (n *Node) Subscriptions() int {
 	return len(n.subs)
 }
 
+// Hush ends the subscriptions of the client of that name, as the death of its process does.
+func (n *Node) Hush(client string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.subs = slices.DeleteFunc(n.subs, func(s *subscription) bool { return s.link.client == client })
+}
+
 // Messages implements pool.Subscription.
 func (s *subscription) Messages() <-chan string { return s.messages }
 
@@ -55,11 +62,12 @@ func (n *Node) subscribe(s *subscription) {
 	}
 }
 
-// publish sends message to the subscribers of channel and returns how many there are. The caller holds the mutex.
+// publish sends message to the subscribers of channel, and of "*", which stands for PSUBSCRIBE, and returns how many there
+// are. The caller holds the mutex.
 func (n *Node) publish(channel, message string) int {
 	heard := 0
 	for _, s := range n.subs {
-		if s.channel == channel {
+		if s.channel == channel || s.channel == "*" {
 			s.send(message)
 			heard++
 		}

@@ -46,17 +46,20 @@ type mutant struct {
 type edit struct{ file, old, new string }
 
 const (
-	campaign   = "TestSchedules"
-	edge       = "TestSchedulesAtTheEdge"
-	outOfModel = "TestSchedulesOutOfTheModel"
-	cancels    = "TestCancelAtEveryEvent"
-	adapters   = "TestSchedulesThroughTheAdapters"
-	contention = "TestContentionBesideAHungNode"
-	looks      = "TestCancelAtEveryLookAtTheClock"
-	hiccup     = "TestAHiccupFailsNobody"
-	stall      = "TestAStallLeavesNoKey"
-	jobs       = "TestSchedulesOfJobs"
-	operations = "TestOperationsEqualScriptsOnMiniredis"
+	campaign    = "TestSchedules"
+	edge        = "TestSchedulesAtTheEdge"
+	outOfModel  = "TestSchedulesOutOfTheModel"
+	cancels     = "TestCancelAtEveryEvent"
+	adapters    = "TestSchedulesThroughTheAdapters"
+	contention  = "TestContentionBesideAHungNode"
+	looks       = "TestCancelAtEveryLookAtTheClock"
+	hiccup      = "TestAHiccupFailsNobody"
+	stall       = "TestAStallLeavesNoKey"
+	jobs        = "TestSchedulesOfJobs"
+	operations  = "TestOperationsEqualScriptsOnMiniredis"
+	order       = "TestNobodyIsOvertaken"
+	regressions = "TestRegressions"
+	deaths      = "TestTheDeadCostNobodyATurn"
 
 	// Of package redlock:
 	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
@@ -84,9 +87,10 @@ var mutants = []mutant{
 	{"M4", "an extension counted from its end", []edit{{
 		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())", "_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
 	}}, campaign, 300, []string{"I2 validity"}},
-	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{{
-		"internal/sim/command.go", "	switch n.holds(c) {\n	case 1:\n		delete(n.keys, c.key)", "	switch n.holds(c) {\n	case 1, -1:\n		delete(n.keys, c.key)",
-	}}, campaign, 100, []string{"I5 ownership"}},
+	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
+		{"internal/sim/command.go", "	case held == 1, c.member != \"\" && n.get(c.key).value == reserved(c.member):\n", "	case held != 0:\n"},
+		{"internal/sim/command.go", "		if held == 1 {\n			return integer(reply), Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
+	}, campaign, 100, []string{"I5 ownership"}},
 	{"M6", "half of the nodes are a quorum", []edit{{
 		"redlock.go", "quorum:  len(pools)/2 + 1,", "quorum:  max(len(pools)/2, 1),",
 	}}, campaign, 100, []string{"I15 quorum"}},
@@ -150,7 +154,7 @@ var mutants = []mutant{
 		"lease.go", "	if s.Need == 0 {\n", "	if s.Vote == nil {\n		s.Vote = func(_ int, reply int64) bool { return reply >= 0 }\n	}\n	if s.Need == 0 {\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
-		"commands.go", "		guard = uptime(m.cfg.guard)\n", "		guard = 0\n",
+		"commands.go", "	return uptime(m.cfg.guard)\n", "	return 0\n",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
 		"internal/quorum/round.go", "		case <-ended:\n			return false, ctx.Err()\n", "",
@@ -159,19 +163,19 @@ var mutants = []mutant{
 		"acquire.go", "d.own = !foreign", "d.own = !foreign && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
-		"scripts.go", "if v == ARGV[1] then\n	redis.call('DEL', KEYS[1])", "if v then\n	redis.call('DEL', KEYS[1])",
+		"scripts.go", "local mine = v == ARGV[1]\n", "local mine = v\n",
 	}, readMutated("M27")}, operations, 0, []string{"release ["}},
 	{"M28", "the Lua of extend asks only whether there is a key", []edit{{
 		"scripts.go", "if v == ARGV[1] then\n	redis.call('PEXPIRE'", "if v then\n	redis.call('PEXPIRE'",
 	}, readMutated("M28")}, operations, 0, []string{"extend ["}},
 	{"M29", "the Lua of acquire writes tokens with 14 digits", []edit{{
-		"scripts.go", "string.format('%.0f'", "string.format('%.14g'",
+		"scripts.go", "token = string.format('%.0f'", "token = string.format('%.14g'",
 	}, readMutated("M29")}, operations, 0, []string{"acquire ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{{
 		"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes",
 	}}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it", []edit{{
-		"wait.go", "		l, d := m.attempt(w.ctx, first, final, keys)\n", "		l, d := m.attempt(w.ctx, first, final, keys)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
+		"wait.go", "		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n", "		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
 	}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
 		"internal/quorum/mark.go", "		return c.debt(), onceItAnswers\n", "		return nil, never\n",
@@ -180,7 +184,7 @@ var mutants = []mutant{
 		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n", "	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"minhold.go", "return m.askLinger(l, left).Run(ctx, n)", "return m.deletion(l.value).Run(ctx, n)",
+		"minhold.go", "return m.askLinger(l, left).Run(ctx, n)", "return m.deletion(l).Run(ctx, n)",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
 		"election.go", "l.hold.live() && clock.Remaining(m.core.now(), l.until) > 0",
@@ -193,6 +197,25 @@ var mutants = []mutant{
 	{"M37", "Run campaigns again at once", []edit{{
 		"election.go", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
 	}}, rests, 0, []string{"a rest"}},
+	{"M38", "a release frees the key although others queue", []edit{{
+		"internal/sim/queue.go", "	n.put(c.key, reserved(first), c.window)\n", "	delete(n.keys, c.key)\n",
+	}}, order, 100, []string{"I20 order"}},
+	{"M39", "the tickets of a node exceed only those in its queue", []edit{{
+		"internal/sim/queue.go", "	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
+		"	last := int64(0)\n	if q := n.waiting(c.queue); q != nil {\n		last = q.all[len(q.all)-1].ticket\n	}\n",
+	}}, order, 1000, []string{"I20 order"}},
+	{"M40", "a waiter takes the least ticket that a node gave it", []edit{{
+		"stand.go", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
+	}}, order, 1000, []string{"I20 order"}},
+	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
+		"commands.go", "	if s.agreed {\n		args[3] = 1\n", "	if false {\n		args[3] = 1\n",
+	}}, order, 1000, []string{"I20 order"}},
+	{"M42", "what is given back goes to those only who listen", []edit{{
+		"internal/sim/queue.go", " || c.code == cmdStand && n.get(c.key).value == reserved(c.member) {", " {",
+	}}, regressions, 0, []string{"I9 liveness"}},
+	{"M43", "the dead are waited for like the living", []edit{{
+		"internal/sim/queue.go", "heard = n.publish(to[:channelLength], to[channelLength:]) > 0", "heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
+	}}, deaths, 0, []string{"is not less than"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.

@@ -1,0 +1,287 @@
+package sim_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// order is an invariant of the queue on the nodes (I20): a waiter whose agreed ticket a quorum of
+// nodes has is granted the lock before everybody whose first command comes later.
+//
+// It takes down what the nodes execute, step by step, and judges in the end: which ticket a waiter
+// has agreed on may show only later.
+type order struct {
+	nodes, quorum int
+
+	mu      sync.Mutex // guards what follows
+	step    int
+	members map[string]*member
+	first   map[string]int // the step of a client's first command since its last grant
+	votes   map[string]int // nodes that granted a value
+	grants  []grant
+}
+
+// member is a place in the queue.
+type member struct {
+	client string
+	stands []stood
+	final  int64 // the ticket, once the member has shown that it has agreed on it; or 0
+}
+
+// stood is what a node said to one who stands there.
+type stood struct {
+	step, node int
+	ticket     int64
+}
+
+// grant is a lock that a quorum has granted.
+type grant struct {
+	client, by string
+	first      int // step of the client's first command
+	step       int
+}
+
+func newOrder(nodes int) *order {
+	return &order{
+		nodes: nodes, quorum: nodes/2 + 1, members: map[string]*member{}, first: map[string]int{}, votes: map[string]int{},
+	}
+}
+
+// watch takes down a command that a node has executed.
+func (o *order) watch(e sim.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.step++
+	switch e.Command {
+	case "set", "acquire", "claim", "stand":
+		if o.first[e.Client] == 0 {
+			o.first[e.Client] = o.step
+		}
+	}
+	switch {
+	case e.Command == "stand":
+		m := o.members[e.Member]
+		if m == nil {
+			m = &member{client: e.Client}
+			o.members[e.Member] = m
+		}
+		ticket := e.Reply.([]any)[0].(int64)
+		if e.Final {
+			m.final = ticket
+		}
+		m.stands = append(m.stands, stood{o.step, e.Node, ticket})
+	case e.Effect == sim.Granted && e.Command != "heal":
+		if o.votes[e.Value]++; o.votes[e.Value] == o.quorum {
+			o.grants = append(o.grants, grant{e.Client, e.Command, o.first[e.Client], o.step})
+			o.first[e.Client] = 0
+		}
+	}
+}
+
+// known returns the step after which a quorum of nodes has the ticket that the member has agreed
+// on, or 0. If nobody has seen that ticket, it is what a quorum has: the nodes agreed at once.
+func (o *order) known(m *member) int {
+	has := make([]int64, o.nodes)
+	for _, s := range m.stands {
+		has[s.node] = s.ticket
+		same := 0
+		for _, t := range has {
+			if t == s.ticket {
+				same++
+			}
+		}
+		if same >= o.quorum && (m.final == 0 || s.ticket == m.final) {
+			return s.step
+		}
+	}
+	return 0
+}
+
+// overtaken says who was overtaken by whom.
+func (o *order) overtaken() (all []string) {
+	for _, m := range o.members {
+		known := o.known(m)
+		if known == 0 {
+			continue
+		}
+		for _, g := range o.grants {
+			if g.client == m.client && g.step > m.stands[0].step {
+				break // it has been served; what it has sent before may still arrive
+			}
+			if g.first > known {
+				all = append(all, fmt.Sprintf("%s, known at step %d, by %s, who came at step %d and got it by %s at step %d",
+					m.client, known, g.client, g.first, g.by, g.step))
+			}
+		}
+	}
+	return all
+}
+
+// farAway is a plan of a process that is up to so far away from the nodes.
+func farAway(d dice, c, node int, far time.Duration, start time.Time) sim.Plan {
+	return func(op sim.Op) sim.Fate {
+		id := []int64{int64(c), int64(node), int64(time.Since(start))}
+		return sim.Fate{
+			Request: d.between(10*time.Microsecond, far, "request"+op.Command, id...),
+			Reply:   d.between(10*time.Microsecond, far, "reply"+op.Command, id...),
+		}
+	}
+}
+
+// Nobody is overtaken, whatever the delays, numbers and clocks are, and those who come with an attempt at a
+// free lock do not barge in. Those who are served come back at once, or later.
+func TestNobodyIsOvertaken(t *testing.T) {
+	begun, schedules, grants, queued, known := time.Now(), cmp.Or(*count, 100), 0, 0, 0
+	for seed := range uint64(schedules) {
+		synctest.Test(t, func(t *testing.T) {
+			d := dice(seed)
+			n, p := 1+d.below(7, "nodes"), 2+d.below(11, "processes")
+			nodes, o := sim.NewNodes(n), newOrder(n)
+			nodes.Log().Watch(o.watch)
+			start := time.Now()
+			var all sync.WaitGroup
+			for c := range p {
+				pools := nodes.Pools(fmt.Sprintf("p%d", c))
+				far := d.between(100*time.Microsecond, 2*time.Millisecond, "far", int64(c))
+				own := clientClock{start: start, rate: 1, dice: d, id: int64(c)}
+				if d.chance(0.5, "skew") {
+					own.offset = d.between(0, time.Hour, "clock", int64(c))
+				}
+				for i, pl := range pools {
+					link := pl.(*sim.Link)
+					link.Plan(farAway(d, c, i, far, start))
+					pools[i] = way{link, own}
+				}
+				rl := redlock.New(pools...)
+				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited))
+				all.Go(func() {
+					defer rl.Close()
+					for turn := range int64(8) {
+						time.Sleep(d.between(0, 20*time.Millisecond, "idle", int64(c), turn))
+						assert.NoError(t, m.LockContext(context.Background()))
+						time.Sleep(d.between(0, 8*time.Millisecond, "hold", int64(c), turn))
+						_, err := m.Unlock()
+						assert.NoError(t, err)
+					}
+				})
+			}
+			all.Wait()
+			nodes.Close()
+			grants += len(o.grants)
+			for _, g := range o.grants {
+				if g.by == "claim" {
+					queued++
+				}
+			}
+			for _, m := range o.members {
+				if o.known(m) > 0 {
+					known++
+				}
+			}
+			if passed := o.overtaken(); len(passed) > 0 {
+				t.Errorf("%d violations in\n\tseed=%d nodes=%d processes=%d\n    I20 order: %s",
+					len(passed), seed, n, p, strings.Join(passed[:min(3, len(passed))], "; "))
+			}
+			for i, node := range nodes {
+				assert.Empty(t, node.Standings("k:{k}:redlock:queue"), "seed %d: node %d", seed, i)
+			}
+		})
+		if t.Failed() {
+			schedules = int(seed) + 1
+			break
+		}
+	}
+	t.Logf("%d schedules in %v: %d grants, %d of them to those who had queued; %d places were known to a quorum",
+		schedules, time.Since(begun), grants, queued, known)
+	if !t.Failed() {
+		assert.Greater(t, queued, grants/4)
+		assert.Greater(t, known, queued*9/10)
+	}
+}
+
+// Those who die in the queue cost the others nothing, however many they are: their connections are
+// gone, and each node passes them over at once. Of those who are silent, because their machines
+// are gone and the nodes do not know, each costs a node timeout, and a delay until somebody asks.
+func TestTheDeadCostNobodyATurn(t *testing.T) {
+	const hold, expiry = 20 * time.Millisecond, 8 * time.Second
+	for _, dead := range []int{0, 1, 4, 16, 64} {
+		for _, silent := range []bool{false, true} {
+			if silent && dead > 4 {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				d := dice(dead)
+				nodes := sim.NewNodes(5)
+				start := time.Now()
+				var gone atomic.Bool
+				open := func(c int, dies bool) *redlock.Redlock {
+					pools := nodes.Pools(fmt.Sprintf("p%d", c))
+					for i, pl := range pools {
+						plan := farAway(d, c, i, 300*time.Microsecond, start)
+						pl.(*sim.Link).Plan(func(op sim.Op) sim.Fate {
+							f := plan(op)
+							f.Lost = dies && gone.Load()
+							return f
+						})
+					}
+					return redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited))
+				}
+				holder := open(0, false)
+				m := holder.NewMutex("k")
+				assert.NoError(t, m.Lock())
+				ctx, cancel := context.WithCancel(context.Background())
+				var waiting, living sync.WaitGroup
+				all := []*redlock.Redlock{holder}
+				for c := 1; c <= dead+2; c++ { // the last two live
+					rl := open(c, c <= dead)
+					all = append(all, rl)
+					w := rl.NewMutex("k")
+					if c <= dead {
+						waiting.Go(func() { assert.Error(t, w.LockContext(ctx)) })
+					} else {
+						living.Go(func() {
+							assert.NoError(t, w.Lock())
+							time.Sleep(hold)
+							_, err := w.Unlock()
+							assert.NoError(t, err)
+						})
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				gone.Store(true)
+				for c := 1; c <= dead && !silent; c++ {
+					for _, n := range nodes {
+						n.Hush(fmt.Sprintf("p%d", c))
+					}
+				}
+				released := time.Now()
+				_, err := m.Unlock()
+				assert.NoError(t, err)
+				living.Wait()
+				bound := 2*hold + 10*time.Millisecond
+				if silent {
+					bound += time.Duration(dead) * (expiry/20 + 2*redlock.DefaultMaxRetryDelay)
+				}
+				assert.Less(t, time.Since(released), bound, "%d dead, silent: %v", dead, silent)
+				cancel()
+				waiting.Wait()
+				nodes.Close()
+				for _, rl := range all {
+					_ = rl.Close()
+				}
+			})
+		}
+	}
+}

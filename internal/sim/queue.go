@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The queue of those who wait for a lock, as a sorted set.
+
+// standing is a member of a queue.
+type standing struct {
+	member string
+	ticket int64
+}
+
+// waiting is a queue, in order.
+type waiting struct {
+	all     []standing
+	expires time.Duration // by the node's clock
+}
+
+// channelLength is how much of a member is its channel; the rest is its value.
+const channelLength = 39
+
+// handedOn is what a release replies that has handed the key on.
+const handedOn = 2
+
+// reserved is what a key holds that is reserved for a member.
+func reserved(member string) string { return "~" + member }
+
+// isReserved tells whether a key that holds the value is reserved for somebody.
+func isReserved(value string) bool { return strings.HasPrefix(value, "~redlock:turn:") }
+
+func (w standing) compare(o standing) int {
+	if w.ticket != o.ticket {
+		return int(min(max(w.ticket-o.ticket, -1), 1))
+	}
+	return strings.Compare(w.member, o.member)
+}
+
+// waiting returns the queue of that name, or nil. The caller holds the mutex.
+func (n *Node) waiting(name string) *waiting {
+	q := n.queues[name]
+	if q != nil && (len(q.all) == 0 || q.expires <= n.clock.now()) {
+		delete(n.queues, name)
+		return nil
+	}
+	return q
+}
+
+// leave removes a member. The caller holds the mutex.
+func (n *Node) leave(queue, member string) {
+	if q := n.waiting(queue); q != nil {
+		q.all = slices.DeleteFunc(q.all, func(s standing) bool { return s.member == member })
+	}
+}
+
+// handOn reserves the key for the first in the queue who hears of it, or else the first, and
+// takes those out. It reports whether there was one. The caller holds the mutex.
+func (n *Node) handOn(c *command) bool {
+	first := ""
+	for q := n.waiting(c.queue); q != nil && len(q.all) > 0; {
+		to := q.all[0].member
+		q.all = q.all[1:]
+		if first == "" {
+			first = to
+		}
+		heard := c.code == cmdStand || c.ticket != 0 // by the member itself
+		if to != c.member {
+			heard = n.publish(to[:channelLength], to[channelLength:]) > 0
+		}
+		if heard || c.code == cmdStand && n.get(c.key).value == reserved(c.member) {
+			first = to
+			break
+		}
+	}
+	if first == "" {
+		return false
+	}
+	n.put(c.key, reserved(first), c.window)
+	return true
+}
+
+// place gives c's member the ticket. The caller holds the mutex.
+func (n *Node) place(c *command, ticket int64) *waiting {
+	q := n.waiting(c.queue)
+	if q == nil {
+		q = &waiting{}
+		n.queues[c.queue] = q
+	}
+	q.expires = n.clock.now() + c.keep
+	q.all = slices.DeleteFunc(q.all, func(s standing) bool { return s.member == c.member })
+	me := standing{c.member, ticket}
+	at, _ := slices.BinarySearchFunc(q.all, me, standing.compare)
+	q.all = slices.Insert(q.all, at, me)
+	return q
+}
+
+// callRoll removes from the queue those who have not stood again within the grace that they were
+// given, and gives one to those who have none. The caller holds the mutex.
+func (n *Node) callRoll(c *command, q *waiting) {
+	now := int64(n.clock.now() / time.Second)
+	roll := n.waiting(c.roll)
+	if roll == nil {
+		roll = &waiting{}
+	}
+	has := map[string]bool{}
+	var left []standing
+	for _, s := range roll.all {
+		if s.ticket <= now {
+			n.leave(c.queue, s.member)
+			continue
+		}
+		left = append(left, s)
+		has[s.member] = true
+	}
+	for _, s := range q.all {
+		if s.member != c.member && !has[s.member] {
+			left = append(left, standing{s.member, now + c.grace})
+		}
+	}
+	roll.all, roll.expires = left, n.clock.now()+c.keep
+	n.queues[c.roll] = roll
+}
+
+// stand puts the member into the queue.
+func (n *Node) stand(c *command) any {
+	v, ticket := n.get(c.key).value, c.token
+	mine := v == reserved(c.member)
+	free := mine || c.value != "" && v == c.value
+	if mine && !c.final {
+		return []any{integer(ticket), integer(-1), integer(-1)}
+	}
+	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)
+	if !c.final {
+		ticket = max(ticket, last+1)
+	}
+	n.put(c.fence, strconv.FormatInt(max(ticket, last), 10), c.keep)
+	q := n.place(c, ticket)
+	n.leave(c.roll, c.member)
+	_, taken := n.keys[c.key]
+	if !taken {
+		n.callRoll(c, q)
+	}
+	if free || !taken {
+		n.handOn(c)
+		if n.get(c.key).value == reserved(c.member) {
+			return []any{integer(ticket), integer(-1), integer(-1)}
+		}
+	}
+	rank := max(0, slices.IndexFunc(q.all, func(s standing) bool { return s.member == c.member }))
+	left := int64(-1)
+	if rank == 0 {
+		if e := n.get(c.key); e.expires != 0 {
+			left = (e.expires - n.clock.now()).Milliseconds()
+		}
+	}
+	return []any{integer(ticket), integer(int64(rank)), integer(left)}
+}
+
+// Queue returns the members of the queue under key, in order.
+func (n *Node) Queue(key string) (members []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if q := n.waiting(key); q != nil {
+		for _, s := range q.all {
+			members = append(members, s.member)
+		}
+	}
+	return members
+}
+
+// Standings returns the members of the queue under key and their tickets, in order.
+func (n *Node) Standings(key string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := []string{}
+	if q := n.waiting(key); q != nil {
+		for _, s := range q.all {
+			all = append(all, s.member, strconv.FormatInt(s.ticket, 10))
+		}
+	}
+	return all
+}

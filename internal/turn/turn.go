@@ -1,0 +1,415 @@
+// Package turn hears from a group of nodes whose turn it is.
+//
+// A process has one channel on all nodes, for all that it waits for. A message is the number of the
+// one whose turn has come on the node that sends it.
+package turn
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
+)
+
+const (
+	// grace is how long a call waits for a quorum of nodes after the first of them has sent it.
+	grace = time.Millisecond
+	// linger is how long a process listens after its last call: who waits for a lock often waits
+	// for the next one soon.
+	linger = time.Second
+	// patience is how long a node may take to confirm a subscription. No lock waits for that.
+	patience = 5 * time.Second
+	// retry is how long after a failure a node is asked again.
+	retry = 2 * time.Second
+	// maxCalls is how many calls of Subscribe a node may have under way. It bounds the goroutines
+	// of a pool that does not return when its context has ended.
+	maxCalls = 256
+)
+
+// Source is a channel on a group of nodes. It is subscribed to as long as somebody uses it, and a
+// moment longer. It is safe for concurrent use.
+type Source struct {
+	Channel string
+
+	nodes   []*quorum.Node
+	able    bool // a quorum of them can be subscribed to
+	tracker *quorum.Tracker
+	calls   []chan struct{} // of each node, full when maxCalls are under way
+
+	mu       sync.Mutex // guards what follows
+	listener *Listener
+	users    int
+	idle     *time.Timer // closes the listener; nil while it has users
+	over     bool
+	last     uint64 // number
+}
+
+// NewSource makes a Source of the nodes. The tracker counts the goroutines of its listeners.
+func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string) *Source {
+	s := &Source{Channel: channel, nodes: nodes, tracker: tracker, calls: make([]chan struct{}, len(nodes))}
+	able := 0
+	for i, n := range nodes {
+		s.calls[i] = make(chan struct{}, maxCalls)
+		if _, ok := n.Pool.(pool.Subscriber); ok {
+			able++
+		}
+	}
+	s.able = able > len(nodes)/2
+	return s
+}
+
+// Able reports whether a quorum of the nodes can be subscribed to, as far as their pools go.
+func (s *Source) Able() bool { return s.able }
+
+// Use returns the listener, for somebody who calls Done in the end. It is deaf after End.
+func (s *Source) Use() *Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle != nil {
+		s.idle.Stop()
+		s.idle = nil
+	}
+	if s.listener == nil {
+		s.listener = s.listen()
+		if s.over {
+			s.listener.cancel()
+		}
+	}
+	s.users++
+	return s.listener
+}
+
+// Done ends what Use began.
+func (s *Source) Done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 && !s.over {
+		s.idle = time.AfterFunc(linger, s.rest)
+	}
+}
+
+// rest closes the listener if nobody has used it for a while.
+func (s *Source) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users == 0 && s.listener != nil {
+		s.listener.cancel()
+		s.listener, s.idle = nil, nil
+	}
+}
+
+// End closes the listener for good. It does not wait for the network.
+func (s *Source) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+	if s.listener != nil {
+		s.listener.cancel()
+	}
+}
+
+// Listener is subscribed to the channel of every node that can be subscribed to. It is safe for
+// concurrent use.
+//
+// A subscription that fails is tried again once per retry interval. What is missed in the meantime,
+// is missed.
+type Listener struct {
+	source *Source
+	quorum int
+	ctx    context.Context // ends with the listener
+	cancel context.CancelFunc
+
+	mu    sync.Mutex    // guards what follows, and the fields of calls
+	nodes []state       // what has become of each node's subscription
+	ready chan struct{} // closed while a quorum of nodes has confirmed it
+	calls map[string]*Call
+}
+
+// state is what has become of a subscription.
+type state uint8
+
+const (
+	trying    state = iota // for the first time
+	confirmed              // by the node
+	failed                 // it cannot be made, or has been lost; it may be tried again
+)
+
+// listen begins to listen. The goroutines it starts, one for a node, end soon after the listener is
+// cancelled, or when the client lets go of them.
+func (s *Source) listen() *Listener {
+	l := &Listener{
+		source: s, quorum: len(s.nodes)/2 + 1,
+		nodes: make([]state, len(s.nodes)), ready: make(chan struct{}), calls: map[string]*Call{},
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	for i, n := range s.nodes {
+		if _, ok := n.Pool.(pool.Subscriber); !ok {
+			l.nodes[i] = failed // before anybody counts the states
+		}
+	}
+	for i, n := range s.nodes {
+		p, ok := n.Pool.(pool.Subscriber)
+		if !ok {
+			continue
+		}
+		s.tracker.Enter()
+		go func() {
+			defer s.tracker.Leave()
+			l.listen(i, p)
+		}()
+	}
+	return l
+}
+
+// Ready returns a channel that is closed when a quorum of nodes next confirms the subscription: at
+// once if one has.
+func (l *Listener) Ready() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ready
+}
+
+// Hears reports whether a quorum of nodes has confirmed the subscription.
+func (l *Listener) Hears() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.are(confirmed) >= l.quorum
+}
+
+// Deaf reports whether so many nodes cannot be subscribed to that no quorum is left.
+func (l *Listener) Deaf() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.are(failed) > len(l.nodes)-l.quorum
+}
+
+// are returns how many nodes are in a state. The caller holds mu.
+func (l *Listener) are(in state) (n int) {
+	for _, s := range l.nodes {
+		if s == in {
+			n++
+		}
+	}
+	return n
+}
+
+// listen keeps one node's subscription until the listener is closed.
+func (l *Listener) listen(node int, p pool.Subscriber) {
+	for {
+		l.follow(node, p)
+		l.settle(node, failed)
+		t := time.NewTimer(retry)
+		select {
+		case <-t.C:
+		case <-l.ctx.Done():
+			t.Stop()
+			return
+		}
+	}
+}
+
+// follow subscribes, and hears what the subscription says until the listener is closed or the
+// subscription fails. A pool that panics is one node's failure.
+func (l *Listener) follow(node int, p pool.Subscriber) {
+	defer func() { _ = recover() }()
+	sub := l.subscribe(node, p)
+	if sub == nil {
+		return
+	}
+	defer func() { _ = sub.Close() }()
+	messages := sub.Messages()
+	l.settle(node, confirmed)
+	for {
+		select {
+		case value, ok := <-messages:
+			if !ok {
+				return
+			}
+			l.hear(node, value)
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// subscribe makes one try, and returns nil if it fails.
+func (l *Listener) subscribe(node int, p pool.Subscriber) pool.Subscription {
+	select {
+	case l.source.calls[node] <- struct{}{}:
+		defer func() { <-l.source.calls[node] }()
+	case <-l.ctx.Done():
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	sub, err := p.Subscribe(ctx, l.source.Channel)
+	if err != nil {
+		return nil
+	}
+	return sub
+}
+
+// settle notes what has become of a node's subscription. What was sent while it was lost is lost.
+func (l *Listener) settle(node int, now state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now == confirmed && l.nodes[node] == failed {
+		l.missed()
+	}
+	was := l.are(confirmed) >= l.quorum
+	l.nodes[node] = now
+	switch is := l.are(confirmed) >= l.quorum; {
+	case is && !was:
+		close(l.ready)
+	case was && !is:
+		l.ready = make(chan struct{})
+	}
+}
+
+// hear passes on a message of a node. An empty one says that messages may have been missed.
+func (l *Listener) hear(node int, value string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if value == "" {
+		l.missed()
+		return
+	}
+	c := l.calls[value]
+	if c == nil || c.heard[node] {
+		return
+	}
+	c.heard[node] = true
+	switch c.count++; {
+	case c.count == l.quorum:
+		c.signal()
+	case c.grace == nil && c.count < l.quorum:
+		c.grace = time.AfterFunc(grace, c.signal)
+	}
+}
+
+// missed wakes everybody. The caller holds mu.
+func (l *Listener) missed() {
+	for _, c := range l.calls {
+		c.signal()
+	}
+}
+
+// Call is what somebody waits for: that nodes say that it is the turn of a number.
+type Call struct {
+	// Number is what the nodes send.
+	Number string
+
+	listener *Listener
+	wake     chan struct{}
+
+	heard  []bool   // by node
+	count  int      // of nodes in heard
+	asked  uint64   // calls of Ask
+	latest []uint64 // of these the latest, by node
+	grace  *time.Timer
+}
+
+// Expect begins a call with a new number. It is given up by [Call.End].
+func (l *Listener) Expect() *Call {
+	l.source.mu.Lock()
+	l.source.last++
+	number := strconv.FormatUint(l.source.last, 36)
+	l.source.mu.Unlock()
+	c := &Call{
+		listener: l, Number: number, wake: make(chan struct{}, 1),
+		heard: make([]bool, len(l.nodes)), latest: make([]uint64, len(l.nodes)),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls[number] = c
+	return c
+}
+
+// Wake returns the channel that has something to receive when a quorum of nodes has called, when
+// some have and a moment has passed, or when messages may have been lost.
+func (c *Call) Wake() <-chan struct{} { return c.wake }
+
+// Heard returns on how many nodes it is the number's turn.
+func (c *Call) Heard() int {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.count
+}
+
+// Where returns on which nodes it is the number's turn.
+func (c *Call) Where() []bool {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return slices.Clone(c.heard)
+}
+
+// Ask begins to ask those nodes, all if nil, whether it is the number's turn there, and forgets what
+// was heard of them. What they reply is told by Note.
+func (c *Call) Ask(these []bool) (question uint64) {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.asked++
+	for i := range c.heard {
+		if these != nil && !these[i] {
+			continue
+		}
+		c.latest[i] = c.asked
+		if c.heard[i] {
+			c.heard[i] = false
+			c.count--
+		}
+	}
+	if c.count == 0 {
+		c.quiet()
+	}
+	return c.asked
+}
+
+// quiet takes back a signal, and one that is about to be given. The caller holds the listener's mu.
+func (c *Call) quiet() {
+	if c.grace != nil {
+		c.grace.Stop()
+		c.grace = nil
+	}
+	select {
+	case <-c.wake:
+	default:
+	}
+}
+
+// Note notes that a node has replied that it is the number's turn there. A late reply to another
+// question than the latest one counts as nothing.
+func (c *Call) Note(node int, question uint64) {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.latest[node] != question || c.heard[node] {
+		return
+	}
+	c.heard[node] = true
+	if c.count++; c.count == c.listener.quorum {
+		c.signal()
+	}
+}
+
+// End gives the call up.
+func (c *Call) End() {
+	c.Ask(nil)
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	delete(c.listener.calls, c.Number)
+}
+
+// signal wakes who waits for the call.
+func (c *Call) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

@@ -37,11 +37,13 @@ type defeat struct {
 // attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
 // claims what they have reserved for it, and keeps its place if that fails.
 //
-// What the attempt was granted without winning is being released when it returns. If keep is set and
-// nothing was granted yet, the defeat still has the lease, and the caller settles that. The keys are
-// told when the nodes will have none any more; nil for new ones. If it is the final one, it does not
-// call the lock taken before it has made sure that what it was refused was not its own.
-func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s *stay) (*lease, *defeat) {
+// What the attempt was granted without winning is being released when it returns. If keep is set
+// and nothing was granted yet, the defeat still has the lease, and the caller settles that. The
+// keys are told when the nodes will have none any more; nil for new ones. If it is the final one,
+// it does not call the lock taken before it has made sure that what it was refused was not its
+// own.
+func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s *stay) (*lease,
+	*defeat) {
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &defeat{final: true, err: &Error{
@@ -57,9 +59,10 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 		acquire = func(string) quorum.Command { return m.claim(l) }
 	}
 	spec := quorum.Spec{
-		Command: acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout, Marks: l.marks,
-		// While one contender waits for the vote of a frozen node, the votes that it has are lost to the
-		// others, and theirs to it: with a few of them, nobody ever gets a quorum.
+		Command: acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout,
+		Marks: l.marks,
+		// While one contender waits for the vote of a frozen node, the votes that it has are lost
+		// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
 		Hasty: !final,
 	}
 
@@ -99,8 +102,8 @@ func (m *Mutex) tooLate(l *lease) string {
 	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
 }
 
-// attemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise the
-// token, and the process may stop for a moment in between.
+// attemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise
+// the token, and the process may stop for a moment in between.
 const attemptRounds = 3
 
 // deadline is when the attempt for a lease must have won. With the restart guard that is not only
@@ -119,8 +122,8 @@ func (m *Mutex) deadline(l *lease) time.Time {
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
 const minAfterword = 5 * time.Millisecond
 
-// giveBack releases what an attempt that did not win was granted, and completes its defeat. It skips
-// those nodes.
+// giveBack releases what an attempt that did not win was granted, and completes its defeat. It
+// skips those nodes.
 func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	m, l, n := d.m, d.lease, len(d.m.lanes)
 	d.lease = nil
@@ -285,8 +288,8 @@ func (d *defeat) explain() error {
 	return e
 }
 
-// reply notes what a node said to the release: when it has no key any more. A node that answered the attempt with an
-// error may have no key and grant nothing even so.
+// reply notes what a node said to the release: when it has no key any more. A node that answered
+// the attempt with an error may have no key and grant nothing even so.
 func (d *defeat) reply(node int, reply int64) {
 	free := time.Now()
 	switch err := d.met[node].Err; {
@@ -303,7 +306,8 @@ func (d *defeat) reply(node int, reply int64) {
 // fresh is within what time two replies about the same key may have overtaken each other.
 const fresh = 10 * time.Millisecond
 
-// expiries is when the nodes will have no key any more, as far as they have told. It is safe for concurrent use.
+// expiries is when the nodes will have no key any more, as far as they have told. It is safe for
+// concurrent use.
 type expiries struct {
 	told chan struct{} // something is new; has room for one
 
@@ -379,7 +383,8 @@ func (m *Mutex) newValue() (string, error) {
 		return "", fmt.Errorf("the function of WithGenValueFunc: %w", err)
 	}
 	if strings.HasPrefix(owner, reservation) {
-		return "", fmt.Errorf("the function of WithGenValueFunc: its result must not begin with %q", reservation)
+		return "", fmt.Errorf("the function of WithGenValueFunc: its result must not begin with %q",
+			reservation)
 	}
 	return owner + ":" + string(text[:]), nil
 }

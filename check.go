@@ -22,8 +22,8 @@ import (
 //
 // On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of
 // its own, extends it, sees that another value does not release it, and releases it. Unless
-// [WithoutAnnouncements] is set, it also stands in the queue for that key, and waits to be told of its
-// turn if the pool is a [pool.Subscriber].
+// [WithoutAnnouncements] is set, it also stands in the queue for that key, and waits to be told
+// of its turn if the pool is a [pool.Subscriber].
 //
 // The key is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix].
 // [WithFencing] raises the shared counter redlock:fence:330d, which stays. With [WithFencePerName],

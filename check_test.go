@@ -198,7 +198,9 @@ func TestCheckDegrades(t *testing.T) {
 	grants := []string{"+info", "+info +config|get", "+time"}
 	var pools []pool.Pool
 	for i, s := range servers {
-		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+ping"}, strings.Fields(grants[i])...)...)
+		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get",
+			"+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+ping"},
+			strings.Fields(grants[i])...)...)
 		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
 	r, found := check(t, redlock.New(pools...).With(patient, redlock.WithoutAnnouncements()))

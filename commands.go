@@ -81,7 +81,8 @@ func (m *Mutex) acquireAgain(l *lease) quorum.Command {
 	return m.acquireScripted(healScript, l.value, guard, l.token)
 }
 
-func (m *Mutex) acquireScripted(script *pool.Script, value string, guard int64, proposal uint64, more ...any) quorum.Command {
+func (m *Mutex) acquireScripted(script *pool.Script, value string, guard int64, proposal uint64,
+	more ...any) quorum.Command {
 	keys, args := m.lockKey(), append(make([]any, 0, 5), value, m.cfg.expiry.Milliseconds())
 	if m.cfg.fencing && proposal > 0 { // the token of a lock that was handed over is not known
 		keys, args = m.keys[:], append(args, int64(proposal), m.fenceTTL())
@@ -151,27 +152,28 @@ func (m *Mutex) stand(s *stay, seen *ranks) quorum.Command {
 
 func (m *Mutex) askStand(seen *ranks, args ...any) quorum.Command {
 	keys := []string{m.key, m.queue[1], ticketKey(m.key), rollKey(m.key)}
-	return quorum.Command{Command: pool.Eval(standScript, keys, args...), Reply: func(_ *pool.Command, reply any, err error) (int64, error) {
-		if err != nil {
-			return 0, err
-		}
-		fields, ok := reply.([]any)
-		var n [3]int64
-		ok = ok && len(fields) == len(n)
-		for i := range n {
-			if ok {
-				n[i], ok = fields[i].(int64)
+	return quorum.Command{Command: pool.Eval(standScript, keys, args...),
+		Reply: func(_ *pool.Command, reply any, err error) (int64, error) {
+			if err != nil {
+				return 0, err
 			}
-		}
-		if !ok {
-			return 0, &ReplyError{Script: standScript.Name, Reply: reply}
-		}
-		seen.add(rank{n[1], time.Duration(n[2]) * time.Millisecond})
-		if n[1] < 0 {
-			return 2*n[0] + 1, nil
-		}
-		return 2 * n[0], nil
-	}}
+			fields, ok := reply.([]any)
+			var n [3]int64
+			ok = ok && len(fields) == len(n)
+			for i := range n {
+				if ok {
+					n[i], ok = fields[i].(int64)
+				}
+			}
+			if !ok {
+				return 0, &ReplyError{Script: standScript.Name, Reply: reply}
+			}
+			seen.add(rank{n[1], time.Duration(n[2]) * time.Millisecond})
+			if n[1] < 0 {
+				return 2*n[0] + 1, nil
+			}
+			return 2 * n[0], nil
+		}}
 }
 
 // claim asks a node for the lock if that is free, or reserved for the id of the lease's place.
@@ -190,7 +192,8 @@ const notALock = math.MinInt64
 func (m *Mutex) takeBack(l *lease) quorum.Command {
 	c := m.deletion(l)
 	if l.ticket != 0 {
-		c = ask(pool.Eval(releaseScript, m.queue[:], l.value, m.cfg.window, l.member, l.ticket, queueTTL.Milliseconds()))
+		c = ask(pool.Eval(releaseScript, m.queue[:], l.value, m.cfg.window, l.member, l.ticket,
+			queueTTL.Milliseconds()))
 	}
 	c.Reply = func(c *pool.Command, reply any, err error) (int64, error) {
 		if err != nil && strings.Contains(err.Error(), "WRONGTYPE ") {

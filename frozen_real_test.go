@@ -223,7 +223,8 @@ func TestClusterEnabledServers(t *testing.T) {
 
 				m = rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Minute))
 				require.NoError(t, m.LockContext(ctx))
-				waiter := second.NewMutex(name, redlock.WithFencing(), redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour))
+				waiter := second.NewMutex(name, redlock.WithFencing(),
+					redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour))
 				granted := make(chan error, 1)
 				go func() { granted <- waiter.LockContext(ctx) }()
 				for _, s := range servers {
@@ -234,7 +235,8 @@ func TestClusterEnabledServers(t *testing.T) {
 					})
 					eventually(t, "a place in the queue", func() bool {
 						value, _ := s.Must("GET", name).(string)
-						return s.Must("EXISTS", queueOf(name)) == int64(1) || strings.HasPrefix(value, "~")
+						return s.Must("EXISTS", queueOf(name)) == int64(1) ||
+							strings.HasPrefix(value, "~")
 					})
 				}
 				mustUnlock(t, m)

@@ -210,7 +210,8 @@ func (s stopping) Done() <-chan struct{} {
 	return s.Context.Done()
 }
 
-// With the guard an attempt has three node timeouts, a little less for its clock, because healing waits for those.
+// With the guard an attempt has three node timeouts, a little less for its clock, because healing
+// waits for those.
 func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3 * 400 * time.Millisecond * 99 / 100

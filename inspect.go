@@ -27,8 +27,9 @@ const (
 	// VerdictSplit: nobody holds the lock, and nobody can acquire it before keys are deleted or
 	// expire. Contenders leave this behind for a moment. If it stays, look at the nodes' values.
 	VerdictSplit Verdict = "split"
-	// VerdictHandedOn: nobody holds the lock, and a quorum of nodes keeps the key for a process whose
-	// turn it is, or has none. That process takes it within a moment, or the next one gets it.
+	// VerdictHandedOn: nobody holds the lock, and a quorum of nodes keeps the key for a process
+	// whose turn it is, or has none. That process takes it within a moment, or the next one gets
+	// it.
 	VerdictHandedOn Verdict = "handed on"
 	// VerdictUnknown: the nodes that did not answer could make it free or held.
 	VerdictUnknown Verdict = "unknown"
@@ -237,8 +238,8 @@ func (in *Inspection) String() string {
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)
 	case VerdictHandedOn:
-		fmt.Fprintf(&b, ", at least %d of %d nodes have no key or keep it for a process that waits\n",
-			in.Quorum, n)
+		fmt.Fprintf(&b, ", at least %d of %d nodes have no key or keep it for "+
+			"a process that waits\n", in.Quorum, n)
 	case VerdictUnknown:
 		fmt.Fprintf(&b, ", only %d of %d nodes answered\n", answered, n)
 	}

@@ -33,8 +33,8 @@ type line struct {
 	longest  time.Duration  // node timeout of those who have joined
 
 	// The head of the queue guards these.
-	ends  time.Time // when a quorum of the keys will have expired, as the nodes told the first in their queues
-	taken bool      // an attempt has found the lock taken, or has taken it, and no release has been heard of since
+	ends  time.Time // when a quorum of keys will have expired, as the first in the queue is told
+	taken bool      // it was found taken, or was taken; no release has been heard of since
 
 	mu     sync.Mutex    // guards what follows
 	rings  reason        // what the bell was rung for
@@ -153,7 +153,8 @@ type lines struct {
 }
 
 func newLines(source *turn.Source) lines {
-	return lines{source: source, lines: map[string]*line{}, asking: map[string]bool{}, turns: map[string]*turns{}}
+	return lines{source: source, lines: map[string]*line{}, asking: map[string]bool{},
+		turns: map[string]*turns{}}
 }
 
 // arrive takes the last place in the line for a mutex's key, if there is a line or somebody of

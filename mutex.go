@@ -90,12 +90,15 @@ func (m *Mutex) FencingToken() uint64 {
 // Lock is [Mutex.LockContext] without an end but the number of tries.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is done it returns within
-// milliseconds, whatever the nodes do. If the lock is taken, the waiters of the process stand in line, and the first
-// of them stands in a queue that the nodes keep for all processes: it is granted the lock when its turn comes. Each
-// retry delay that passes uses up a try. By default Lock gives up after about five seconds if the lock stays taken,
-// and after 18 to 21 seconds if a majority of the nodes is silent: a try then takes a node timeout. One attempt takes
-// three node timeouts at most, to ask the nodes, to raise the fencing token, and to find out why it failed.
+// LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is
+// done it returns within milliseconds, whatever the nodes do.
+//
+// If the lock is taken, the waiters of the process stand in line, and the first of them stands in a
+// queue that the nodes keep for all processes. It is granted the lock when its turn comes. Each
+// retry delay that passes uses up a try. By default Lock gives up after about five seconds if the
+// lock stays taken, and after 18 to 21 seconds if a majority of the nodes is silent: a try then
+// takes a node timeout. One attempt takes three node timeouts at most, to ask the nodes, to raise
+// the fencing token, and to find out why it failed.
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, what had been granted is being
 // released, and the error matches [ErrFailed] and one of [ErrTaken], [ErrNoQuorum] and [ErrExpired], which tell what became of

@@ -269,13 +269,13 @@ func WithMinHold(d time.Duration) Option {
 }
 
 // WithoutAnnouncements leaves the queue on the nodes alone: a waiting Lock stands in no queue,
-// subscribes to nothing and relies on its retry delay, and an Unlock frees the lock for whoever asks
-// first. Among processes there is no order then. Processes that do queue wait until they ask again.
-// A waiter is still woken by releases of its own process, and queues if another of its process does
-// that waits for the same name.
+// subscribes to nothing and relies on its retry delay, and an Unlock frees the lock for whoever
+// asks first. Among processes there is no order then. Processes that do queue wait until they ask
+// again. A waiter is still woken by releases of its own process, and queues if another of its
+// process does that waits for the same name.
 //
-// To let other processes have their turn, a process that locks a name again and again leaves it free
-// for a retry delay every now and then. Default: off, waiting processes queue.
+// To let other processes have their turn, a process that locks a name again and again leaves it
+// free for a retry delay every now and then. Default: off, waiting processes queue.
 func WithoutAnnouncements() Option {
 	return option(func(c *config) { c.announce = false })
 }
@@ -332,7 +332,8 @@ func (c *config) finish() error {
 	case *c.value == "":
 		bad("WithValue", `""`, "must not be empty")
 	case strings.HasPrefix(*c.value, reservation):
-		bad("WithValue", strconv.Quote(reservation+"…"), "must be the value of a lock, not of a key that is kept for somebody who waits")
+		bad("WithValue", strconv.Quote(reservation+"…"),
+			"must be the value of a lock, not of a key that is kept for somebody who waits")
 	}
 	perName := c.fencing && c.fencePerName || c.fenceTTLBy
 	switch {

@@ -56,7 +56,7 @@ type stay struct {
 
 	silences int       // rounds without a quorum of answers, in a row
 	claims   int       // that failed
-	partial  int       // rounds in a row after which it had its turn on some nodes, but on no quorum
+	partial  int       // rounds in a row after which it had its turn on less than a quorum
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
 }
 

@@ -198,9 +198,9 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		return err
 	},
 	"Waiting in the queue": func(t *testing.T, r *restricted) error {
-		// Two processes on one connection, because UNSUBSCRIBE is sent for the last but one. Those who
-		// wait do so until they are woken, or for a right that is missing; one gives up. The holder of
-		// one lock dies.
+		// Two processes on one connection, because UNSUBSCRIBE is sent for the last but one.
+		// Those who wait do so until they are woken, or for a right that is missing; one gives
+		// up. The holder of one lock dies.
 		channels := func() []any { return r.servers[0].Must("PUBSUB", "CHANNELS").([]any) }
 		ping, before := called(r.servers[0], "ping"), channels()
 		fresh := func() int { // processes of this use that listen
@@ -309,8 +309,8 @@ func (r *restricted) announcing(t *testing.T) *redlock.Redlock {
 	return redlock.New(r.newPool(t, r.user+":pw@"+r.servers[0].Addr())).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second))
 }
 
-// lesson L75: with the rights of the table, each feature works and is denied nothing; with one right fewer, something is
-// denied. So the table is complete, and grants nothing without need.
+// lesson L75: with the rights of the table, each feature works and is denied nothing; with one
+// right fewer, something is denied. So the table is complete, and grants nothing without need.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
@@ -356,8 +356,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// lesson L75: for each right of the table that a user lacks, Check has a finding, and its advice is the command that grants
-// exactly that.
+// lesson L75: for each right of the table that a user lacks, Check has a finding, and its advice
+// is the command that grants exactly that.
 func TestCheckNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-var scripts = []*pool.Script{releaseScript, standScript, claimScript, healScript, extendScript, validScript, acquireScript, raiseScript, inspectScript}
+var scripts = []*pool.Script{releaseScript, standScript, claimScript, healScript, extendScript,
+	validScript, acquireScript, raiseScript, inspectScript}
 
 // lesson L38
 func TestScriptIDs(t *testing.T) {

@@ -46,8 +46,8 @@ func (s *stay) caughtUp() <-chan struct{} {
 }
 
 // catchUp tells the agreed ticket to nodes that answered late and have given a greater one. They
-// would let others go first: beside nodes that cannot be heard, no quorum might tell anybody. It does
-// not wait.
+// would let others go first: beside nodes that cannot be heard, no quorum might tell anybody. It
+// does not wait.
 func (s *stay) catchUp() {
 	outcomes := s.first.Outcomes()
 	s.first = nil

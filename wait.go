@@ -46,8 +46,8 @@ const (
 	missed                 // something may have been missed: once in a retry delay at most
 	passedOn               // this process released the lock, and others poll
 	freed                  // this process released the lock, and nobody queues for it
-	queued                 // this process released the lock, and others queue for it: no reason for an attempt
-	heard                  // turns can be heard: no reason for an attempt
+	queued                 // this process released the lock, and others queue: none for an attempt
+	heard                  // turns can be heard: none for an attempt
 )
 
 // waiter is one Lock that may have to wait.
@@ -316,9 +316,9 @@ func (w *waiter) together(over time.Time, delay time.Duration) time.Time {
 }
 
 // lead is the wait at the head of the line: an attempt whenever there is reason for one, and a
-// place in the queue on the nodes where their word can be heard. It begins with a retry delay of its
-// own; but a last try that was due in the queue is made then. It returns neither a lease nor an error
-// if the waiter has gone back to the end.
+// place in the queue on the nodes where their word can be heard. It begins with a retry delay of
+// its own; but a last try that was due in the queue is made then. It returns neither a lease nor
+// an error if the waiter has gone back to the end.
 func (w *waiter) lead() (*lease, error) {
 	m, ln := w.m, w.line
 	if w.used+1 != w.tries || w.due.IsZero() {

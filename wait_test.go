@@ -289,7 +289,8 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		// Each asked once before it joined the line, or joined it at once; the first stands in the queue after subscribing.
+		// Each asked once before it joined the line, or joined it at once; the first stands in
+		// the queue after subscribing.
 		before := nodes.Count("")
 		assert.LessOrEqual(t, nodes.Count("subscribe"), 5)
 

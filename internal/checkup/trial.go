@@ -28,8 +28,8 @@ type Lock interface {
 	Extend(ctx context.Context) error
 	// ReleaseAsStranger tries to release the lock with another value, which must fail.
 	ReleaseAsStranger(ctx context.Context) error
-	// Release gives up what Acquire has set: it hands the key on to the one who stands, and announces
-	// that; or it deletes the key.
+	// Release gives up what Acquire has set: it hands the key on to the one who stands, and
+	// announces that; or it deletes the key.
 	Release(ctx context.Context) error
 	// Leave deletes what Stand has left, and what was handed on to it.
 	Leave(ctx context.Context) error

@@ -21,7 +21,8 @@ type Own struct {
 	// Jitter returns a random duration from 0 up to but excluding limit; nil leaves the choice to
 	// math/rand.
 	Jitter func(limit time.Duration) time.Duration
-	// Name returns the random name of a process, 26 letters and digits; nil leaves that to crypto/rand.
+	// Name returns the random name of a process, 26 letters and digits; nil leaves that to
+	// crypto/rand.
 	Name func() string
 }
 

@@ -50,7 +50,8 @@ type Source struct {
 
 // NewSource makes a Source of the nodes. The tracker counts the goroutines of its listeners.
 func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string) *Source {
-	s := &Source{Channel: channel, nodes: nodes, tracker: tracker, calls: make([]chan struct{}, len(nodes))}
+	s := &Source{Channel: channel, nodes: nodes, tracker: tracker,
+		calls: make([]chan struct{}, len(nodes))}
 	able := 0
 	for i, n := range nodes {
 		s.calls[i] = make(chan struct{}, maxCalls)
@@ -350,8 +351,8 @@ func (c *Call) Where() []bool {
 	return slices.Clone(c.heard)
 }
 
-// Ask begins to ask those nodes, all if nil, whether it is the number's turn there, and forgets what
-// was heard of them. What they reply is told by Note.
+// Ask begins to ask those nodes, all if nil, whether it is the number's turn there, and forgets
+// what was heard of them. What they reply is told by Note.
 func (c *Call) Ask(these []bool) (question uint64) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

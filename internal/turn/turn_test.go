@@ -97,9 +97,10 @@ func (n *node) Close() error {
 // mute is a pool that cannot be subscribed to.
 type mute struct{ pool.Pool }
 
-// listening runs f in a bubble with n nodes, of which the last ones are mute, and a source that is in
-// use. When the source has ended nothing may be left of it.
-func listening(t *testing.T, n, mutes int, prepare func([]*node), f func(t *testing.T, nodes []*node, s *Source, l *Listener)) {
+// listening runs f in a bubble with n nodes, of which the last ones are mute, and a source that
+// is in use. When the source has ended nothing may be left of it.
+func listening(t *testing.T, n, mutes int, prepare func([]*node),
+	f func(t *testing.T, nodes []*node, s *Source, l *Listener)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []*node
@@ -240,29 +241,30 @@ func TestWhatWasHeardIsForgotten(t *testing.T) {
 	})
 }
 
-// A message that says that others may have been missed wakes everybody. So does a subscription that was
-// lost and is back, but not the first one.
+// A message that says that others may have been missed wakes everybody. So does a subscription
+// that was lost and is back, but not the first one.
 func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
-	listening(t, 3, 0, func(n []*node) { n[2].delay = time.Second }, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		calls := []*Call{l.Expect(), l.Expect()}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		for _, c := range calls {
-			assert.False(t, woken(c), "the third has just been subscribed to")
-		}
-		say(nodes, "", 1)
-		for _, c := range calls {
-			assert.True(t, woken(c))
-			assert.Zero(t, c.Heard())
-		}
-		nodes[0].lose()
-		time.Sleep(retry)
-		synctest.Wait()
-		for _, c := range calls {
-			assert.True(t, woken(c))
-			c.End()
-		}
-	})
+	listening(t, 3, 0, func(n []*node) { n[2].delay = time.Second },
+		func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
+			calls := []*Call{l.Expect(), l.Expect()}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			for _, c := range calls {
+				assert.False(t, woken(c), "the third has just been subscribed to")
+			}
+			say(nodes, "", 1)
+			for _, c := range calls {
+				assert.True(t, woken(c))
+				assert.Zero(t, c.Heard())
+			}
+			nodes[0].lose()
+			time.Sleep(retry)
+			synctest.Wait()
+			for _, c := range calls {
+				assert.True(t, woken(c))
+				c.End()
+			}
+		})
 }
 
 // It is ready as long as a quorum is listened to.
@@ -277,35 +279,40 @@ func TestItIsReadyWhenAQuorumIsListenedTo(t *testing.T) {
 		deaf     bool // for certain
 		after    time.Duration
 	}{
-		"all":                {n: 3},
-		"minority down":      {n: 3, prepare: func(n []*node) { down(n[0]) }},
-		"minority silent":    {n: 3, prepare: func(n []*node) { silent(n[0]) }},
-		"majority slow":      {n: 3, prepare: func(n []*node) { slow(n[0]); slow(n[1]) }, after: patience / 2},
-		"majority down":      {n: 3, prepare: func(n []*node) { down(n[0]); down(n[2]) }, never: true, deaf: true},
-		"majority silent":    {n: 3, prepare: func(n []*node) { silent(n[0]); silent(n[2]) }, never: true},
-		"minority mute":      {n: 3, mutes: 1},
-		"majority mute":      {n: 5, mutes: 3, never: true, deaf: true},
-		"half of four down":  {n: 4, prepare: func(n []*node) { down(n[0]); down(n[1]) }, never: true, deaf: true},
+		"all":             {n: 3},
+		"minority down":   {n: 3, prepare: func(n []*node) { down(n[0]) }},
+		"minority silent": {n: 3, prepare: func(n []*node) { silent(n[0]) }},
+		"majority slow": {n: 3, prepare: func(n []*node) { slow(n[0]); slow(n[1]) },
+			after: patience / 2},
+		"majority down": {n: 3, prepare: func(n []*node) { down(n[0]); down(n[2]) },
+			never: true, deaf: true},
+		"majority silent": {n: 3, prepare: func(n []*node) { silent(n[0]); silent(n[2]) },
+			never: true},
+		"minority mute": {n: 3, mutes: 1},
+		"majority mute": {n: 5, mutes: 3, never: true, deaf: true},
+		"half of four down": {n: 4, prepare: func(n []*node) { down(n[0]); down(n[1]) },
+			never: true, deaf: true},
 		"all cannot, at all": {n: 3, mutes: 3, never: true, deaf: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			listening(t, tt.n, tt.mutes, tt.prepare, func(t *testing.T, _ []*node, _ *Source, l *Listener) {
-				assert.Equal(t, tt.deaf, l.Deaf())
-				if tt.after > 0 {
-					time.Sleep(tt.after - 1)
-					assert.False(t, isReady(l) || l.Hears())
-					time.Sleep(time.Nanosecond)
-					synctest.Wait()
-				}
-				assert.Equal(t, !tt.never, isReady(l))
-				assert.Equal(t, !tt.never, l.Hears())
-			})
+			listening(t, tt.n, tt.mutes, tt.prepare,
+				func(t *testing.T, _ []*node, _ *Source, l *Listener) {
+					assert.Equal(t, tt.deaf, l.Deaf())
+					if tt.after > 0 {
+						time.Sleep(tt.after - 1)
+						assert.False(t, isReady(l) || l.Hears())
+						time.Sleep(time.Nanosecond)
+						synctest.Wait()
+					}
+					assert.Equal(t, !tt.never, isReady(l))
+					assert.Equal(t, !tt.never, l.Hears())
+				})
 		})
 	}
 }
 
-// A node that could not be subscribed to is tried once per interval, and counts as soon as it can. One
-// that is lost does not count.
+// A node that could not be subscribed to is tried once per interval, and counts as soon as it
+// can. One that is lost does not count.
 func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 	listening(t, 3, 0, func(n []*node) { n[0].down(errDown); n[2].down(errDown) },
 		func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
@@ -350,8 +357,8 @@ func TestASourceLingers(t *testing.T) {
 	})
 }
 
-// End ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest. What
-// is used after that hears nothing.
+// End ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest.
+// What is used after that hears nothing.
 func TestEndAtAnyTime(t *testing.T) {
 	for _, at := range []time.Duration{0, 1, patience / 2, patience, retry / 2, 3 * retry} {
 		listening(t, 3, 0, func(n []*node) { n[0].delay = time.Hour; n[1].down(errDown) },
@@ -411,13 +418,16 @@ func (o *oddity) Close() error {
 // lesson L62: what panics is one node's failure, which the others outvote and which is tried again.
 func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 	for how, again := range map[string]bool{
-		"Subscribe panics": true, "no subscription": true, "Messages panics": true, "closed": true, "Close panics": false,
+		"Subscribe panics": true, "no subscription": true, "Messages panics": true, "closed": true,
+		"Close panics": false,
 	} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good, odd := []*node{{messages: make(chan string)}, {messages: make(chan string)}}, &oddity{how: how}
+				good, odd := []*node{{messages: make(chan string)}, {messages: make(chan string)}},
+					&oddity{how: how}
 				tracker := quorum.NewTracker()
-				s := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker, "channel")
+				s := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
+					"channel")
 				l := s.Use()
 				synctest.Wait()
 				assert.True(t, l.Hears())
@@ -451,8 +461,8 @@ func (d *deafPool) Subscribe(context.Context, string) (pool.Subscription, error)
 	return nil, errDown
 }
 
-// lesson L70: a pool that keeps its calls keeps a bounded number of goroutines, however many listeners
-// have come and gone.
+// lesson L70: a pool that keeps its calls keeps a bounded number of goroutines, however many
+// listeners have come and gone.
 func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 	for _, listeners := range []int{1, maxCalls, 10 * maxCalls} {
 		synctest.Test(t, func(t *testing.T) {

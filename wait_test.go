@@ -43,6 +43,8 @@ type contention struct {
 	hold, last         time.Duration
 	opts               []redlock.Option
 	message            func(f *sim.Fate) // what becomes of announcements
+	fate               sim.Plan          // of other commands, or nil for delays alone
+	inside             *atomic.Int64     // who has the lock, if there are others
 	mute               int               // nodes that nobody can subscribe to
 
 	turns   []int // of each waiter
@@ -56,11 +58,22 @@ func (c *contention) run(t *testing.T, nodes sim.Nodes, seed uint64) {
 	c.turns, c.longest = make([]int, c.processes*c.waiters), 0
 	waits := make([]time.Duration, len(c.turns))
 	var tasks sync.WaitGroup
-	var inside atomic.Int64
+	inside := c.inside
+	if inside == nil {
+		inside = &atomic.Int64{}
+	}
 	var all []*redlock.Redlock
 	for p := range c.processes {
 		pools := nodes.Pools(fmt.Sprint("p", p))
-		plan(pools, network(rand.New(rand.NewPCG(seed, uint64(p))), c.message))
+		delays := network(rand.New(rand.NewPCG(seed, uint64(p))), c.message)
+		plan(pools, func(op sim.Op) sim.Fate {
+			f := delays(op)
+			if c.fate != nil {
+				own := c.fate(op)
+				f.Skip, f.Answer = own.Skip, own.Answer
+			}
+			return f
+		})
 		for i := range c.mute {
 			pools[i] = lonely{pools[i]}
 		}

@@ -1,0 +1,270 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// queued returns how many wait in the queue of each node for a key.
+func queued(nodes sim.Nodes, key string) (all []int) {
+	for _, n := range nodes {
+		all = append(all, len(n.Queue(queueOf(key))))
+	}
+	return all
+}
+
+// Waiters whose machines are gone, with connections that the nodes take for alive, cost those who
+// wait behind them the five seconds in which the living show themselves, and some delays: once,
+// however many have died, and whether they stood at the head or everywhere.
+func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
+	const expiry, hold = 8 * time.Second, 20 * time.Millisecond
+	for _, dead := range []int{1, 4, 16, 64} {
+		for _, every := range []int{1, 2} { // all before the living, or every other one
+			t.Run(fmt.Sprintf("%d, %d", dead, every), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					nodes := sim.NewNodes(5)
+					var gone atomic.Bool
+					var all []*redlock.Redlock
+					process := func(dies bool) *redlock.Mutex {
+						pools := nodes.Pools(fmt.Sprint("p", len(all)))
+						delays := network(rand.New(rand.NewPCG(1, uint64(len(all)))), nil)
+						plan(pools, func(op sim.Op) sim.Fate {
+							f := delays(op)
+							f.Lost = dies && gone.Load()
+							return f
+						})
+						rl := redlock.New(pools...).With(redlock.WithExpiry(expiry),
+							redlock.WithTries(redlock.Unlimited))
+						all = append(all, rl)
+						return rl.NewMutex("x")
+					}
+					m := process(false)
+					require.NoError(t, m.Lock())
+					ctx, cancel := context.WithCancel(t.Context())
+					var waiting, living sync.WaitGroup
+					turns := 0
+					for i := range dead {
+						w := process(true)
+						waiting.Go(func() { assert.Error(t, w.LockContext(ctx)) })
+						time.Sleep(5 * time.Millisecond)
+						if every == 1 && i < dead-1 {
+							continue
+						}
+						l := process(false)
+						living.Go(func() {
+							assert.NoError(t, l.Lock())
+							time.Sleep(hold)
+							turns++ // the lock guards it
+							_, err := l.Unlock()
+							assert.NoError(t, err)
+						})
+						time.Sleep(5 * time.Millisecond)
+					}
+					time.Sleep(time.Second)
+					gone.Store(true)
+					released := time.Now()
+					mustUnlock(t, m)
+					living.Wait()
+					took := time.Since(released) - time.Duration(turns)*(hold+2*time.Millisecond)
+					t.Logf("%d turns, %v beside them", turns, took)
+					// The first reservation expires, and so may one when the time is over.
+					assert.Less(t, took, 5*time.Second+2*(expiry/20+redlock.DefaultMaxRetryDelay))
+					cancel()
+					waiting.Wait()
+					nodes.Close()
+					for _, rl := range all {
+						_ = rl.Close()
+					}
+				})
+			})
+		}
+	}
+}
+
+// A waiter whose context ends leaves the queue of each node that answers within a node timeout, and
+// that of a frozen one when it answers again. What is reserved for it goes to the next.
+func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for frozen := range n/2 + 1 {
+			t.Run(fmt.Sprintf("%d nodes, %d frozen", n, frozen), func(t *testing.T) {
+				bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					m := rl.NewMutex("x", redlock.WithExpiry(time.Hour))
+					mustHold(t, m)
+					ctx, cancel := context.WithCancel(t.Context())
+					var tasks sync.WaitGroup
+					wait := func(client string, ctx context.Context, ok bool) {
+						other := redlock.New(nodes.Pools(client)...).With(redlock.WithExpiry(time.Hour),
+							redlock.WithNodeTimeout(400*time.Millisecond),
+							redlock.WithTries(redlock.Unlimited))
+						tasks.Go(func() {
+							w := other.NewMutex("x")
+							err := w.LockContext(ctx)
+							if ok {
+								assert.NoError(t, err)
+								mustUnlock(t, w)
+							} else {
+								assert.ErrorIs(t, err, redlock.ErrTaken)
+							}
+							assert.NoError(t, other.CloseContext(t.Context()))
+						})
+						time.Sleep(time.Second)
+					}
+					wait("b", ctx, false)
+					wait("c", t.Context(), true)
+					assert.Equal(t, slices.Repeat([]int{2}, n), queued(nodes, "x"))
+					for _, node := range nodes[:frozen] {
+						node.Freeze()
+					}
+					cancel()
+					time.Sleep(400 * time.Millisecond)
+					synctest.Wait()
+					assert.Equal(t, slices.Repeat([]int{1}, n-frozen), queued(nodes, "x")[frozen:])
+					for _, node := range nodes[:frozen] {
+						node.Thaw()
+					}
+					time.Sleep(time.Second)
+					assert.Equal(t, slices.Repeat([]int{1}, n), queued(nodes, "x"))
+					released := time.Now()
+					mustUnlock(t, m)
+					tasks.Wait()
+					assert.Less(t, time.Since(released), 10*time.Millisecond)
+				})
+			})
+		}
+	}
+}
+
+// A minority of nodes where a user may not queue, or that do not know the commands, is no reason for
+// anybody to wait longer. If they are a majority, everybody polls, and gets a turn in no order.
+func TestNodesWithoutAQueueStopNobody(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for without := range n + 1 {
+			t.Run(fmt.Sprintf("%d of %d", without, n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					nodes := sim.NewNodes(n)
+					c := contention{processes: 4, waiters: 2, hold: 5 * time.Millisecond,
+						last: 5 * time.Second, fate: func(op sim.Op) sim.Fate {
+							if op.Command == "stand" && op.Node < without {
+								return sim.Fail(errors.New("NOPERM no permissions to run 'zadd'"))
+							}
+							return sim.Fate{}
+						}}
+					c.run(t, nodes, 1)
+					fewest, most := slices.Min(c.turns), slices.Max(c.turns)
+					t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most, c.longest)
+					if without <= n/2 && without < n {
+						assert.Less(t, c.longest, 8*2*(c.hold+time.Millisecond))
+						assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.9)
+					} else {
+						assert.NotZero(t, fewest)
+						assert.Less(t, c.longest, 10*time.Second)
+					}
+					nodes.Close()
+				})
+			})
+		}
+	}
+}
+
+// A client that knows no queue, such as Redsync's, and those who queue exclude each other. It is not
+// served while others queue, and is when they have gone.
+func TestAClientThatPollsBesideTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(5)
+		var inside atomic.Int64
+		var alone atomic.Bool
+		var tasks sync.WaitGroup
+		early, late := 0, 0
+		poll := redlock.New(nodes.Pools("polls")...).With(redlock.WithoutAnnouncements(),
+			redlock.WithTries(redlock.Unlimited))
+		start := time.Now()
+		tasks.Go(func() {
+			for time.Since(start) < 40*time.Second {
+				time.Sleep(rand.N(20 * time.Millisecond)) // who comes back at once is always the first
+				m := poll.NewMutex("x")
+				assert.NoError(t, m.Lock())
+				assert.Equal(t, int64(1), inside.Add(1))
+				time.Sleep(5 * time.Millisecond)
+				inside.Add(-1)
+				if alone.Load() {
+					late++
+				} else {
+					early++
+				}
+				mustUnlock(t, m)
+			}
+		})
+		time.Sleep(time.Second)
+		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond, last: 20 * time.Second,
+			inside: &inside}
+		c.run(t, nodes, 1)
+		alone.Store(true)
+		tasks.Wait()
+		t.Logf("%d turns of those who queue beside %d of the other, then %d", c.sum(), early, late)
+		assert.Greater(t, c.sum(), 2000)
+		assert.Greater(t, late, 500)
+		require.NoError(t, poll.CloseContext(context.Background()))
+		nodes.Close()
+	})
+}
+
+// What a lock costs that nobody else wants: two commands a node, also while others are known to have
+// queued for it before.
+func TestALockThatNobodyElseWantsCostsTwoCommands(t *testing.T) {
+	for _, n := range []int{1, 3, 5, 7} {
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			for range 100 {
+				m := rl.NewMutex("x")
+				require.NoError(t, m.Lock())
+				synctest.Wait()
+				mustUnlock(t, m)
+				synctest.Wait()
+			}
+			assert.Equal(t, 100*n, nodes.Count("set"))
+			assert.Equal(t, 100*n, nodes.Count("release"))
+			assert.Equal(t, 200*n, nodes.Count(""))
+		})
+	}
+}
+
+// A function of the caller's that panics while its waiter's turn has come leaves no place behind.
+func TestAPanicLeavesNoPlaceInTheQueue(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		other := redlock.New(nodes.Pools("b")...)
+		values := 0
+		w := other.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) {
+			if values++; values > 1 {
+				panic("no value")
+			}
+			return "v", nil
+		}))
+		var task sync.WaitGroup
+		task.Go(func() { assert.Panics(t, func() { _ = w.Lock() }) })
+		time.Sleep(20 * time.Millisecond)
+		assert.Equal(t, slices.Repeat([]int{1}, 5), queued(nodes, "x"))
+		mustUnlock(t, m)
+		task.Wait()
+		synctest.Wait()
+		assert.Equal(t, make([]int, 5), queued(nodes, "x"))
+		require.NoError(t, m.TryLock(), "nor is it reserved")
+		mustUnlock(t, m)
+		require.NoError(t, other.CloseContext(t.Context()))
+	})
+}

@@ -28,8 +28,8 @@ func queued(nodes sim.Nodes, key string) (all []int) {
 }
 
 // Waiters whose machines are gone, with connections that the nodes take for alive, cost those who
-// wait behind them the five seconds in which the living show themselves, and some delays: once,
-// however many have died, and whether they stood at the head or everywhere.
+// wait behind them the five seconds in which the living show themselves, and twice the three after
+// which a waiter asks at the latest: once, however many have died, at the head or everywhere.
 func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 	const expiry, hold = 8 * time.Second, 20 * time.Millisecond
 	for _, dead := range []int{1, 4, 16, 64} {
@@ -81,8 +81,8 @@ func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 					living.Wait()
 					took := time.Since(released) - time.Duration(turns)*(hold+2*time.Millisecond)
 					t.Logf("%d turns, %v beside them", turns, took)
-					// The first reservation expires, and so may one when the time is over.
-					assert.Less(t, took, 5*time.Second+2*(expiry/20+redlock.DefaultMaxRetryDelay))
+					// The roll is called when somebody asks, and so it is read.
+					assert.Less(t, took, 5*time.Second+2*3*time.Second)
 					cancel()
 					waiting.Wait()
 					nodes.Close()

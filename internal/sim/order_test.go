@@ -183,7 +183,9 @@ func TestNobodyIsOvertaken(t *testing.T) {
 					pools[i] = way{link, own}
 				}
 				rl := redlock.New(pools...)
-				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited))
+				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelayFunc(func(int) time.Duration {
+					return d.between(redlock.DefaultMinRetryDelay, redlock.DefaultMaxRetryDelay, "delay", int64(c), int64(time.Since(start)))
+				}))
 				all.Go(func() {
 					defer rl.Close()
 					for turn := range int64(8) {

@@ -170,7 +170,7 @@ var mutants = []mutant{
 	}, readMutated("M28")}, operations, 0, []string{"extend ["}},
 	{"M29", "the Lua of acquire writes tokens with 14 digits", []edit{{
 		"scripts.go", "token = string.format('%.0f'", "token = string.format('%.14g'",
-	}, readMutated("M29")}, operations, 0, []string{"acquire ["}},
+	}, readMutated("M29")}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{{
 		"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes",
 	}}, adapters, 20, []string{"I15 quorum"}},
@@ -197,7 +197,7 @@ var mutants = []mutant{
 	{"M37", "Run campaigns again at once", []edit{{
 		"election.go", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
 	}}, rests, 0, []string{"a rest"}},
-	{"M38", "a release frees the key although others queue", []edit{{
+	{"M38", "no refusal at the node: a release frees the key although others queue", []edit{{
 		"internal/sim/queue.go", "	n.put(c.key, reserved(first), c.window)\n", "	delete(n.keys, c.key)\n",
 	}}, order, 100, []string{"I20 order"}},
 	{"M39", "the tickets of a node exceed only those in its queue", []edit{{
@@ -213,9 +213,17 @@ var mutants = []mutant{
 	{"M42", "what is given back goes to those only who listen", []edit{{
 		"internal/sim/queue.go", " || c.code == cmdStand && n.get(c.key).value == reserved(c.member) {", " {",
 	}}, regressions, 0, []string{"I9 liveness"}},
-	{"M43", "the dead are waited for like the living", []edit{{
+	{"M43", "a dead waiter never leaves: it is waited for like the living", []edit{{
 		"internal/sim/queue.go", "heard = n.publish(to[:channelLength], to[channelLength:]) > 0", "heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
 	}}, deaths, 0, []string{"is not less than"}},
+	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
+		{"commands.go", "	if s.agreed {\n		args[3] = 1\n", "	if false {\n		args[3] = 1\n"},
+		{"internal/sim/queue.go", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
+			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n				if s.member == c.member {\n					ticket = s.ticket\n				}\n			}\n		}\n"},
+	}, order, 100, []string{"I9 liveness"}},
+	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
+		"queue.go", "	return s.rest(s.call.Wake(), next)\n", "	return s.rest(s.call.Wake(), time.Hour)\n",
+	}}, order, 100, []string{"I9 liveness"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.

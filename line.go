@@ -170,17 +170,22 @@ func (ls *lines) arrive(m *Mutex) (*line, *fifo.Place) {
 	return ls.join(m, nil)
 }
 
-// asked ends what arrive began. A caller that was refused has learnt about keys, and takes the
-// last place in the line.
-func (ls *lines) asked(m *Mutex, won bool, keys *expiries) (*line, *fifo.Place) {
+// asked ends what arrive began. A caller that was refused has learnt about keys, and takes the last
+// place in the line. So does one that has not tried because others queue.
+func (ls *lines) asked(m *Mutex, won, tried bool, keys *expiries) (*line, *fifo.Place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.asking, m.key)
-	if t := ls.turns[m.key]; t != nil && (won || keys != nil) {
+	if t := ls.turns[m.key]; t != nil && (won || tried && keys != nil) {
 		t.tried(arrived, won, time.Now())
 	}
 	if keys != nil {
-		return ls.join(m, keys)
+		first := ls.lines[m.key] == nil
+		ln, place := ls.join(m, keys)
+		if first {
+			ln.taken = tried
+		}
+		return ln, place
 	}
 	if ln := ls.lines[m.key]; ln != nil && !won {
 		ln.tell(missed) // it joined because somebody asked, and was not told anything

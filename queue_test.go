@@ -270,3 +270,38 @@ func TestAPanicLeavesNoPlaceInTheQueue(t *testing.T) {
 		require.NoError(t, other.CloseContext(t.Context()))
 	})
 }
+
+// A process that knows that others queue does not ask before it stands there. When it can hear nobody
+// any more, it asks at once, and tells what prevents the lock.
+func TestAProcessInACrowdAsksWhenItHearsNobody(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			require.NoError(t, m.Lock())
+			synctest.Wait()
+			other := redlock.New(nodes.Pools("b")...)
+			var task sync.WaitGroup
+			task.Go(func() {
+				w := other.NewMutex("x")
+				assert.NoError(t, w.Lock())
+				synctest.Wait()
+				mustUnlock(t, w)
+			})
+			time.Sleep(20 * time.Millisecond)
+			mustUnlock(t, m) // hands it on
+			task.Wait()
+			for _, node := range nodes[:n/2+1] {
+				node.Crash()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			err := m.LockContext(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+			for _, node := range nodes[:n/2+1] {
+				node.Restart(true)
+			}
+			require.NoError(t, other.CloseContext(t.Context()))
+		}, redlock.WithRetryDelay(time.Second))
+	}
+}

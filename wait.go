@@ -129,7 +129,7 @@ func (w *waiter) ask() (l *lease, d *defeat, ln *line, place *fifo.Place) {
 		if d != nil && !d.final {
 			keys = d.keys
 		}
-		ln, place = m.core.lines.asked(m, l != nil, keys)
+		ln, place = m.core.lines.asked(m, l != nil, d != nil && d.asked != nil, keys)
 	}()
 	now := time.Now()
 	if m.cfg.announce && m.core.lines.crowd(m.key, now) {
@@ -324,29 +324,12 @@ func (w *waiter) lead() (*lease, error) {
 	if w.used+1 != w.tries || w.due.IsZero() {
 		w.rest()
 	}
-	why, ask := arrived, !ln.taken
+	why, ask := arrived, false
 	for {
 		if ask {
-			ln.taken = false // if this is cut short, the next head tries
-			l, d, alone := w.askForLine(why == overdue)
-			if d == nil || d.asked != nil {
-				ln.taken = true
+			if l, over, err := w.askFor(why); over {
+				return l, err
 			}
-			if d == nil || d.asked != nil && alone {
-				m.core.lines.tried(m.key, ln, why, d == nil, w.drawn, time.Now())
-			}
-			if d == nil {
-				m.core.lines.hold(ln, m.cfg.expiry)
-				return l, nil
-			}
-			if d.final {
-				return nil, d.explain()
-			}
-			if w.unable(d, why) {
-				w.fallBack()
-				return nil, nil
-			}
-			w.refused(d, why)
 		}
 		listener, held := m.core.lines.listening(ln)
 		var ready <-chan struct{} // after which turns can be heard, for somebody who wants that
@@ -372,12 +355,42 @@ func (w *waiter) lead() (*lease, error) {
 			}
 		}
 		w.settle(false)
+		if !ln.taken { // nobody has found out yet
+			why, ask = arrived, true
+			continue
+		}
 		var err error
 		if why, err = w.sleep(ready); err != nil {
 			return nil, err
 		}
 		ask = why != queued && why != heard
 	}
+}
+
+// askFor makes an attempt for a reason. It reports whether the wait at the head is over: the lock is
+// granted, there is an error, or the waiter has gone back to the end.
+func (w *waiter) askFor(why reason) (l *lease, over bool, err error) {
+	m, ln := w.m, w.line
+	ln.taken = false // if this is cut short, the next head tries
+	l, d, alone := w.askForLine(why == overdue)
+	if d == nil || d.asked != nil {
+		ln.taken = true
+	}
+	if d == nil || d.asked != nil && alone {
+		m.core.lines.tried(m.key, ln, why, d == nil, w.drawn, time.Now())
+	}
+	switch {
+	case d == nil:
+		m.core.lines.hold(ln, m.cfg.expiry)
+		return l, true, nil
+	case d.final:
+		return nil, true, d.explain()
+	case w.unable(d, why):
+		w.fallBack()
+		return nil, true, nil
+	}
+	w.refused(d, why)
+	return nil, false, nil
 }
 
 // hears reports whether turns can be heard. An attempt whose lease is not settled yet is worth a

@@ -12,9 +12,10 @@ import (
 	"github.com/redlock-go/redlock/internal/redistest"
 )
 
-// ledger is what the commands of one server, as MONITOR tells them, have made of a key, and which of them changed
-// what was not theirs. Whose a command is says the value that its script was given, or the member of the queue for
-// which a key is reserved. MONITOR tells of the commands inside a script after it, and only of those that were executed.
+// ledger is what the commands of one server, as MONITOR tells them, have made of a key, and which
+// of them changed what was not theirs. Whose a command is says the value that its script was
+// given, or the member of the queue for which a key is reserved. MONITOR tells of the commands
+// inside a script after it, and only of those that were executed.
 type ledger struct {
 	key string
 
@@ -87,12 +88,12 @@ func (l *ledger) line(text string) {
 	}
 }
 
-// turns begins the members of a queue, and standKeys is how many keys the script has that stands there; the value of an
-// attempt before that is one of its last arguments.
+// turns begins the members of a queue, and standKeys is how many keys the script has that stands
+// there; the value of an attempt before that is its last argument.
 const (
 	turns      = "redlock:turn:"
-	standKeys  = 3
-	standValue = 5
+	standKeys  = 4
+	standValue = 6
 )
 
 // reserved tells whether a key that holds the value is kept for somebody in the queue.
@@ -113,8 +114,8 @@ func (l *ledger) mine(name string) bool {
 // clockSlack is how long a busy server may take from looking at its clock to telling of a command.
 const clockSlack = 100 * time.Millisecond
 
-// change takes in a command on the key inside a script: SET key value PX ms, the same with XX, or with NX if it was not
-// refused, PEXPIRE, DEL.
+// change takes in a command on the key inside a script: SET key value PX ms, the same with XX, or
+// with NX if it was not refused, PEXPIRE, DEL.
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
 	switch name {
@@ -136,8 +137,8 @@ func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 			accuse("of another value than the script was given, " + l.owner)
 		}
 		if foreign && l.value != "" {
-			// With NX the server sees to that itself, and by the clock that counts: between its look at the
-			// clock and its telling of a command, the clock may have jumped.
+			// With NX the server sees to that itself, and by the clock that counts: between its
+			// look at the clock and its telling of a command, the clock may have jumped.
 			if left := l.expires - at; left > clockSlack && name != "SET NX" {
 				accuse(fmt.Sprintf("while the key was %s's for another %v", l.value, left))
 			}

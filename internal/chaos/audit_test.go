@@ -39,22 +39,31 @@ func TestLedger(t *testing.T) {
 		"after a gap, by another": {
 			lines: "0 a PEXPIRE k 9000;1 b DEL k", unknown: true, changes: 2, blind: 1, wrong: `by b, of what was "a"'s`,
 		},
-		"handed on": {lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;2 b|redlock:turn:m SET k b PX 9000 XX;3 b DEL k", changes: 4},
+		"handed on": {
+			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
+				"2 b|redlock:turn:m SET k b PX 9000 XX;3 b DEL k", changes: 4,
+		},
 		"handed on, nobody came": {
-			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;2 |redlock:turn:n SET k ~redlock:turn:n PX 400", changes: 3, expired: 1,
+			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
+				"2 |redlock:turn:n SET k ~redlock:turn:n PX 400", changes: 3, expired: 1,
 		},
 		"given back": {
-			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;1 |redlock:turn:m SET k ~redlock:turn:n PX 400", changes: 3,
+			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
+				"1 |redlock:turn:m SET k ~redlock:turn:n PX 400", changes: 3,
 		},
 		"given back by another": {
-			lines:   "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;1 |redlock:turn:n SET k ~redlock:turn:n PX 400",
+			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
+				"1 |redlock:turn:n SET k ~redlock:turn:n PX 400",
 			changes: 3, expired: 1, wrong: "while the key was ~redlock:turn:m's",
 		},
 		"claimed by another": {
-			lines:   "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;1 b|redlock:turn:n SET k b PX 9000 XX",
+			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
+				"1 b|redlock:turn:n SET k b PX 9000 XX",
 			changes: 3, expired: 1, wrong: "while the key was ~redlock:turn:m's",
 		},
-		"healed":               {lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;1 b SET k b PX 9000 XX", changes: 3},
+		"healed": {
+			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;1 b SET k b PX 9000 XX", changes: 3,
+		},
 		"a command unheard of": {lines: "0 a RENAME k x", wrong: "unknown"},
 		"outside of a script":  {lines: "0 - DEL k", wrong: "not in a script"},
 	} {
@@ -69,15 +78,16 @@ func TestLedger(t *testing.T) {
 				l.line(at + " [0 127.0.0.1:4000]" + command)
 				continue
 			}
+			const evalsha = `%s [0 127.0.0.1:4000] "evalsha" "id" `
 			value, member, queues := strings.Cut(owner, "|")
 			switch {
 			case owner == "+":
 			case value == "": // it stands in the queue
-				l.line(fmt.Sprintf(`%s [0 127.0.0.1:4000] "evalsha" "id" "3" "k" "q" "t" "400" %q "17" "0" "60000"`, at, member))
+				l.line(fmt.Sprintf(evalsha+`"4" "k" "q" "t" "r" "400" %q "17" "0" "60000" "5"`, at, member))
 			case queues:
-				l.line(fmt.Sprintf(`%s [0 127.0.0.1:4000] "evalsha" "id" "2" "k" "{k}:fence" %q "9000" %q`, at, value, member))
+				l.line(fmt.Sprintf(evalsha+`"2" "k" "{k}:fence" %q "9000" %q`, at, value, member))
 			default:
-				l.line(fmt.Sprintf(`%s [0 127.0.0.1:4000] "evalsha" "id" "2" "k" "{k}:fence" %q "9000"`, at, owner))
+				l.line(fmt.Sprintf(evalsha+`"2" "k" "{k}:fence" %q "9000"`, at, owner))
 			}
 			l.line(at + " [0 lua]" + command)
 		}

@@ -67,7 +67,7 @@ func (n *nemesis) inject(s Step) (undo func()) {
 	switch s.Fault {
 	case CutRequest, CutReply, CutOff:
 		return n.cut(s)
-	case Pause, Kill, PauseHold:
+	case Pause, Kill, PauseHold, KillWait, PauseWait:
 		return n.strike(s)
 	}
 	return nodeFault(n.t, n.servers[s.Node], s.Fault, n.expiry, s.For)
@@ -108,6 +108,8 @@ func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry, lasts time.Du
 		return func() { s.Restart() }
 	case Slow:
 		return slow(t, s)
+	case Mute:
+		return mute(t, s)
 	case OOM:
 		return set("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0")
 	case ReadOnly:
@@ -176,6 +178,34 @@ func slow(t testing.TB, s *redistest.Server) (undo func()) {
 	}
 }
 
+// mute breaks the connections of all subscribers, again and again.
+func mute(t testing.TB, s *redistest.Server) (undo func()) {
+	c := s.Dial()
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if _, err := c.Do("CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
+				<-stop
+				stopped <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		if err := <-stopped; err != nil {
+			t.Errorf("chaos: keeping subscribers off %s: %v", s.Addr(), err)
+		}
+		_ = c.Close()
+	}
+}
+
 // misconf makes a snapshot fail, because it cannot be renamed over a directory, and the server
 // refuse writes therefore.
 func misconf(t testing.TB, s *redistest.Server) (undo func()) {
@@ -238,17 +268,29 @@ func (n *nemesis) holder(other int) int {
 	return other
 }
 
+// waiter returns a worker that waits for the lock, as far as the resource can tell: the one given,
+// unless that holds it.
+func (n *nemesis) waiter(one int) int {
+	if n.resource.Holder() == one {
+		one = (one + 1) % len(n.crew.workers)
+	}
+	return one
+}
+
 // strike pauses or kills a worker.
 func (n *nemesis) strike(s Step) (undo func()) {
 	i := s.Worker
-	if s.Fault == PauseHold {
+	switch s.Fault {
+	case PauseHold:
 		i = n.holder(i)
+	case KillWait, PauseWait:
+		i = n.waiter(i)
 	}
 	w := n.crew.workers[i]
 	if w.proc == nil || w.paused {
 		return nil // another step has it
 	}
-	if s.Fault == Kill {
+	if s.Fault == Kill || s.Fault == KillWait {
 		n.crew.kill(i)
 		return func() { n.crew.start(i) }
 	}

@@ -81,6 +81,17 @@ func TestFaultsOfServers(t *testing.T) {
 				t.Errorf("%d connections, want its own alone:\n%s", n, list)
 			}
 		}},
+		Mute: {during: func(t *testing.T, s *redistest.Server) {
+			eventually(t, "a subscription to break", func() bool {
+				c := s.Dial()
+				defer c.Close()
+				if _, err := c.Do("SUBSCRIBE", "c"); err != nil {
+					return true
+				}
+				_, err := c.Receive()
+				return err != nil
+			})
+		}, after: holds("v")},
 		Flush: {during: holds(nil)},
 		Rate:  {after: holds("v")}, // half a per cent is more than is to be seen in so short a time
 		WildRate: {during: func(t *testing.T, s *redistest.Server) {

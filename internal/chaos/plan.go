@@ -32,6 +32,9 @@ const (
 	Pause      Fault = "pause"       // worker: SIGSTOP, past its validity, then SIGCONT
 	Kill       Fault = "kill"        // worker: SIGKILL, and a new one in its place
 	PauseHold  Fault = "pause-hold"  // as Pause, of the worker that holds the lock
+	KillWait   Fault = "kill-wait"   // as Kill, of a worker that waits for the lock
+	PauseWait  Fault = "pause-wait"  // as Pause, of a worker that waits for the lock
+	Mute       Fault = "mute"        // node: nobody hears what it publishes
 )
 
 // Faults that break what Redlock is built on: two may hold the lock, and only the fence
@@ -44,9 +47,11 @@ const (
 )
 
 var (
-	nodeFaults   = []Fault{Freeze, Crash, Lose, LoadSlowly, Slow, OOM, Misconf, ReadOnly, NoReplicas, Rate, Forget, Hangup}
+	nodeFaults = []Fault{
+		Freeze, Crash, Lose, LoadSlowly, Slow, OOM, Misconf, ReadOnly, NoReplicas, Rate, Forget, Hangup, Mute,
+	}
 	cutFaults    = []Fault{CutRequest, CutReply, CutOff}
-	workerFaults = []Fault{Pause, Kill, PauseHold}
+	workerFaults = []Fault{Pause, Kill, PauseHold, KillWait, PauseWait}
 	wildFaults   = []Fault{LoseAtOnce, Flush, Jump, WildRate}
 
 	// Survivable are the faults under which everything must hold.
@@ -89,7 +94,7 @@ func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults [
 			rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
 		s := Step{At: at, For: span(expiry/4, 2*expiry), Fault: deck[0], Node: -1, Worker: -1}
-		if slices.Contains([]Fault{Pause, PauseHold, Lose, CutOff}, s.Fault) {
+		if slices.Contains([]Fault{Pause, PauseHold, PauseWait, Lose, CutOff}, s.Fault) {
 			s.For = span(expiry+expiry/10, 2*expiry)
 		}
 		node, worker := rnd.IntN(nodes), rnd.IntN(workers)

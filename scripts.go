@@ -37,11 +37,14 @@ if mine or member and v == '~' .. member then
 	local first
 	while queue do
 		local to = pcall('ZPOPMIN', queue)[1]
-		local heard = to and (to == member and (ARGV[4] and 1 or 0) or pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40)))
-		first = first or to
-		if not to or type(heard) == 'number' and heard > 0 then
-			first = to or first
-			break
+		if not to then break end
+		if to ~= member or ARGV[4] then
+			local heard = to == member and 1 or pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
+			first = first or to
+			if type(heard) == 'number' and heard > 0 then
+				first = to
+				break
+			end
 		end
 	end
 	if first then
@@ -57,7 +60,7 @@ local ttl = call('PTTL', key)
 if ttl < 0 then return -1 end
 return -2 - ttl
 `,
-		ID: "8c85a0a77da867606a0dd64a84bb3d8d4a26799c",
+		ID: "b2d9d341909c23cf33d05171317b004f34ba8998",
 	}
 
 	// standScript stands in the queue. It grants nothing: a key that is free, that holds the

@@ -225,8 +225,8 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 		n.subscribe(c.sub)
 	}
 	n.log.add(Event{
-		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value, Member: c.member, Final: c.final,
-		Before: before, Effect: effect, Reply: reply, Err: err,
+		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value, Member: c.member, Final: c.final, Back: c.ticket != 0,
+		Before: before, After: n.get(c.key).value, Effect: effect, Reply: reply, Err: err,
 	})
 	return reply, err
 }

@@ -174,6 +174,9 @@ func (h *history) watch(e sim.Event) {
 	if e.Command == "raise" {
 		h.sometimes["raise round"]++
 	}
+	if e.Command == "release" && e.Effect == sim.Deleted && !e.Back && e.After == "~"+e.Member {
+		h.violated("I8 no leaks", "node %d keeps the key for the one who releases it: %v", e.Node, e)
+	}
 	if n, ok := e.Reply.(int64); ok && e.Command == "acquire" && n < 0 {
 		h.sometimes["restart guard refused"]++
 	}

@@ -33,7 +33,9 @@ type Event struct {
 	Value   string // the value that the command carried
 	Member  string // of the queue
 	Final   bool   // the member has agreed on its ticket
+	Back    bool   // the member gives back what it was granted, and takes its place again
 	Before  string // what the key held before
+	After   string // what it holds now
 	Effect  Effect
 	Reply   any
 	Err     error

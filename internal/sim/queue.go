@@ -64,6 +64,9 @@ func (n *Node) handOn(c *command) bool {
 	for q := n.waiting(c.queue); q != nil && len(q.all) > 0; {
 		to := q.all[0].member
 		q.all = q.all[1:]
+		if to == c.member && c.code == cmdRelease && c.ticket == 0 {
+			continue // it leaves
+		}
 		if first == "" {
 			first = to
 		}

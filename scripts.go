@@ -23,10 +23,17 @@ var (
 	//
 	// A member is a channel of 39 bytes and a number, which is what it hears there. A reservation
 	// is "~" and the member, and lasts for the window. A member without a listener is dead, and
-	// passed over. A user who may not touch the queue deletes the key.
+	// passed over; but a server of a cluster counts its own clients only, and passes nobody over.
+	// A user who may not touch the queue deletes the key.
 	releaseScript = &pool.Script{
 		Name: "release",
 		Source: `local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[3]
+local function hears(to)
+	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
+	if n ~= 0 then return type(n) == 'number' end
+	local cluster = pcall('INFO', 'cluster')
+	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
+end
 local v = call('GET', key)
 local mine = v == ARGV[1]
 if mine or member and v == '~' .. member then
@@ -39,9 +46,8 @@ if mine or member and v == '~' .. member then
 		local to = pcall('ZPOPMIN', queue)[1]
 		if not to then break end
 		if to ~= member or ARGV[4] then
-			local heard = to == member and 1 or pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
 			first = first or to
-			if type(heard) == 'number' and heard > 0 then
+			if to == member or hears(to) then
 				first = to
 				break
 			end
@@ -60,7 +66,7 @@ local ttl = call('PTTL', key)
 if ttl < 0 then return -1 end
 return -2 - ttl
 `,
-		ID: "b2d9d341909c23cf33d05171317b004f34ba8998",
+		ID: "42b3fe3ed2245ffc8d1f7b7eb325de3fe0759f72",
 	}
 
 	// standScript stands in the queue. It grants nothing: a key that is free, that holds the
@@ -85,6 +91,12 @@ return -2 - ttl
 	standScript = &pool.Script{
 		Name: "stand",
 		Source: `local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[2]
+local function hears(to)
+	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
+	if n ~= 0 then return type(n) == 'number' end
+	local cluster = pcall('INFO', 'cluster')
+	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
+end
 local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
 if v == reserved and ARGV[4] == '0' then return {ticket, -1, -1} end
 local last = tonumber(call('GET', KEYS[3]) or 0) or 0
@@ -109,9 +121,8 @@ if not v or v == reserved or v == ARGV[7] then
 	local first
 	while true do
 		local to = call('ZPOPMIN', queue)[1]
-		local heard = to and (to == member and 1 or pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40)))
 		first = first or to
-		if not to or v == reserved or type(heard) == 'number' and heard > 0 then
+		if not to or v == reserved or to == member or hears(to) then
 			first = to or first
 			break
 		end
@@ -122,7 +133,7 @@ end
 local rank = call('ZRANK', queue, member) or 0
 return {ticket, rank, rank == 0 and call('PTTL', key) or -1}
 `,
-		ID: "c0168cb6e66ef53a9ea8a1f1ae21b833e6c5c200",
+		ID: "bf7dbae928140801a398d364b36f706cd7b1f241",
 	}
 
 	// claimScript is acquireScript for one whose turn it may be. The last argument is one more, its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
@@ -410,5 +412,61 @@ func TestACommandThatWasNotSentSaysSo(t *testing.T) {
 	}
 	if _, err := goredis.NewPool(nil).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err, pool.ErrNotSent) {
 		t.Errorf("no client: %v", err)
+	}
+}
+
+// A server of a cluster counts its own subscribers only, where it says how many have heard a
+// message. Those who wait keep their places nevertheless, and the next is told at once.
+func TestProcessesQueueOnClusters(t *testing.T) {
+	var addrs []string
+	for _, s := range redistest.StartCluster(t, 3) {
+		addrs = append(addrs, s.Addr())
+	}
+	const processes = 6
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards turns
+	var turns []int
+	cluster := func() *redis.ClusterClient {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	looker := cluster()
+	holder := redlock.New(goredis.NewPool(cluster())).NewMutex("x", redlock.WithExpiry(time.Hour))
+	if err := holder.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range processes {
+		rl := redlock.New(goredis.NewPool(cluster())).With(
+			redlock.WithRetryDelay(time.Minute), redlock.WithTries(redlock.Unlimited))
+		defer rl.Close()
+		all.Go(func() {
+			m := rl.NewMutex("x", redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(5*time.Second))
+			if err := m.Lock(); err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			turns = append(turns, i)
+			mu.Unlock()
+			if _, err := m.Unlock(); err != nil {
+				t.Error(err)
+			}
+		})
+		end := time.Now().Add(30 * time.Second)
+		for looker.ZCard(t.Context(), "x:{x}:redlock:queue").Val() <= int64(i) {
+			if time.Now().After(end) {
+				t.Fatalf("process %d does not queue", i)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	released := time.Now()
+	if _, err := holder.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if took := time.Since(released); took > 20*time.Second || !slices.IsSorted(turns) {
+		t.Errorf("turns of %v in %v", turns, took)
 	}
 }

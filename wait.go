@@ -86,7 +86,7 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 	if m.err != nil {
 		return nil, m.misuse("not acquired", ErrFailed)
 	}
-	w := &waiter{m: m, ctx: ctx, tries: tries}
+	w := waiter{m: m, ctx: ctx, tries: tries}
 	defer w.settle(false)
 	if tries == 1 {
 		l, d := w.attempt(true)
@@ -106,9 +106,17 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 			return l, nil
 		}
 	}
-	w.line, w.place = ln, place
+	waiting := w // which is an allocation: one that does not wait needs none
+	w.open = nil
+	waiting.line, waiting.place = ln, place
+	return waiting.inLine()
+}
+
+// inLine waits in the line, where the waiter has a place.
+func (w *waiter) inLine() (*lease, error) {
+	defer w.settle(false)
+	defer func() { w.m.core.lines.leave(w.m.key, w.line, w.place) }()
 	w.used = max(w.used, 1) // who joined the line at once has left the first try to somebody else
-	defer func() { m.core.lines.leave(m.key, ln, w.place) }()
 	for {
 		l, err := w.queue()
 		if l == nil && err == nil {

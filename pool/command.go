@@ -32,14 +32,25 @@ func SetNX(key, value string, expiry time.Duration) *Command {
 // Eval returns the command that [Pool.Eval] sends. The caller does not change keys afterwards.
 func Eval(script *Script, keys []string, args ...any) *Command {
 	c := &Command{script: script, keys: keys}
-	// The number is a string because some clients look for "0" to find out where a command goes.
-	c.line = append(c.room[:0], "EVALSHA", script.ID, strconv.Itoa(len(keys)))
+	c.line = append(c.room[:0], "EVALSHA", script.ID, number(len(keys)))
 	for _, key := range keys {
 		c.line = append(c.line, key)
 	}
 	c.line = append(c.line, args...)
 	c.argv = slices.Clip(c.line[len(c.line)-len(args):]) // a Pool may append to them
 	return c
+}
+
+// number returns a number of keys as a string, because some clients look for "0" to find out where a
+// command goes. A constant costs no allocation.
+func number(keys int) any {
+	switch keys {
+	case 1:
+		return "1"
+	case 2:
+		return "2"
+	}
+	return strconv.Itoa(keys)
 }
 
 // Script returns the script that the command runs, or nil if it is a SET NX PX.

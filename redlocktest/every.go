@@ -31,13 +31,13 @@ const (
 
 // AtEveryCommand runs the test f many times, each time with a new cluster of n nodes and in a new
 // bubble of testing/synctest. The first run has no fault. Each further run is a subtest in which a
-// lock is lost at another moment: directly after the execution of one of the commands that the
-// first run has sent, while a quorum held the lock, and before the reply arrives. There is a run
-// for each command at which the code under test could lose a lock, and for each fault.
+// lock is lost at another moment: directly after the execution of one of its holder's commands, and
+// before the reply arrives. There is a run for each command that the holder of a lock sends in the
+// first run, while a quorum has the lock, and for each fault.
 //
 // The assertions of f say what must hold whenever the lock is lost. A subtest's name tells the
 // fault, the number of the command, the command and its node: expired/007_extend_on_node_1. It is
-// the same command in each run if the commands of f do not depend on chance.
+// the same command in each run if the holders' commands do not depend on chance.
 //
 // AtEveryCommand must not be called in a bubble. The function f must not call t.Run or t.Parallel,
 // which bubbles do not allow.
@@ -80,13 +80,12 @@ func AtEveryCommand(
 func runWith(t *testing.T, n int, f func(t *testing.T, c *Cluster), fault Fault, at moment) {
 	c, start, lost := New(t, n), time.Now(), false
 	c.count(func(m moment) {
-		if lost || m.command < at.command || m.lock != at.lock {
+		if lost || m.number < at.number || m.lock != at.lock {
 			return
 		}
 		lost = true
-		t.Logf("redlocktest: after command %d, %s on node %d, at %v, %s",
-			m.command, m.name, m.node, time.Since(start).Round(time.Millisecond),
-			fault.happens(m.lock))
+		t.Logf("redlocktest: after command %d, %s on node %d, at %v, %s", m.number, m.name, m.node,
+			time.Since(start).Round(time.Millisecond), fault.happens(m.lock))
 		c.lose(m.lock, fault)
 	})
 	f(t, c)
@@ -100,38 +99,29 @@ func (f Fault) happens(lock string) string {
 	return fmt.Sprintf("%q is %s", lock, string(f))
 }
 
-// moment is when a lock may be lost: a command has been executed, and a quorum holds the lock.
+// moment is when a lock may be lost: after a command of its holder.
 type moment struct {
-	command int // how many there were, with this one
-	name    string
-	node    int
-	lock    string
-	among   int // how many locks are held
+	number int // how many there were, with this one
+	call
 }
 
 // label is the moment as a part of a subtest's name.
 func (m moment) label() string {
-	text := fmt.Sprintf("%03d %s on node %d", m.command, m.name, m.node)
-	if m.among > 1 {
-		text += fmt.Sprintf(" of %q", m.lock)
-	}
-	return text
+	return fmt.Sprintf("%03d %s on node %d", m.number, m.name, m.node)
 }
 
 // count calls see at each moment, for one at a time, before the reply to the command arrives.
+// Commands of those that wait are not counted: their number depends on chance, and what they find
+// does not depend on when the holder loses the lock.
 func (c *Cluster) count(see func(m moment)) {
 	var mu sync.Mutex
-	commands := 0
-	c.after = func(node int, name string) {
+	number := 0
+	c.after = func(cmd call) {
 		mu.Lock()
 		defer mu.Unlock()
-		if c.over() {
-			return
-		}
-		commands++
-		locks := c.locked()
-		for _, lock := range locks {
-			see(moment{commands, name, node, lock, len(locks)})
+		if owner, held := c.Holder(cmd.lock); held && owner == cmd.value && !c.over() {
+			number++
+			see(moment{number, cmd})
 		}
 	}
 }

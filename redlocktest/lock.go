@@ -163,9 +163,9 @@ func (c *Cluster) held() string {
 }
 
 // executed notes a command before its reply arrives.
-func (c *Cluster) executed(node int, command, name string) {
-	c.ask(name)
+func (c *Cluster) executed(cmd call) {
+	c.ask(cmd.lock)
 	if c.after != nil {
-		c.after(node, command)
+		c.after(cmd)
 	}
 }

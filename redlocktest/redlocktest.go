@@ -44,8 +44,8 @@ type Cluster struct {
 	t     testing.TB
 	sim   sim.Nodes
 	nodes []*Node
-	calls atomic.Int64                   // to nodes, under way
-	after func(node int, command string) // if not nil: called after each command, before its reply is
+	calls atomic.Int64   // to nodes, under way
+	after func(cmd call) // if not nil: called after each command, before its reply arrives
 
 	mu      sync.Mutex // guards what follows
 	closed  bool

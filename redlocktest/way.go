@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -33,7 +34,7 @@ func (w *way) SetNX(ctx context.Context, key, value string, expiry time.Duration
 	w.c.calls.Add(1)
 	defer w.c.calls.Add(-1)
 	ok, err := w.link.SetNX(ctx, key, value, expiry)
-	w.c.executed(w.node.id, "set", key)
+	w.c.executed(call{w.node.id, "set", key, value})
 	return ok, failure(err)
 }
 
@@ -44,8 +45,9 @@ func (w *way) Eval(
 	w.c.calls.Add(1)
 	defer w.c.calls.Add(-1)
 	reply, err := w.link.Eval(ctx, script, keys, args...)
-	if len(keys) > 0 {
-		w.c.executed(w.node.id, script.Name, keys[0])
+	if len(keys) > 0 && len(args) > 0 {
+		value, _ := args[0].(string)
+		w.c.executed(call{w.node.id, script.Name, keys[0], value})
 	}
 	return reply, failure(err)
 }
@@ -65,8 +67,7 @@ func (w *way) Start(ctx context.Context, command *pool.Command, to pool.Receiver
 	if !w.planned && !w.node.down && !w.node.frozen {
 		reply, err := command.Run(ctx, w.link)
 		w.node.gate.RUnlock()
-		name, key := describe(command)
-		w.c.executed(w.node.id, name, key)
+		w.c.executed(w.describe(command))
 		to.Receive(reply, failure(err))
 		return
 	}
@@ -78,14 +79,28 @@ func (w *way) Start(ctx context.Context, command *pool.Command, to pool.Receiver
 	}()
 }
 
-// describe returns a command's name and its first key.
-func describe(command *pool.Command) (name, key string) {
-	name, at := "set", 1
+// call is a command that a node has been sent.
+type call struct {
+	node  int
+	name  string
+	lock  string // the key
+	value string // of the lock's acquisition, or ""
+}
+
+// describe returns what a node has been sent.
+func (w *way) describe(command *pool.Command) call {
+	c, line := call{node: w.node.id, name: "set"}, command.Args()
+	keys, args := line[1:2], line[2:]
 	if s := command.Script(); s != nil {
-		name, at = s.Name, 3 // after EVALSHA, the ID and the number of keys
+		text, _ := line[2].(string) // after EVALSHA and the ID
+		n, _ := strconv.Atoi(text)
+		c.name, keys, args = s.Name, line[3:3+n], line[3+n:]
 	}
-	key, _ = command.Args()[at].(string)
-	return name, key
+	if len(keys) > 0 && len(args) > 0 {
+		c.lock, _ = keys[0].(string)
+		c.value, _ = args[0].(string)
+	}
+	return c
 }
 
 // plan lays down what becomes of the way's commands. The caller holds the node's gate.

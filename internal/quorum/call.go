@@ -133,6 +133,9 @@ func (l *Lane) close(c *call, reply int64, err error) (next *call) {
 		// Whoever waits for this may submit the next command at once: the lane is free by then.
 		r.settle(c, reply, err)
 	}
+	if c.unsent == nil {
+		l.watched(&r.work, r.kind, c.began, err)
+	}
 	l.node.tracker.Leave()
 	return next
 }

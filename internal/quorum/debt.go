@@ -117,6 +117,7 @@ func (t *try) finish(reply int64, err error) {
 	}
 	l.mu.Unlock()
 	o.pay()
+	l.watched(&t.work, Undo, t.began, err)
 	l.node.tracker.Leave()
 }
 

@@ -16,7 +16,8 @@ import (
 // The zero value with a node is ready for use. A Lane is safe for concurrent use and is not copied.
 // An idle lane has no goroutine and no timer.
 type Lane struct {
-	node *Node
+	node  *Node
+	watch Watch // or nil
 
 	mu      sync.Mutex // guards what follows
 	running *call      // handed to the client and not given up, or nil

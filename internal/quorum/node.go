@@ -9,6 +9,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -25,6 +26,7 @@ type Node struct {
 	// Starter is the Pool, if it is one.
 	Starter pool.Starter
 
+	errors   atomic.Int64 // in a row, where a Watch counts them
 	tracker  *Tracker
 	schedule *schedule // of all nodes
 	gate     gate

@@ -411,6 +411,7 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 	if agree >= m.core.quorum {
 		return true, nil
 	}
+	l.raised = true
 	raise := quorum.Start(ctx, m.lanes, quorum.Spec{
 		Command: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout, Marks: l.marks,
 		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply == token },

@@ -1,7 +1,10 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"testing"
 
 	"github.com/redlock-go/redlock"
@@ -31,5 +34,44 @@ func lockAndUnlock(b *testing.B, rl *redlock.Redlock) {
 		if _, err := m.Unlock(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkEvents is what it costs to tell of a Lock and an Unlock.
+func BenchmarkEvents(b *testing.B) {
+	quiet := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	for _, bb := range []struct {
+		name string
+		opts []redlock.Option
+	}{
+		{"none", nil},
+		{"log=warn", []redlock.Option{redlock.WithEvents(redlock.LogEvents(quiet))}},
+		{"all", []redlock.Option{redlock.WithEvents(everything())}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			lockAndUnlock(b, redlock.New(sim.NewNodes(5).Instants("a")...).With(bb.opts...))
+		})
+	}
+}
+
+// everything is Events whose functions are all there and do nothing.
+func everything() *redlock.Events {
+	return &redlock.Events{
+		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context,
+			func(redlock.Acquired)) {
+			return ctx, func(redlock.Acquired) {}
+		},
+		Extend: func(ctx context.Context, _ redlock.Extending) (context.Context,
+			func(redlock.Extended)) {
+			return ctx, func(redlock.Extended) {}
+		},
+		Release: func(ctx context.Context, _ redlock.Releasing) (context.Context,
+			func(redlock.Released)) {
+			return ctx, func(redlock.Released) {}
+		},
+		End: func(redlock.Ended) {}, Lost: func(redlock.Ended) {},
+		Overrun:  func(redlock.Overrun) {},
+		NoQuorum: func(redlock.Failure) {}, NodeState: func(redlock.NodeState) {},
+		Node: func(redlock.NodeCall) {},
 	}
 }

@@ -110,7 +110,10 @@ func (c *core) closeHolds(ctx context.Context) error {
 	c.mu.Unlock()
 
 	for _, h := range holds {
-		h.stop(ErrReleased)
+		h.stop(ErrReleased, EndClosed)
+	}
+	for _, h := range holds { // when all held contexts are done
+		h.m.tellAll()
 	}
 	var errs []error
 	outcomes := make(chan error, maxReleases) // nobody waits to send
@@ -150,7 +153,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 // closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
-	err := h.m.unlock(ctx, h.l, nil)
+	err := h.m.tellUnlock(ctx, h.l, nil, true)
 	// The loss has ended its held context before Close was called, and is about to unregister it.
 	lost := errors.Is(err, ErrLost)
 	if !lost && errors.Is(err, ErrNoQuorum) {

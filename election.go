@@ -99,7 +99,7 @@ func (e *Election) lead(
 	l := held.(heldContext).h.l // with fencing, a held context is one
 	defer func() {
 		again = held.Err() != nil && ctx.Err() == nil
-		resigned := e.m.unlock(ctx, l, e.m.linger(l))
+		resigned := e.m.tellUnlock(ctx, l, e.m.linger(l), false)
 		switch {
 		case again:
 			err = nil

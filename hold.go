@@ -74,7 +74,7 @@ type hold struct {
 // docs/safety.md.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
-	l, err := m.lock(ctx, m.cfg.tries)
+	l, err := m.tellLock(ctx, m.cfg.tries)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 		held = heldContext{held, h}
 	}
 	if !m.core.register(h) {
-		_ = m.unlock(ctx, l, nil)
+		_ = m.tellUnlock(ctx, l, nil, true)
 		cancel(ErrReleased)
 		return nil, closedError(m.name)
 	}
@@ -190,10 +190,10 @@ func (h *hold) tick() {
 	case clock.Remaining(now, h.l.until) <= 0:
 		tell, lost = h.m.lose(h.l, h.tooLate()), true
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		tell = h.letGo(h.m.fail("lost", ErrLost,
+		tell = h.letGo(EndMaxHold, h.m.fail("lost", ErrLost,
 			fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold)))
 	case clock.Remaining(now, h.deadline()) <= 0:
-		tell = h.letGo(h.loss(h.tooLate()))
+		tell = h.letGo(EndMargin, h.loss(h.tooLate()))
 	case h.resting() && clock.Remaining(now, h.next) <= 0:
 		h.m.core.renewals.add(h)
 		fallthrough
@@ -230,30 +230,35 @@ func (h *hold) loss(why *Error) *Error {
 // letGo ends the hold of a lock that has been held for as long as it may, or was not extended
 // before the margin. What is left of the lease is for the end of the work. The caller holds mu,
 // and calls tell after unlocking it.
-func (h *hold) letGo(why *Error) (tell func()) {
+func (h *hold) letGo(reason EndReason, why *Error) (tell func()) {
 	h.finish()
+	h.m.end(h.l, reason, why)
 	if h.renewal != nil {
 		h.renewal.cancel()
 	}
 	return func() {
 		h.cancel(why)
 		h.m.core.unregister(h)
+		h.m.tellAll()
 	}
 }
 
 // end stops the hold for its owner's Unlock, which Close leaves to the owner.
 func (h *hold) end(cause error) {
-	if h.stop(cause) {
+	if h.stop(cause, EndReleased) {
 		h.m.core.unregister(h)
 	}
 }
 
 // stop stops the hold for a release, and returns when no renewal is under way any more. It reports
-// whether the hold was not over before.
-func (h *hold) stop(cause error) bool {
+// whether the hold was not over before. The caller calls tellAll.
+func (h *hold) stop(cause error, reason EndReason) bool {
 	h.m.mu.Lock()
 	over, r := h.over, h.renewal
 	h.finish()
+	if !over {
+		h.m.end(h.l, reason, cause)
+	}
 	h.m.mu.Unlock()
 	if !over {
 		h.cancel(cause)

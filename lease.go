@@ -29,6 +29,9 @@ type lease struct {
 	unlocking bool          // an Unlock is under way
 	unlocked  chan struct{} // closed at its end; nil unless another Unlock waits for that
 	hold      *hold         // keeps it extended, or nil
+	raised    bool          // it took a second round to settle the token; not changed once granted
+	ended     bool          // Events were told of its end
+	overran   bool          // and of an operation that came too late
 }
 
 // newLease returns a lease of which nothing has been written to the n nodes.
@@ -51,15 +54,18 @@ func (m *Mutex) current() *lease {
 
 // adopt makes l, which a quorum has just granted, the current lease. A hold that still keeps an
 // older one has lost it: no quorum had that any more.
-func (m *Mutex) adopt(ctx context.Context, l *lease) {
+func (m *Mutex) adopt(ctx context.Context, l *lease, a *acquisition) {
 	m.mu.Lock()
 	old := m.cur
 	m.cur = l
 	if old == nil || !old.hold.live() {
+		m.replaced(old)
+		a.granted(l)
 		m.mu.Unlock()
 		return
 	}
 	tell := m.lose(old, m.fail("lost", ErrExpired, "granted to its own mutex anew"))
+	a.granted(l)
 	m.mu.Unlock()
 	tell()
 	m.release(ctx, old, quorum.Spec{})
@@ -81,14 +87,17 @@ func (m *Mutex) lose(l *lease, why *Error) (tell func()) {
 	h := l.hold
 	if !h.live() {
 		l.lost = why
-		return func() {}
+		m.end(l, EndLost, why)
+		return m.tellAll
 	}
 	why = h.loss(why)
 	l.lost = why
 	h.finish()
+	m.end(l, EndLost, why)
 	return func() {
 		h.cancel(why)
 		m.core.unregister(h)
+		m.tellAll()
 	}
 }
 
@@ -232,7 +241,9 @@ func (m *Mutex) changed(failed string, l *lease) error {
 
 // extend moves until, if a quorum says within the budget that it still has the lock. The round is
 // nil if nobody was asked.
-func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) (*quorum.Round, error) {
+func (m *Mutex) extend(
+	ctx context.Context, l *lease, budget time.Duration, x *extension,
+) (*quorum.Round, error) {
 	const failed = "not extended"
 	start := m.core.now()
 	r, err := m.ask(ctx, failed, l, m.askExtend, budget)
@@ -256,10 +267,12 @@ func (m *Mutex) extend(ctx context.Context, l *lease, budget time.Duration) (*qu
 		late = fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v",
 			m.cfg.expiry)
 	default:
-		if until.After(l.until) { // else another extension has moved it further
+		before := l.until
+		if until.After(before) { // else another extension has moved it further
 			l.until = until
 		}
 		left := clock.Remaining(now, l.until)
+		x.confirmed(l, r, before)
 		m.mu.Unlock()
 		m.heal(ctx, l, r, left)
 		return r, nil
@@ -323,7 +336,7 @@ func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Ro
 
 // unlock releases a lease, which may be nil. Instead of the deletion, linger is done if
 // it is not nil, unless the lease is lost.
-func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
+func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op, u *release) error {
 	const failed = "not released"
 	if m.err != nil {
 		return m.misuse(failed)
@@ -346,6 +359,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 		return m.notHeld(failed)
 	}
 	again := !l.trusted() // it may have been released on some nodes
+	m.end(l, EndReleased, ErrReleased)
 	l.releasing, l.unlocking = true, true
 	if l.lost != nil {
 		linger = nil
@@ -356,6 +370,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 	if h != nil {
 		h.end(ErrReleased)
 	}
+	m.tellAll()
 	if linger == nil {
 		m.core.lines.releasing(m.key, time.Now())
 	}
@@ -393,6 +408,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op) error {
 	if l.released = !errors.Is(err, ErrNoQuorum); l.released && m.cur == l {
 		m.cur = nil
 	}
+	u.over(err)
 	return err
 }
 

@@ -27,6 +27,8 @@ type Mutex struct {
 
 	mu  sync.Mutex // guards cur and the marked fields of lease
 	cur *lease     // nil: never locked, or unlocked
+
+	tell *teller // nil: nobody is told what happens
 }
 
 // mustBeMade panics if NewMutex did not make m, or if ctx is nil.
@@ -105,7 +107,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // the last attempt, or the context's error (and its cause), or [ErrClosed], or is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
-	_, err := m.lock(ctx, m.cfg.tries)
+	_, err := m.tellLock(ctx, m.cfg.tries)
 	return err
 }
 
@@ -117,7 +119,7 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 // refused by its own key, which a client has sent twice, it is made anew, up to three times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
-	_, err := m.lock(ctx, 1)
+	_, err := m.tellLock(ctx, 1)
 	return err
 }
 
@@ -143,7 +145,7 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
 	l := m.current()
-	err := m.unlock(ctx, l, m.linger(l))
+	err := m.tellUnlock(ctx, l, m.linger(l), false)
 	return err == nil, err
 }
 
@@ -162,7 +164,7 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	_, err := m.extend(ctx, m.current(), m.cfg.nodeTimeout)
+	_, err := m.tellExtend(ctx, m.current(), m.cfg.nodeTimeout, false)
 	return err == nil, err
 }
 

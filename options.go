@@ -76,7 +76,9 @@ type config struct {
 	margin        time.Duration
 	minHold       time.Duration
 	announce      bool
-	nilErr        error // a nil Option was given
+	events        *Events // nil: nobody is told
+	eventsErr     error   // WithEvents(nil)
+	nilErr        error   // a nil Option was given
 }
 
 func defaults() config {
@@ -299,7 +301,7 @@ func (c *config) finish() error {
 	if c.tries < 1 && c.tries != Unlimited {
 		bad("WithTries", c.tries, "must be at least 1, or Unlimited")
 	}
-	for _, err := range []error{c.nilErr, c.delayErr, c.genValueErr} {
+	for _, err := range []error{c.nilErr, c.delayErr, c.genValueErr, c.eventsErr} {
 		if err != nil {
 			errs = append(errs, err)
 		}

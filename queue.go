@@ -83,7 +83,7 @@ func (w *waiter) standIn(listener *turn.Listener) (*lease, error) {
 	defer func() { s.leave(l != nil) }() // also if a function of the caller's panics
 	l, err := s.wait()
 	if l != nil {
-		m.adopt(w.ctx, l)
+		m.adopt(w.ctx, l, w.told)
 	}
 	return l, err
 }
@@ -175,6 +175,7 @@ func (s *stay) pause(next time.Duration, answered bool) (over bool, err error) {
 
 // claim asks for the lock, which nodes have reserved for the waiter. It returns nil if it fails.
 func (s *stay) claim() *lease {
+	s.told.attempt()
 	l, d := s.m.attempt(s.ctx, false, false, nil, s)
 	if d == nil {
 		return l

@@ -206,6 +206,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 		own.announce, m.cfg = false, &own
 	}
 	m.lanes = quorum.Lanes(r.core.nodes)
+	m.tell = newTeller(m)
 	if cfg.value != nil {
 		m.cur = &lease{value: *cfg.value, marks: quorum.Sent(len(m.lanes))}
 	}

@@ -173,7 +173,7 @@ func (h *hold) renew(r *renewal) (confirmed bool) {
 	h.renewal = r
 	h.m.mu.Unlock()
 
-	round, err := h.m.extend(ctx, h.l, budget)
+	round, err := h.m.tellExtend(ctx, h.l, budget, true)
 
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()

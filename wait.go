@@ -53,6 +53,7 @@ const (
 // waiter is one Lock that may have to wait.
 type waiter struct {
 	m     *Mutex
+	told  *acquisition // for Events, or nil
 	ctx   context.Context
 	tries int // that it may use, or Unlimited
 	used  int
@@ -82,11 +83,11 @@ func (w *waiter) delay() time.Duration { return max(w.m.cfg.delay(max(w.used, 1)
 //
 // A free lock is asked for directly. A waiter that finds it taken, or finds others of this
 // process waiting, joins the line.
-func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
+func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease, error) {
 	if m.err != nil {
 		return nil, m.misuse("not acquired", ErrFailed)
 	}
-	w := waiter{m: m, ctx: ctx, tries: tries}
+	w := waiter{m: m, ctx: ctx, tries: tries, told: told}
 	defer w.settle(false)
 	if tries == 1 {
 		l, d := w.attempt(true)
@@ -116,6 +117,7 @@ func (m *Mutex) lock(ctx context.Context, tries int) (*lease, error) {
 func (w *waiter) inLine() (*lease, error) {
 	defer w.settle(false)
 	defer func() { w.m.core.lines.leave(w.m.key, w.line, w.place) }()
+	w.told.queue()
 	w.used = max(w.used, 1) // who joined the line at once has left the first try to somebody else
 	for {
 		l, err := w.queue()
@@ -176,13 +178,14 @@ func (w *waiter) attempt(counts bool) (*lease, *defeat) {
 		if m.core.isClosed() {
 			return nil, &defeat{final: true, err: closedError(m.name)}
 		}
+		w.told.attempt()
 		l, d := m.attempt(w.ctx, final, keep, keys, nil)
 		switch {
 		case d == nil:
 			if w.line != nil {
 				w.line.keys.forget(time.Now()) // what was free is taken
 			}
-			m.adopt(w.ctx, l)
+			m.adopt(w.ctx, l, w.told)
 			return l, nil
 		case d.lease != nil:
 			w.open = d

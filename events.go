@@ -1,0 +1,339 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Events are functions that are told what happens to locks. Nil ones are skipped. Give them to
+// [WithEvents]. [LogEvents] makes some that write a log, and the module otelredlock some that
+// make spans and metrics.
+//
+// Lost, Overrun, NoQuorum and NodeState tell of trouble, and cost next to nothing as long as there
+// is none. The others are told of everything.
+//
+// The functions must be safe for concurrent use and must not block: callers, renewals and the
+// goroutines of clients wait for them. They are called without any lock of the library. What
+// becomes of one mutex is told in the order in which it happened, one after the other: how Acquire,
+// Extend and Release end, End, Lost and Overrun. If several goroutines use the mutex, one of them
+// may tell what another has done, and that one returns earlier.
+//
+// A panic in one of the functions is recovered, because a lock would be left locked, or the
+// process would end. The first is reported to [slog.Default], with its stack.
+type Events struct {
+	// Acquire is called when Lock, TryLock, Hold or Do begins, and the function that it returns,
+	// if that is not nil, when the lock is granted or the call fails. The values of the context
+	// that it returns are those of the contexts that clients are given, so that what they trace is
+	// part of what is begun here. Its end has no meaning. If it is nil, it stands for ctx. The
+	// same is true of Extend and Release.
+	Acquire func(ctx context.Context, a Acquiring) (context.Context, func(Acquired))
+	// Extend is called when Extend, or a renewal of a hold, begins.
+	Extend func(ctx context.Context, e Extending) (context.Context, func(Extended))
+	// Release is called when Unlock begins, or Close releases what a hold holds.
+	Release func(ctx context.Context, r Releasing) (context.Context, func(Released))
+
+	// End is called once for each lock that Acquire has told to be granted, when its holder does
+	// not rely on it any more: it is being released, or was lost. A held context is done before.
+	// There is no end of a lock that is not held by Hold and is left to expire, until its mutex
+	// is locked again.
+	End func(e Ended)
+	// Lost is called before End if the lock was not given up by its holder: its Err is then not
+	// [ErrReleased].
+	Lost func(e Ended)
+	// Overrun is called once for a lock of which Unlock or Extend is called after [Mutex.Until].
+	// The work under the lock went on for too long, and somebody else may have had the lock.
+	Overrun func(o Overrun)
+	// NoQuorum is called when an operation has failed because too few nodes answered, or when the
+	// last attempt had before the context ended. Of the renewals that fail in a row only the
+	// first is told.
+	NoQuorum func(f Failure)
+	// NodeState is called when a node goes out of order, which is at its third error in a row, and
+	// when it answers again. It is told by the mutexes with this function that use the node.
+	NodeState func(s NodeState)
+	// Node is called for each command when the client has returned from it, perhaps after the
+	// operation that it is a part of. It costs more than the others.
+	Node func(c NodeCall)
+}
+
+// Acquiring is a Lock, TryLock, Hold or Do that begins.
+type Acquiring struct {
+	Name, Key string // of the lock, without and with the prefix of WithKeyPrefix
+	Tries     int    // how many it may make, or Unlimited
+	Fencing   bool
+}
+
+// Acquired is what became of an Acquiring.
+type Acquired struct {
+	Acquiring
+	Outcome  Outcome
+	Attempts int           // how often it has asked for the lock; to stand in a queue is none
+	Queued   bool          // it has waited for the lock to be free, or behind others
+	Waited   time.Duration // until the attempt that won began, or all of Took
+	Took     time.Duration
+	Raised   bool      // the nodes' fence counters differed, which has cost a round trip
+	Token    uint64    // see Mutex.FencingToken
+	Until    time.Time // see Mutex.Until; the zero time if it was not granted
+	Err      error     // what the call returns
+}
+
+// Extending is an Extend, or a renewal, that begins.
+type Extending struct {
+	Name, Key string
+	Token     uint64
+	Renewal   bool // by a hold
+}
+
+// Extended is what became of an Extending.
+type Extended struct {
+	Extending
+	Outcome Outcome
+	Took    time.Duration
+	// Left is how much was left of the lock at the end of the call, had it not been extended. With
+	// holds this is the early warning: it is about two thirds of the expiry while all is well, and
+	// the lock is lost at 0. It is negative if the lock had run out, and 0 if until was not known.
+	Left   time.Duration
+	Until  time.Time // as moved by this call; the zero time if it failed
+	Healed int       // nodes that had lost the key and are being given it again
+	Err    error     // what Extend returns
+}
+
+// Releasing is an Unlock that begins, or what Close does with a hold.
+type Releasing struct {
+	Name, Key string
+	Token     uint64
+	Closing   bool // by Close
+}
+
+// Released is what became of a Releasing.
+type Released struct {
+	Releasing
+	Outcome Outcome
+	Took    time.Duration
+	Err     error // what Unlock returns
+}
+
+// Ended is the end of a lock that was granted.
+type Ended struct {
+	Name, Key string
+	Token     uint64
+	Reason    EndReason
+	Held      time.Duration // since the attempt that won began
+	Overdue   time.Duration // since Until, or 0 if that lies ahead
+	Err       error         // the cause of a held context; of a lock without one, why it has ended
+}
+
+// EndReason is why nobody relies on a lock any more.
+type EndReason string
+
+// The reasons for which a lock ends.
+const (
+	EndReleased EndReason = "released" // by Unlock
+	EndClosed   EndReason = "closed"   // by Close
+	EndLost     EndReason = "lost"     // not extended in time, or gone on the nodes
+	EndMargin   EndReason = "margin"   // not extended by the margin of WithMargin
+	EndMaxHold  EndReason = "max_hold" // see WithMaxHold
+	EndReplaced EndReason = "replaced" // granted to its own mutex again, without an Unlock
+)
+
+// Overrun is an Unlock or Extend that came too late.
+type Overrun struct {
+	Name, Key string
+	Token     uint64
+	Operation string        // "extend" or "release"
+	By        time.Duration // since Until
+	// Err is what the call returns. It is nil if a quorum still had the lock: then nobody else has
+	// had it.
+	Err error
+}
+
+// Failure is an operation that has failed.
+type Failure struct {
+	Name, Key string
+	Operation string // "acquire", "extend" or "release"
+	Err       error
+}
+
+// NodeState is a node that has gone out of order, or answers again.
+type NodeState struct {
+	Node int    // its place in the call of New
+	Addr string // or "" if its pool does not tell
+	Up   bool
+	Err  error // of its last command, if it is not up
+}
+
+// NodeCall is one command on one node.
+type NodeCall struct {
+	Name, Key string
+	Node      int    // its place in the call of New
+	Addr      string // or "" if its pool does not tell
+	Operation string // "acquire", "raise", "extend", "valid", "release", "heal" and others
+	Took      time.Duration
+	Err       error // nil if the node has answered, whatever the answer
+}
+
+// Outcome is what an operation has come to, in one word: for metrics.
+type Outcome string
+
+// The outcomes of operations.
+const (
+	OutcomeOK        Outcome = "ok"
+	OutcomeTaken     Outcome = "taken"     // ErrTaken
+	OutcomeNoQuorum  Outcome = "no_quorum" // ErrNoQuorum
+	OutcomeExpired   Outcome = "expired"   // ErrExpired
+	OutcomeNotHeld   Outcome = "not_held"  // ErrNotHeld
+	OutcomeCancelled Outcome = "cancelled" // the context's error
+	OutcomeClosed    Outcome = "closed"    // ErrClosed
+	OutcomeInvalid   Outcome = "invalid"   // a mistake in the options
+	OutcomeFailed    Outcome = "failed"    // anything else, a panic for instance
+)
+
+// outcomeOf returns the outcome of an operation. What the last attempt had come to before the
+// context ended does not count.
+func outcomeOf(err error) Outcome {
+	if err == nil {
+		return OutcomeOK
+	}
+	for _, o := range []struct {
+		is error
+		Outcome
+	}{
+		{ErrClosed, OutcomeClosed},
+		{context.Canceled, OutcomeCancelled},
+		{context.DeadlineExceeded, OutcomeCancelled},
+		{ErrNotHeld, OutcomeNotHeld},
+		{ErrTaken, OutcomeTaken},
+		{ErrNoQuorum, OutcomeNoQuorum},
+		{ErrExpired, OutcomeExpired},
+	} {
+		if errors.Is(err, o.is) {
+			return o.Outcome
+		}
+	}
+	var invalid *OptionError
+	if errors.As(err, &invalid) {
+		return OutcomeInvalid
+	}
+	return OutcomeFailed
+}
+
+// WithEvents tells e what happens to the locks. The functions are copied. The option may be given
+// several times, also to [New]'s Redlock by [Redlock.With] and to one of its mutexes: then all are
+// told, in the order in which they are given, and each is given the context of the one before. Nil
+// is an [*OptionError]. Default: nobody is told, which costs nothing.
+func WithEvents(e *Events) Option {
+	if e == nil {
+		return option(func(c *config) {
+			c.eventsErr = &OptionError{"WithEvents", nil, "needs events that are not nil"}
+		})
+	}
+	own := e.guarded()
+	return option(func(c *config) { c.events = c.events.join(own) })
+}
+
+// join returns events that tell both. The first may be nil.
+func (e *Events) join(next *Events) *Events {
+	if e == nil {
+		return next
+	}
+	return &Events{
+		Acquire:   nested(e.Acquire, next.Acquire),
+		Extend:    nested(e.Extend, next.Extend),
+		Release:   nested(e.Release, next.Release),
+		End:       both(e.End, next.End),
+		Lost:      both(e.Lost, next.Lost),
+		Overrun:   both(e.Overrun, next.Overrun),
+		NoQuorum:  both(e.NoQuorum, next.NoQuorum),
+		NodeState: both(e.NodeState, next.NodeState),
+		Node:      both(e.Node, next.Node),
+	}
+}
+
+func both[T any](first, second func(T)) func(T) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(v T) { first(v); second(v) }
+}
+
+// begun is the type of a function that is told of a beginning, and returns what is told of the end.
+type begun[B, E any] = func(context.Context, B) (context.Context, func(E))
+
+func nested[B, E any](outer, inner begun[B, E]) begun[B, E] {
+	switch {
+	case outer == nil:
+		return inner
+	case inner == nil:
+		return outer
+	}
+	return func(ctx context.Context, b B) (context.Context, func(E)) {
+		ctx, last := outer(ctx, b)
+		ctx, first := inner(ctx, b)
+		return ctx, both(first, last)
+	}
+}
+
+// guarded returns a copy of e whose functions do not panic.
+func (e *Events) guarded() *Events {
+	p := &panics{}
+	return &Events{
+		Acquire:   guardBegin(p, "Acquire", e.Acquire),
+		Extend:    guardBegin(p, "Extend", e.Extend),
+		Release:   guardBegin(p, "Release", e.Release),
+		End:       guard(p, "End", e.End),
+		Lost:      guard(p, "Lost", e.Lost),
+		Overrun:   guard(p, "Overrun", e.Overrun),
+		NoQuorum:  guard(p, "NoQuorum", e.NoQuorum),
+		NodeState: guard(p, "NodeState", e.NodeState),
+		Node:      guard(p, "Node", e.Node),
+	}
+}
+
+func guard[T any](p *panics, name string, f func(T)) func(T) {
+	if f == nil {
+		return nil
+	}
+	return func(v T) {
+		defer p.recovered(name)
+		f(v)
+	}
+}
+
+func guardBegin[B, E any](p *panics, name string, f begun[B, E]) begun[B, E] {
+	if f == nil {
+		return nil
+	}
+	nameOfEnd := "end of " + name
+	return func(ctx context.Context, b B) (next context.Context, end func(E)) {
+		next = ctx
+		defer p.recovered(name)
+		given, end := f(ctx, b)
+		if given != nil {
+			next = given
+		}
+		return next, guard(p, nameOfEnd, end)
+	}
+}
+
+// panics reports the first panic of some functions.
+type panics struct{ reported sync.Once }
+
+// recovered ends a panic. It is deferred.
+func (p *panics) recovered(function string) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	p.reported.Do(func() {
+		defer func() { _ = recover() }() // the logger may be what has panicked
+		slog.Error("redlock: a function of Events has panicked; further panics are not reported",
+			"function", function, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	})
+}

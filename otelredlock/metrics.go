@@ -1,0 +1,133 @@
+package otelredlock
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/redlock-go/redlock"
+)
+
+// metrics are the instruments, and the attributes that are used again and again.
+type metrics struct {
+	acquired, holds, extended, remaining, nodes metric.Float64Histogram
+	held, waiters                               metric.Int64UpDownCounter
+	losses, overruns, raises, heals             metric.Int64Counter
+
+	outcomes  map[redlock.Outcome]metric.MeasurementOption
+	acquires  map[redlock.Outcome][2]metric.MeasurementOption // not contended, contended
+	endReason map[redlock.EndReason]metric.MeasurementOption
+}
+
+// Bounds of histograms, in seconds.
+var (
+	operations = metric.WithExplicitBucketBoundaries(
+		.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30)
+	leases = metric.WithExplicitBucketBoundaries(
+		.001, .01, .1, .25, .5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 300, 3600)
+)
+
+func newMetrics(meter metric.Meter) (*metrics, error) {
+	var errs []error
+	histogram := func(
+		name, about string, bounds metric.HistogramOption,
+	) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(about),
+			bounds)
+		errs = append(errs, err)
+		return h
+	}
+	upDown := func(name, unit, about string) metric.Int64UpDownCounter {
+		c, err := meter.Int64UpDownCounter(name, metric.WithUnit(unit),
+			metric.WithDescription(about))
+		errs = append(errs, err)
+		return c
+	}
+	counter := func(name, unit, about string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
+		errs = append(errs, err)
+		return c
+	}
+	m := &metrics{
+		acquired: histogram("redlock.acquire.duration",
+			"How long Lock, TryLock and Hold took.", operations),
+		holds: histogram("redlock.hold.duration",
+			"How long locks were relied upon.", leases),
+		extended: histogram("redlock.extend.duration",
+			"How long extensions and renewals took.", operations),
+		remaining: histogram("redlock.lease.remaining",
+			"How much was left of a lock when its extension ended.", leases),
+		nodes: histogram("redlock.node.duration",
+			"How long commands on single nodes took.", operations),
+		held:    upDown("redlock.locks.held", "{lock}", "Locks that are held."),
+		waiters: upDown("redlock.waiters", "{waiter}", "Calls that ask or wait for a lock."),
+		losses: counter("redlock.locks.lost", "{lock}",
+			"Locks that ended before their holder ended them."),
+		overruns: counter("redlock.overruns", "{lock}", "Locks that were used after their end."),
+		raises: counter("redlock.fence.raises", "{lock}",
+			"Locks for which fence counters had to be raised."),
+		heals: counter("redlock.heals", "{node}", "Nodes that had lost the key of a held lock."),
+	}
+	m.prepare()
+	return m, errors.Join(errs...)
+}
+
+// prepare makes the sets of attributes.
+func (m *metrics) prepare() {
+	m.outcomes = map[redlock.Outcome]metric.MeasurementOption{}
+	m.acquires = map[redlock.Outcome][2]metric.MeasurementOption{}
+	m.endReason = map[redlock.EndReason]metric.MeasurementOption{}
+	for _, o := range []redlock.Outcome{
+		redlock.OutcomeOK, redlock.OutcomeTaken, redlock.OutcomeNoQuorum, redlock.OutcomeExpired,
+		redlock.OutcomeNotHeld, redlock.OutcomeCancelled, redlock.OutcomeClosed,
+		redlock.OutcomeInvalid, redlock.OutcomeFailed,
+	} {
+		m.outcomes[o] = set(attribute.String("redlock.outcome", string(o)))
+		var both [2]metric.MeasurementOption
+		for i, contended := range []bool{false, true} {
+			both[i] = set(attribute.String("redlock.outcome", string(o)),
+				attribute.Bool("redlock.contended", contended))
+		}
+		m.acquires[o] = both
+	}
+	for _, r := range []redlock.EndReason{
+		redlock.EndReleased, redlock.EndClosed, redlock.EndLost, redlock.EndMargin,
+		redlock.EndMaxHold, redlock.EndReplaced,
+	} {
+		m.endReason[r] = set(attribute.String("redlock.end", string(r)))
+	}
+}
+
+func set(attrs ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attrs...))
+}
+
+func (m *metrics) outcomeSet(o redlock.Outcome) metric.MeasurementOption { return m.outcomes[o] }
+
+func (m *metrics) acquireSet(o redlock.Outcome, contended bool) metric.MeasurementOption {
+	if contended {
+		return m.acquires[o][1]
+	}
+	return m.acquires[o][0]
+}
+
+func (m *metrics) reasonSet(r redlock.EndReason) metric.MeasurementOption { return m.endReason[r] }
+
+// serverError classes an error by what the server or the system calls it: "NOPERM", for instance,
+// becomes "noperm".
+func serverError(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.ECONNRESET):
+		return "reset"
+	}
+	word, _, _ := strings.Cut(err.Error(), " ")
+	if word == "" || len(word) > 20 || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return "other"
+	}
+	return strings.ToLower(word)
+}

@@ -198,7 +198,7 @@ var modes = map[string]func(*client.ClientOption){
 
 func TestCommandsThatArriveTogetherShareARoundTrip(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
-		gate := b.hold("first")
+		gate, before := b.hold("first"), runtime.NumGoroutine()
 		all := []*received{b.start(b.Context(), "first")}
 		for i := range 300 {
 			all = append(all, b.start(b.Context(), fmt.Sprint(i)))
@@ -206,7 +206,7 @@ func TestCommandsThatArriveTogetherShareARoundTrip(t *testing.T) {
 		if n := b.arrived("0"); n != 0 {
 			t.Error("the second command was sent at once, want it to wait")
 		}
-		if n := runtime.NumGoroutine(); n > 20 {
+		if n := runtime.NumGoroutine() - before; n > 20 {
 			t.Errorf("%d goroutines for 301 commands", n)
 		}
 		close(gate)
@@ -241,7 +241,7 @@ func TestANodeThatDoesNotAnswerIsSentNothingElse(t *testing.T) {
 				close(asked)
 				b.start(b.Context(), "between").granted()
 
-				gate := b.hold("lost", "HELLO")
+				gate, before := b.hold("lost", "HELLO"), runtime.NumGoroutine()
 				lost := b.start(b.within(50*time.Millisecond), "lost")
 				time.Sleep(101 * time.Millisecond)
 				lost.failed(false)
@@ -264,8 +264,8 @@ func TestANodeThatDoesNotAnswerIsSentNothingElse(t *testing.T) {
 					time.Sleep(61 * time.Millisecond)
 					later.failed(true)
 				}
-				if n := runtime.NumGoroutine(); n > 60 {
-					t.Errorf("%d goroutines", n)
+				if n := runtime.NumGoroutine() - before; n > 60 {
+					t.Errorf("%d goroutines more than before", n)
 				}
 				if n := b.arrived("later"); n > 0 {
 					t.Errorf("%d commands were sent to a node that does not answer", n)

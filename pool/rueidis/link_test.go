@@ -34,6 +34,7 @@ type bench struct {
 	cut   map[string]bool          // a command is not answered: its connection is closed
 	deny  string                   // a command that is answered by NOPERM
 	slow  time.Duration            // a connection takes that long
+	conns []net.Conn               // that were made
 	dials int
 }
 
@@ -74,7 +75,11 @@ func (b *bench) dial(m *miniredis.Miniredis) dialFn {
 		b.mu.Unlock()
 		select {
 		case <-time.After(slow):
-			return m.Dial()
+			c, err := m.Dial()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.conns = append(b.conns, c)
+			return c, err
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -500,6 +505,26 @@ func TestADeniedUnsubscribe(t *testing.T) {
 					t.Fatal(err)
 				}
 				_ = again.Close()
+			})
+		})
+	}
+}
+
+// That a connection was lost while nobody used it does not mean that the node cannot be reached.
+func TestAConnectionThatIsLostWhileIdle(t *testing.T) {
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, mode, func(b *bench) {
+				b.start(b.Context(), "before").granted()
+				b.mu.Lock()
+				for _, c := range b.conns {
+					_ = c.Close()
+				}
+				b.mu.Unlock()
+				b.pool = rueidis.NewPool(b.client) // which has not reached the node
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+				defer cancel()
+				b.start(ctx, "after").granted()
 			})
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,9 @@ import (
 const (
 	// attemptTime bounds an attempt to reach the node.
 	attemptTime = time.Second
+	// maxAsks bounds the questions of an attempt. One may have gone on a connection that was lost
+	// before, or that the end of another command's context has broken.
+	maxAsks = 3
 	// stale is how old a failure can be and still be told.
 	stale = time.Minute
 )
@@ -72,9 +76,19 @@ func (l *link) join() *attempt {
 // try makes an attempt. Valkey-go bounds what it does by the context, but for a DialFn, which has
 // none.
 func (l *link) try(a *attempt) {
-	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
+	end := time.Now().Add(attemptTime)
+	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
-	a.err = try(func() error { return l.ask(ctx) })
+	a.err = try(func() (err error) {
+		for range maxAsks {
+			err = l.ask(ctx)
+			if dial := (*net.OpError)(nil); err == nil || !time.Now().Before(end) ||
+				errors.As(err, &dial) && dial.Op == "dial" {
+				break
+			}
+		}
+		return err
+	})
 	if a.err == context.DeadlineExceeded {
 		a.err = errSilent
 	}

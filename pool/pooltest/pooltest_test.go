@@ -356,7 +356,7 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 			out := make(chan string, 16)
 			inner := make(chan pool.Subscription, 1)
 			go func() {
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(300 * time.Millisecond) // more than a busy machine takes to publish
 				sub, err := p.Subscribe(context.WithoutCancel(ctx), channel)
 				if err != nil {
 					return

@@ -239,17 +239,20 @@ func (w *worker) react(to string) {
 func (w *worker) run() {
 	var m *redlock.Mutex
 	var name string
+	ledger := &ledger{history: w.history, owner: w.String()}
 	for range w.Cycles {
 		w.try++
 		w.sleep(w.between(0, w.expiry()/2, "idle"))
 		if m == nil || w.chance(0.5, "new mutex") {
 			name = lockName(w.dice().below(w.names(), "name", w.roll("name")...))
-			m = w.rl.NewMutex(name, redlock.WithGenValueFunc(w.gen))
+			m = w.rl.NewMutex(name, redlock.WithGenValueFunc(w.gen),
+				redlock.WithEvents(ledger.events()))
 		}
 		if !w.cycle(m, name) {
 			m = nil
 		}
 	}
+	ledger.check()
 }
 
 // cycle acquires the lock in one way or another, works, and releases it. It reports whether

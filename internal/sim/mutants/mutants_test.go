@@ -192,6 +192,13 @@ var mutants = []mutant{
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
 		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n", "	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
+	{"M46", "the end of a Lock that its context ended is not told", []edit{{
+		"tellops.go", "		a.failed(err)\n",
+		"		if ctx.Err() == nil {\n			a.failed(err)\n		}\n",
+	}}, campaign, 100, []string{"I18 events"}},
+	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
+		"tell.go", "l == nil || l.ended || l.granted", "l == nil || l.granted",
+	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
 		"minhold.go", "return m.askLinger(l, left).Run(ctx, n)", "return m.deletion(l).Run(ctx, n)",
 	}}, jobs, 10, []string{"I19 one run"}},

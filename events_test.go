@@ -49,6 +49,12 @@ func (d *diary) note(format string, args ...any) {
 	}
 }
 
+func (d *diary) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
 // take returns the lines and forgets them.
 func (d *diary) take() []string {
 	d.mu.Lock()
@@ -64,7 +70,7 @@ func (d *diary) events() *redlock.Events {
 			func(redlock.Acquired)) {
 			d.note("acquire %s", a.Name)
 			return ctx, func(a redlock.Acquired) {
-				d.last.Acquired = a
+				d.set(func() { d.last.Acquired = a })
 				d.note("acquired %s", a.Outcome)
 			}
 		},
@@ -72,7 +78,7 @@ func (d *diary) events() *redlock.Events {
 			func(redlock.Extended)) {
 			d.note("extend")
 			return ctx, func(e redlock.Extended) {
-				d.last.Extended = e
+				d.set(func() { d.last.Extended = e })
 				d.note("extended %s", e.Outcome)
 			}
 		},
@@ -80,20 +86,20 @@ func (d *diary) events() *redlock.Events {
 			func(redlock.Released)) {
 			d.note("release")
 			return ctx, func(r redlock.Released) {
-				d.last.Released = r
+				d.set(func() { d.last.Released = r })
 				d.note("released %s", r.Outcome)
 			}
 		},
 		End: func(e redlock.Ended) {
-			d.ends = append(d.ends, e)
+			d.set(func() { d.ends = append(d.ends, e) })
 			d.note("end %s", e.Reason)
 		},
 		Lost: func(e redlock.Ended) {
-			d.lost = append(d.lost, e)
+			d.set(func() { d.lost = append(d.lost, e) })
 			d.note("lost %s", e.Reason)
 		},
 		Overrun: func(o redlock.Overrun) {
-			d.last.Overrun = o
+			d.set(func() { d.last.Overrun = o })
 			d.note("overrun in %s", o.Operation)
 		},
 		NoQuorum: func(f redlock.Failure) { d.note("no quorum in %s", f.Operation) },
@@ -823,6 +829,14 @@ func (c *calls) add(n redlock.NodeCall) {
 	c.all = append(c.all, n)
 }
 
+// seen returns what was told until now.
+func (c *calls) seen() []redlock.NodeCall {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
+}
+
 // take returns which operations were told, how often each, and forgets them.
 func (c *calls) take() map[string]int {
 	synctest.Wait()
@@ -844,10 +858,9 @@ func TestEventsTellOfEachCommand(t *testing.T) {
 		m := rl.NewMutex("x", redlock.WithFencing(), redlock.WithKeyPrefix("app:"))
 		held := mustHold(t, m)
 		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Len(t, c.all, n)
+		require.Len(t, c.seen(), n)
 		seen := map[int]bool{}
-		for _, call := range c.all {
+		for _, call := range c.seen() {
 			seen[call.Node] = true
 			assert.Equal(t, "app:x", call.Key)
 			assert.Equal(t, 10*time.Millisecond, call.Took)
@@ -873,7 +886,7 @@ func TestEventsTellOfEachCommand(t *testing.T) {
 		require.NoError(t, m.Lock())
 		time.Sleep(50 * time.Millisecond)
 		failed := 0
-		for _, call := range c.all {
+		for _, call := range c.seen() {
 			if call.Err != nil {
 				failed++
 				assert.ErrorIs(t, call.Err, errOops)

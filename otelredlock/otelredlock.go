@@ -10,8 +10,7 @@
 // commands carry them, so that the spans of an instrumented client become their children. The page
 // docs/observability.md lists the metrics, and alerts that are worth having.
 //
-// The package needs the API of OpenTelemetry only. Without an SDK it costs less than a
-// microsecond for a Lock and an Unlock.
+// The package needs the API of OpenTelemetry only. Without an SDK its functions do next to nothing.
 package otelredlock
 
 import (

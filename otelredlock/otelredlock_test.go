@@ -97,7 +97,7 @@ func (s *seen) span(name string) (last tracetest.SpanStub, attrs map[string]any)
 	return last, attrs
 }
 
-// clusters runs f in virtual time with five nodes.
+// cluster runs f in virtual time with five nodes.
 func cluster(t *testing.T, f func(t *testing.T, c *redlocktest.Cluster)) {
 	synctest.Test(t, func(t *testing.T) { f(t, redlocktest.New(t, 5)) })
 }
@@ -272,9 +272,9 @@ func TestSpansOfClientsAreChildren(t *testing.T) {
 	})
 }
 
-// BenchmarkLockUnlock is what the spans and metrics of a Lock and an Unlock cost: without an SDK,
-// and with one that records.
-func BenchmarkLockUnlock(b *testing.B) {
+// BenchmarkEvents is what the functions cost that are called for a Lock and an Unlock: without an
+// SDK, and with one that records. It does not include the lock, nor the telling.
+func BenchmarkEvents(b *testing.B) {
 	run := func(name string, opts ...otelredlock.Option) {
 		b.Run(name, func(b *testing.B) {
 			e, err := otelredlock.Events(opts...)

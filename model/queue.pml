@@ -85,10 +85,11 @@ byte i, best, first;
 #define NEXT(n) last[n]++
 #endif
 
-/* stand: w takes a place on node n: the last one, or the one of its final ticket. */
+/* stand: w takes a place on node n: the last one, or the one of its final ticket. With that it
+   hands on what is reserved for itself. */
 #define STAND(n, w, final, ticket) \
 	if \
-	:: key[n] == RESERVED(w) \
+	:: key[n] == RESERVED(w) && !final \
 	:: else -> \
 		if \
 		:: final -> SCORE(n, w) = ticket; \
@@ -96,7 +97,7 @@ byte i, best, first;
 		:: else -> NEXT(n); SCORE(n, w) = last[n] \
 		fi; \
 		if \
-		:: key[n] == NOBODY || key[n] == HELD(w) -> HAND_ON(n) \
+		:: key[n] == NOBODY || key[n] == HELD(w) || key[n] == RESERVED(w) -> HAND_ON(n) \
 		:: else \
 		fi \
 	fi
@@ -188,6 +189,7 @@ stand:
 	:: atomic { deaths < DEATHS -> deaths++; dead[w] = 1; done[w] = 1; goto end }
 	:: atomic { MAYS(w) >= QUORUM || MAYS(w) > 0 && spare > 0 ->
 		if :: MAYS(w) < QUORUM -> spare-- :: else fi; break }
+	:: atomic { MAYS(w) > 0 && MAYS(w) < QUORUM && spare > 0 -> spare--; goto stand } /* again */
 	od;
 	/* claims */
 	do

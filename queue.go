@@ -58,6 +58,8 @@ type stay struct {
 	claims   int       // that failed
 	partial  int       // rounds in a row after which it had its turn on less than a quorum
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
+
+	noted chan struct{} // a node has said in a round that it is the waiter's turn; room for one
 }
 
 // standIn waits in the queue until the waiter has the lock. It returns neither a lease nor an
@@ -68,7 +70,7 @@ func (w *waiter) standIn(listener *turn.Listener) (*lease, error) {
 	m := w.m
 	s := &stay{
 		waiter: w, call: listener.Expect(), ticket: max(m.core.now().UnixMicro(), 1),
-		marks: make([]quorum.Mark, len(m.lanes)),
+		marks: make([]quorum.Mark, len(m.lanes)), noted: make(chan struct{}, 1),
 	}
 	defer s.call.End()
 	s.member = m.core.source.Channel + s.call.Number
@@ -140,6 +142,7 @@ func (s *stay) wait() (*lease, error) {
 // pause waits until there is reason to claim the lock or to stand again: after next, or earlier. It
 // reports whether the stay is over without an error.
 func (s *stay) pause(next time.Duration, answered bool) (over bool, err error) {
+	received(s.noted)
 	m, turns := s.m, s.call.Heard()
 	switch {
 	case !answered:
@@ -166,11 +169,17 @@ func (s *stay) pause(next time.Duration, answered bool) (over bool, err error) {
 		return false, nil
 	}
 	if turns > 0 {
-		// Others have their turn on the rest, or will have it in a moment; or a holder has it.
-		moment := (time.Millisecond + m.core.jitter(time.Millisecond)) << min(s.partial, 10)
-		next = min(next, moment, m.cfg.nodeTimeout/2)
+		next = min(next, s.moment())
 	}
 	return s.rest(s.call.Wake(), next)
+}
+
+// moment is how soon to stand again if it is the waiter's turn on a minority. Others have their
+// turn on the rest, or will have it in a moment; or a holder has it.
+func (s *stay) moment() time.Duration {
+	m := s.m
+	moment := (time.Millisecond + m.core.jitter(time.Millisecond)) << min(s.partial, 10)
+	return min(moment, m.cfg.nodeTimeout/2)
 }
 
 // claim asks for the lock, which nodes have reserved for the waiter. It returns nil if it fails.
@@ -192,7 +201,11 @@ func (s *stay) claim() *lease {
 // left.
 func (s *stay) rest(wake <-chan struct{}, d time.Duration) (over bool, err error) {
 	until := time.Now().Add(max(d, 0))
-	woken, rung := false, false
+	woken, rung, noted := false, false, false
+	var late <-chan struct{}
+	if wake != nil {
+		late = s.noted
+	}
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
@@ -204,6 +217,8 @@ func (s *stay) rest(wake <-chan struct{}, d time.Duration) (over bool, err error
 			rung = true
 		case <-t.C:
 		case <-s.caughtUp():
+		case <-late:
+			noted = true
 		case <-s.ctx.Done():
 		case <-s.m.core.closed:
 		}
@@ -213,6 +228,10 @@ func (s *stay) rest(wake <-chan struct{}, d time.Duration) (over bool, err error
 		}
 		if received(s.caughtUp()) {
 			s.catchUp()
+		}
+		if noted || received(late) {
+			noted = false
+			until = s.sooner(until)
 		}
 		if woken || received(wake) {
 			woken = false
@@ -241,6 +260,15 @@ func (s *stay) rest(wake <-chan struct{}, d time.Duration) (over bool, err error
 			return false, nil
 		}
 	}
+}
+
+// sooner returns when to stand again, at a time or earlier, after a node has said that it is the
+// waiter's turn while nobody waited for that node. Messages of the others may be lost.
+func (s *stay) sooner(than time.Time) time.Time {
+	if soon := time.Now().Add(s.moment()); s.call.Heard() > 0 && soon.Before(than) {
+		return soon
+	}
+	return than
 }
 
 // received reports whether there was something to receive, or the channel is closed.

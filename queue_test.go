@@ -305,3 +305,44 @@ func TestAProcessInACrowdAsksWhenItHearsNobody(t *testing.T) {
 		}, redlock.WithRetryDelay(time.Second))
 	}
 }
+
+// One node says that it is the waiter's turn after the others have answered that it is not. All
+// messages are lost. The waiter does not sleep until it would ask again anyway.
+func TestATurnThatIsToldLateIsNotSleptThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		pools := nodes.Pools("a")
+		rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour),
+			redlock.WithExpiry(48*time.Hour))
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		var granted time.Time
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			w := rl.NewMutex("x")
+			assert.NoError(t, w.Lock())
+			granted = time.Now()
+			mustUnlock(t, w)
+		})
+		const every = 3 * time.Second // the waiter asks
+		time.Sleep(10*every - time.Millisecond/2)
+		plan(pools, func(op sim.Op) sim.Fate {
+			switch {
+			case op.Command == "message":
+				return sim.Fate{ReplyLost: true}
+			case op.Command == "stand" && op.Node == 2:
+				return sim.Fate{Request: 2 * time.Millisecond}
+			case op.Command == "release" && op.Node < 2:
+				return sim.Fate{Request: time.Millisecond}
+			}
+			return sim.Fate{}
+		})
+		released := time.Now()
+		mustUnlock(t, m)
+		waiter.Wait()
+		assert.Less(t, granted.Sub(released), 50*time.Millisecond)
+		nodes.Close()
+		require.NoError(t, rl.CloseContext(t.Context()))
+	})
+}

@@ -133,6 +133,10 @@ func (s *stay) send(seen *ranks, only []bool) *quorum.Round {
 		Vote: func(node int, reply int64) bool { // also of those that reply later
 			if reply%2 == 1 {
 				s.call.Note(node, question)
+				select {
+				case s.noted <- struct{}{}:
+				default:
+				}
 			}
 			return reply > 0
 		},

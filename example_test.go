@@ -302,7 +302,8 @@ func ExampleElection_Run() {
 func ExampleElection_Observe() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	election := rl.NewElection("scheduler", redlock.WithOwner("pod-7"))
+	election := rl.NewElection("scheduler",
+		redlock.WithOwner("pod-7"), redlock.WithExpiry(time.Second))
 	if _, err := election.Campaign(context.Background()); err != nil {
 		fmt.Println(err)
 		return

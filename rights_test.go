@@ -372,7 +372,7 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 	}
 	opts := []redlock.Option{
 		redlock.WithKeyPrefix("app:"), redlock.WithFencing(), redlock.WithRestartGuard(time.Minute),
-		redlock.WithNodeTimeout(2 * time.Second),
+		redlock.WithNodeTimeout(time.Second),
 	}
 	command := regexp.MustCompile(`ACL SETUSER (\S+) ([^;]*?)( -- .*)?$`)
 	for client, newPool := range adapters {

@@ -329,7 +329,7 @@ func ExampleElection_Observe() {
 // The lock stays taken until a minute after it was granted. A replica whose clock is late does not
 // run the job a second time.
 func ExampleWithMinHold() {
-	rl := redlock.New(nodes()...).With(redlock.WithTries(5), redlock.WithMinHold(time.Minute))
+	rl := redlock.New(nodes()...).With(redlock.WithTries(2), redlock.WithMinHold(time.Minute))
 	defer rl.Close()
 
 	for replica := range 3 {

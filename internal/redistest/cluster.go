@@ -20,7 +20,9 @@ func StartCluster(t testing.TB, n int) []*Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		servers[0].Must("CLUSTER", "MEET", host, port)
+		for _, other := range servers[:i] { // gossip takes seconds
+			other.Must("CLUSTER", "MEET", host, port)
+		}
 	}
 	size := fmt.Sprintf("cluster_size:%d\r\n", n)
 	for _, s := range servers {

@@ -12,7 +12,7 @@ import (
 // together is how many parallel tests of a package run at the same time, unless -parallel says
 // otherwise. Tests with servers wait more than they compute, so more tests run than there are
 // processors.
-const together = "12"
+const together = "20"
 
 // Main runs the tests of a package that uses servers and returns the exit code for os.Exit. It is
 // [leak.Main], but runs more tests at the same time and turns off go-redis's log, which would

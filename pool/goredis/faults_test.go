@@ -201,6 +201,7 @@ func TestRestartedNode(t *testing.T) {
 
 // lesson L91
 func TestClusterAndRingAreNodes(t *testing.T) {
+	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		servers := redistest.StartCluster(t, 3)
 		var addrs []string
@@ -418,6 +419,7 @@ func TestACommandThatWasNotSentSaysSo(t *testing.T) {
 // A server of a cluster counts its own subscribers only, where it says how many have heard a
 // message. Those who wait keep their places nevertheless, and the next is told at once.
 func TestProcessesQueueOnClusters(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for _, s := range redistest.StartCluster(t, 3) {
 		addrs = append(addrs, s.Addr())

@@ -45,6 +45,7 @@ type gate struct {
 	probe  int64      // no probe goes before this
 	probes int        // that the client has not returned from
 	timer  *time.Timer
+	asking bool // a probe is being sent that is not counted in yet; the next is armed after that
 }
 
 // UnresponsiveError is the outcome of a command that was not sent, because the node had not
@@ -132,7 +133,7 @@ func (g *gate) hold(c *call) (sent bool) {
 		g.probe = sooner
 		g.disarm()
 	}
-	if c.began >= g.probe {
+	if c.began >= g.probe && !g.asking {
 		g.letProbe(c)
 		return true
 	}
@@ -182,6 +183,11 @@ func (g *gate) disarm() {
 func (g *gate) ask() {
 	g.mu.Lock()
 	g.timer = nil
+	if g.asking {
+		g.mu.Unlock()
+		return
+	}
+	g.asking = true
 	for g.held.Len() > 0 && clock.Ticks(time.Now()) >= g.probe { // else the timer is an old one
 		c := g.take()
 		g.mu.Unlock()
@@ -191,6 +197,7 @@ func (g *gate) ask() {
 			break
 		}
 	}
+	g.asking = false
 	g.arm()
 	g.mu.Unlock()
 }

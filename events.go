@@ -64,35 +64,35 @@ type Events struct {
 type Acquiring struct {
 	Name, Key string // of the lock, without and with the prefix of WithKeyPrefix
 	Tries     int    // how many it may make, or Unlimited
-	Fencing   bool
+	Fencing   bool   // WithFencing is set
 }
 
 // Acquired is what became of an Acquiring.
 type Acquired struct {
 	Acquiring
-	Outcome  Outcome
+	Outcome  Outcome       // how it ended
 	Attempts int           // how often it has asked for the lock; to stand in a queue is none
 	Queued   bool          // it has waited for the lock to be free, or behind others
 	Waited   time.Duration // until the attempt that won began, or all of Took
-	Took     time.Duration
-	Raised   bool      // the nodes' fence counters differed, which has cost a round trip
-	Token    uint64    // see Mutex.FencingToken
-	Until    time.Time // see Mutex.Until; the zero time if it was not granted
-	Err      error     // what the call returns
+	Took     time.Duration // the whole call
+	Raised   bool          // the nodes' fence counters differed, which has cost a round trip
+	Token    uint64        // see Mutex.FencingToken
+	Until    time.Time     // see Mutex.Until; the zero time if it was not granted
+	Err      error         // what the call returns
 }
 
 // Extending is an Extend, or a renewal, that begins.
 type Extending struct {
-	Name, Key string
-	Token     uint64
-	Renewal   bool // by a hold
+	Name, Key string // of the lock, see Acquiring
+	Token     uint64 // see Mutex.FencingToken; 0 without fencing
+	Renewal   bool   // by a hold
 }
 
 // Extended is what became of an Extending.
 type Extended struct {
 	Extending
-	Outcome Outcome
-	Took    time.Duration
+	Outcome Outcome       // how it ended
+	Took    time.Duration // the whole call
 	// Left is how much was left of the lock at the end of the call, had it not been extended. With
 	// holds this is the early warning: it is about two thirds of the expiry while all is well, and
 	// the lock is lost at 0. It is negative if the lock had run out, and 0 if until was not known.
@@ -104,24 +104,24 @@ type Extended struct {
 
 // Releasing is an Unlock that begins, or what Close does with a hold.
 type Releasing struct {
-	Name, Key string
-	Token     uint64
-	Closing   bool // by Close
+	Name, Key string // of the lock, see Acquiring
+	Token     uint64 // see Mutex.FencingToken; 0 without fencing
+	Closing   bool   // by Close
 }
 
 // Released is what became of a Releasing.
 type Released struct {
 	Releasing
-	Outcome Outcome
-	Took    time.Duration
-	Err     error // what Unlock returns
+	Outcome Outcome       // how it ended
+	Took    time.Duration // the whole call
+	Err     error         // what Unlock returns
 }
 
 // Ended is the end of a lock that was granted.
 type Ended struct {
-	Name, Key string
-	Token     uint64
-	Reason    EndReason
+	Name, Key string        // of the lock, see Acquiring
+	Token     uint64        // see Mutex.FencingToken; 0 without fencing
+	Reason    EndReason     // why
 	Held      time.Duration // since the attempt that won began
 	Overdue   time.Duration // since Until, or 0 if that lies ahead
 	Err       error         // the cause of a held context; of a lock without one, why it has ended
@@ -142,8 +142,8 @@ const (
 
 // Overrun is an Unlock or Extend that came too late.
 type Overrun struct {
-	Name, Key string
-	Token     uint64
+	Name, Key string        // of the lock, see Acquiring
+	Token     uint64        // see Mutex.FencingToken; 0 without fencing
 	Operation string        // "extend" or "release"
 	By        time.Duration // since Until
 	// Err is what the call returns. It is nil if a quorum still had the lock: then nobody else has
@@ -153,27 +153,27 @@ type Overrun struct {
 
 // Failure is an operation that has failed.
 type Failure struct {
-	Name, Key string
+	Name, Key string // of the lock, see Acquiring
 	Operation string // "acquire", "extend" or "release"
-	Err       error
+	Err       error  // what the call returns
 }
 
 // NodeState is a node that has gone out of order, or answers again.
 type NodeState struct {
 	Node int    // its place in the call of New
 	Addr string // or "" if its pool does not tell
-	Up   bool
-	Err  error // of its last command, if it is not up
+	Up   bool   // it answers again
+	Err  error  // of its last command, if it is not up
 }
 
 // NodeCall is one command on one node.
 type NodeCall struct {
-	Name, Key string
-	Node      int    // its place in the call of New
-	Addr      string // or "" if its pool does not tell
-	Operation string // "acquire", "raise", "extend", "valid", "release", "heal" and others
-	Took      time.Duration
-	Err       error // nil if the node has answered, whatever the answer
+	Name, Key string        // of the lock, see Acquiring
+	Node      int           // its place in the call of New
+	Addr      string        // or "" if its pool does not tell
+	Operation string        // "acquire", "raise", "extend", "valid", "release", "heal" and others
+	Took      time.Duration // how long the command took
+	Err       error         // nil if the node has answered, whatever the answer
 }
 
 // Outcome is what an operation has come to, in one word: for metrics.

@@ -94,7 +94,6 @@ type extension struct {
 	m     *Mutex
 	done  func(Extended)
 	start time.Time
-	until time.Time // before
 	what  Extended
 	told  bool
 }

@@ -42,11 +42,10 @@ func (v violation) String() string { return v.invariant + ": " + v.text }
 
 // record is what the nodes did with one value.
 type record struct {
-	node    []nodeRecord
-	claimed bool          // its owner has queued for it
-	ended   bool          // its owner has been told that it does not hold the lock
-	at      time.Duration // when
-	first   time.Duration // when the first node granted it
+	node  []nodeRecord
+	ended bool          // its owner has been told that it does not hold the lock
+	at    time.Duration // when
+	first time.Duration // when the first node granted it
 }
 
 // nodeRecord is when a node did things last, or 0.

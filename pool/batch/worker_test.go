@@ -52,7 +52,7 @@ func TestAYieldLetsOthersGoFirstUnlessThatTakesLong(t *testing.T) {
 
 	// The runtime lets the other go first by itself now and then.
 	w.rest = time.Now().Add(time.Hour)
-	before := computed.Load()
+	var before int64
 	for tries := 0; ; tries++ {
 		if tries == 100 {
 			t.Fatal("a yield did not wait for the end of the rest")

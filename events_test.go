@@ -23,19 +23,22 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
+// lastTold is what was told last of each kind.
+type lastTold struct {
+	redlock.Acquired
+	redlock.Extended
+	redlock.Released
+	redlock.Overrun
+}
+
 // diary notes what Events tell, a line each, and the ends of locks as they are.
 type diary struct {
-	mu    sync.Mutex
-	lines []string
-	last  struct {
-		redlock.Acquired
-		redlock.Extended
-		redlock.Released
-		redlock.Overrun
-	}
-	ends []redlock.Ended
-	lost []redlock.Ended
-	hook func(line string) // called for each line, without mu
+	mu       sync.Mutex
+	lines    []string
+	lastTold lastTold
+	endsTold []redlock.Ended
+	lostTold []redlock.Ended
+	hook     func(line string) // called for each line, without mu
 }
 
 func (d *diary) note(format string, args ...any) {
@@ -55,6 +58,27 @@ func (d *diary) set(f func()) {
 	f()
 }
 
+// listen lets hook hear of each line.
+func (d *diary) listen(hook func(line string)) { d.set(func() { d.hook = hook }) }
+
+// last returns what was told last of each kind.
+func (d *diary) last() (last lastTold) {
+	d.set(func() { last = d.lastTold })
+	return last
+}
+
+// ends returns the ends that were told.
+func (d *diary) ends() (all []redlock.Ended) {
+	d.set(func() { all = slices.Clone(d.endsTold) })
+	return all
+}
+
+// lost returns the losses that were told.
+func (d *diary) lost() (all []redlock.Ended) {
+	d.set(func() { all = slices.Clone(d.lostTold) })
+	return all
+}
+
 // take returns the lines and forgets them.
 func (d *diary) take() []string {
 	d.mu.Lock()
@@ -70,7 +94,7 @@ func (d *diary) events() *redlock.Events {
 			func(redlock.Acquired)) {
 			d.note("acquire %s", a.Name)
 			return ctx, func(a redlock.Acquired) {
-				d.set(func() { d.last.Acquired = a })
+				d.set(func() { d.lastTold.Acquired = a })
 				d.note("acquired %s", a.Outcome)
 			}
 		},
@@ -78,7 +102,7 @@ func (d *diary) events() *redlock.Events {
 			func(redlock.Extended)) {
 			d.note("extend")
 			return ctx, func(e redlock.Extended) {
-				d.set(func() { d.last.Extended = e })
+				d.set(func() { d.lastTold.Extended = e })
 				d.note("extended %s", e.Outcome)
 			}
 		},
@@ -86,20 +110,20 @@ func (d *diary) events() *redlock.Events {
 			func(redlock.Released)) {
 			d.note("release")
 			return ctx, func(r redlock.Released) {
-				d.set(func() { d.last.Released = r })
+				d.set(func() { d.lastTold.Released = r })
 				d.note("released %s", r.Outcome)
 			}
 		},
 		End: func(e redlock.Ended) {
-			d.set(func() { d.ends = append(d.ends, e) })
+			d.set(func() { d.endsTold = append(d.endsTold, e) })
 			d.note("end %s", e.Reason)
 		},
 		Lost: func(e redlock.Ended) {
-			d.set(func() { d.lost = append(d.lost, e) })
+			d.set(func() { d.lostTold = append(d.lostTold, e) })
 			d.note("lost %s", e.Reason)
 		},
 		Overrun: func(o redlock.Overrun) {
-			d.set(func() { d.last.Overrun = o })
+			d.set(func() { d.lastTold.Overrun = o })
 			d.note("overrun in %s", o.Operation)
 		},
 		NoQuorum: func(f redlock.Failure) { d.note("no quorum in %s", f.Operation) },
@@ -126,7 +150,7 @@ func TestEventsTellOfALockFromItsBeginningToItsEnd(t *testing.T) {
 					"TryLock": m.TryLock} {
 					require.NoError(t, lock())
 					assert.Equal(t, []string{"acquire x", "acquired ok"}, d.take(), name)
-					a := d.last.Acquired
+					a := d.last().Acquired
 					assert.Equal(t, "app:x", a.Key)
 					assert.Equal(t, name == "TryLock", a.Tries == 1)
 					assert.True(t, a.Fencing)
@@ -141,7 +165,7 @@ func TestEventsTellOfALockFromItsBeginningToItsEnd(t *testing.T) {
 					_, err := m.Extend()
 					require.NoError(t, err)
 					assert.Equal(t, []string{"extend", "extended ok"}, d.take())
-					x := d.last.Extended
+					x := d.last().Extended
 					assert.Equal(t, m.Until(), x.Until)
 					assert.Equal(t, 10*time.Millisecond, x.Took)
 					assert.Equal(t, time.Until(a.Until), x.Left, "what was left without it")
@@ -149,8 +173,8 @@ func TestEventsTellOfALockFromItsBeginningToItsEnd(t *testing.T) {
 
 					mustUnlock(t, m)
 					assert.Equal(t, []string{"release", "end released", "released ok"}, d.take())
-					assert.Equal(t, a.Token, d.last.Released.Token)
-					end := d.ends[len(d.ends)-1]
+					assert.Equal(t, a.Token, d.last().Released.Token)
+					end := d.ends()[len(d.ends())-1]
 					assert.Equal(t, a.Token, end.Token)
 					assert.Equal(t, time.Second+20*time.Millisecond, end.Held)
 					assert.ErrorIs(t, end.Err, redlock.ErrReleased)
@@ -168,7 +192,7 @@ func TestEventsTellOfALockFromItsBeginningToItsEnd(t *testing.T) {
 				assert.Equal(t, []string{"acquire x", "acquired ok", "release", "end released",
 					"released ok"},
 					d.take())
-				assert.Empty(t, d.lost)
+				assert.Empty(t, d.lost())
 			})
 		})
 	}
@@ -186,17 +210,17 @@ func TestEventsTellWhyALockWasNotGranted(t *testing.T) {
 		err := try()
 		require.ErrorIs(t, err, redlock.ErrTaken)
 		assert.Equal(t, []string{"acquire x", "acquired taken"}, d.take())
-		assert.Equal(t, err, d.last.Acquired.Err)
-		assert.Zero(t, d.last.Acquired.Until)
+		assert.Equal(t, err, d.last().Acquired.Err)
+		assert.Zero(t, d.last().Acquired.Until)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err = rl.NewMutex("x", redlock.WithTries(redlock.Unlimited)).LockContext(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, []string{"acquire x", "acquired cancelled"}, d.take())
-		assert.True(t, d.last.Acquired.Queued)
-		assert.Positive(t, d.last.Acquired.Attempts)
-		assert.Equal(t, time.Second, d.last.Acquired.Took)
+		assert.True(t, d.last().Acquired.Queued)
+		assert.Positive(t, d.last().Acquired.Attempts)
+		assert.Equal(t, time.Second, d.last().Acquired.Took)
 		mustUnlock(t, holder)
 
 		require.Error(t, try(redlock.WithExpiry(0)))
@@ -236,7 +260,7 @@ func TestEventsTellOfTheWait(t *testing.T) {
 		require.NoError(t, holder.Lock())
 		time.AfterFunc(500*time.Millisecond, func() { mustUnlock(t, holder) })
 		require.NoError(t, waiter.Lock())
-		a := d.last.Acquired
+		a := d.last().Acquired
 		assert.True(t, a.Queued)
 		assert.GreaterOrEqual(t, a.Attempts, 2)
 		assert.GreaterOrEqual(t, a.Waited, 500*time.Millisecond)
@@ -256,16 +280,16 @@ func TestEventsTellOfTheLossOfAHold(t *testing.T) {
 		lines := d.take()
 		require.NotEmpty(t, lines)
 		assert.Equal(t, []string{"extend", "extended ok"}, lines[:2])
-		assert.True(t, d.last.Extended.Renewal)
-		assert.Greater(t, d.last.Extended.Left, 5*time.Second, "two thirds of the expiry")
+		assert.True(t, d.last().Extended.Renewal)
+		assert.Greater(t, d.last().Extended.Left, 5*time.Second, "two thirds of the expiry")
 
 		all(nodes, sim.Fate{Lost: true})
-		d.hook = func(line string) {
+		d.listen(func(line string) {
 			if strings.HasPrefix(line, "lost") || strings.HasPrefix(line, "end") {
 				assert.ErrorIs(t, context.Cause(held), redlock.ErrLost,
 					"the context is done before: %s", line)
 			}
-		}
+		})
 		<-held.Done()
 		synctest.Wait()
 		lines = d.take()
@@ -280,10 +304,10 @@ func TestEventsTellOfTheLossOfAHold(t *testing.T) {
 		}
 		assert.Greater(t, once("extended no_quorum"), 3, "each")
 		assert.Equal(t, 1, once("no quorum in extend"), "the first in a row")
-		require.Len(t, d.lost, 1)
-		assert.Equal(t, d.lost, d.ends)
-		assert.Equal(t, context.Cause(held), d.lost[0].Err)
-		assert.Zero(t, d.lost[0].Overdue)
+		require.Len(t, d.lost(), 1)
+		assert.Equal(t, d.lost(), d.ends())
+		assert.Equal(t, context.Cause(held), d.lost()[0].Err)
+		assert.Zero(t, d.lost()[0].Overdue)
 
 		all(nodes, sim.Fate{})
 		time.Sleep(10 * time.Second)
@@ -292,8 +316,8 @@ func TestEventsTellOfTheLossOfAHold(t *testing.T) {
 		assert.Equal(t, []string{"release", "released no_quorum", "overrun in release",
 			"no quorum in release"},
 			d.take())
-		assert.Equal(t, 10*time.Second, d.last.Overrun.By)
-		assert.Equal(t, err, d.last.Overrun.Err)
+		assert.Equal(t, 10*time.Second, d.last().Overrun.By)
+		assert.Equal(t, err, d.last().Overrun.Err)
 		_, err = m.Unlock()
 		require.Error(t, err)
 		assert.NotContains(t, d.take(), "overrun in release", "once")
@@ -315,12 +339,12 @@ func TestEventsTellOfAProvenLoss(t *testing.T) {
 				}
 				_, err := prove(m)
 				require.ErrorIs(t, err, redlock.ErrExpired)
-				require.Len(t, d.ends, 1)
-				assert.Equal(t, redlock.EndLost, d.ends[0].Reason)
-				assert.Equal(t, d.ends, d.lost)
+				require.Len(t, d.ends(), 1)
+				assert.Equal(t, redlock.EndLost, d.ends()[0].Reason)
+				assert.Equal(t, d.ends(), d.lost())
 				_, err = m.Unlock()
 				require.ErrorIs(t, err, redlock.ErrExpired)
-				assert.Len(t, d.ends, 1, "one end")
+				assert.Len(t, d.ends(), 1, "one end")
 			})
 		})
 	}
@@ -345,12 +369,12 @@ func TestEventsTellOfTheEndOfAHold(t *testing.T) {
 				<-held.Done()
 				all(nodes, sim.Fate{})
 				synctest.Wait()
-				require.Len(t, d.ends, 1)
-				assert.Equal(t, tt.reason, d.ends[0].Reason)
-				assert.Equal(t, context.Cause(held), d.ends[0].Err)
-				assert.Equal(t, d.ends, d.lost)
+				require.Len(t, d.ends(), 1)
+				assert.Equal(t, tt.reason, d.ends()[0].Reason)
+				assert.Equal(t, context.Cause(held), d.ends()[0].Err)
+				assert.Equal(t, d.ends(), d.lost())
 				mustUnlock(t, m)
-				assert.Len(t, d.ends, 1)
+				assert.Len(t, d.ends(), 1)
 				assert.NotContains(t, d.take(), "overrun in release")
 			})
 		})
@@ -366,20 +390,20 @@ func TestEventsTellOfTheEndsThatCloseMakes(t *testing.T) {
 				held = append(held, mustHold(t, rl.NewMutex(fmt.Sprint("x", i))))
 			}
 			d.take()
-			d.hook = func(line string) {
+			d.listen(func(line string) {
 				if line == "end closed" {
 					for _, h := range held {
 						assert.ErrorIs(t, context.Cause(h), redlock.ErrReleased,
 							"all are done before")
 					}
 				}
-			}
+			})
 			all(nodes, sim.Slow(time.Second))
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			require.Error(t, rl.CloseContext(ctx))
-			require.Len(t, d.ends, n)
-			for _, e := range d.ends {
+			require.Len(t, d.ends(), n)
+			for _, e := range d.ends() {
 				assert.Equal(t, redlock.EndClosed, e.Reason)
 			}
 			all(nodes, sim.Fate{})
@@ -393,9 +417,9 @@ func TestEventsTellOfTheEndsThatCloseMakes(t *testing.T) {
 				}
 			}
 			assert.Equal(t, n, released)
-			assert.Len(t, d.ends, n)
-			assert.True(t, d.last.Released.Closing)
-			assert.Empty(t, d.lost)
+			assert.Len(t, d.ends(), n)
+			assert.True(t, d.last().Released.Closing)
+			assert.Empty(t, d.lost())
 		})
 	}
 }
@@ -426,8 +450,8 @@ func TestEventsTellOfAnOverrun(t *testing.T) {
 			_, err := m.Extend()
 			require.ErrorIs(t, err, redlock.ErrExpired)
 			assert.Equal(t, []string{"extend", "extended expired", "overrun in extend"}, d.take())
-			assert.Equal(t, 10*time.Millisecond, d.last.Overrun.By)
-			assert.Equal(t, -10*time.Millisecond, d.last.Extended.Left)
+			assert.Equal(t, 10*time.Millisecond, d.last().Overrun.By)
+			assert.Equal(t, -10*time.Millisecond, d.last().Extended.Left)
 			mustUnlock(t, m)
 			assert.Equal(t, []string{"release", "end released", "released ok"}, d.take())
 		}
@@ -437,8 +461,8 @@ func TestEventsTellOfAnOverrun(t *testing.T) {
 		mustUnlock(t, m)
 		assert.Equal(t, []string{"release", "end released", "released ok", "overrun in release"},
 			d.take())
-		require.NoError(t, d.last.Overrun.Err, "a quorum still had it")
-		assert.Equal(t, time.Nanosecond, d.ends[len(d.ends)-1].Overdue)
+		require.NoError(t, d.last().Overrun.Err, "a quorum still had it")
+		assert.Equal(t, time.Nanosecond, d.ends()[len(d.ends())-1].Overdue)
 
 		require.NoError(t, m.Lock())
 		d.take()
@@ -458,12 +482,12 @@ func TestEventsTellOfNoEndWithoutABeginning(t *testing.T) {
 		d.take()
 		require.NoError(t, m.Lock())
 		assert.Equal(t, []string{"acquire x", "end replaced", "acquired ok"}, d.take())
-		assert.Empty(t, d.lost)
+		assert.Empty(t, d.lost())
 
 		heir := rl.NewMutex("x", redlock.WithValue(m.Value()))
 		_, err := heir.Extend()
 		require.NoError(t, err)
-		assert.Zero(t, d.last.Extended.Left)
+		assert.Zero(t, d.last().Extended.Left)
 		mustUnlock(t, heir)
 		assert.Equal(t, []string{"extend", "extended ok", "release", "released ok"}, d.take())
 		_, err = m.Unlock()
@@ -485,13 +509,13 @@ func TestEventsCountNodesThatAreHealed(t *testing.T) {
 		}
 		_, err := m.Extend()
 		require.NoError(t, err)
-		assert.Equal(t, 2, d.last.Extended.Healed)
+		assert.Equal(t, 2, d.last().Extended.Healed)
 		all(nodes, sim.Fate{})
 		synctest.Wait()
 		mustUnlock(t, m)
 		synctest.Wait()
 		require.NoError(t, m.Lock())
-		assert.False(t, d.last.Acquired.Raised)
+		assert.False(t, d.last().Acquired.Raised)
 		mustUnlock(t, m)
 	})
 }
@@ -501,7 +525,7 @@ func TestEventsCountNodesThatAreHealed(t *testing.T) {
 func TestEventsAreToldWithoutAMutex(t *testing.T) {
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
 		m, busy := rl.NewMutex("x"), false
-		d.hook = func(line string) {
+		d.listen(func(line string) {
 			_, _, _ = m.Until(), m.Value(), m.FencingToken()
 			_ = rl.NewMutex("y").TryLock
 			switch line {
@@ -513,7 +537,7 @@ func TestEventsAreToldWithoutAMutex(t *testing.T) {
 			case "end released", "released ok":
 				assert.False(t, busy, "one after the other")
 			}
-		}
+		})
 		require.NoError(t, m.Lock())
 		assert.Equal(t, []string{"acquire x", "acquired ok", "release", "end released",
 			"released ok"}, d.take())
@@ -525,7 +549,7 @@ func TestEventsAreToldWithoutAMutex(t *testing.T) {
 		require.NoError(t, err)
 		<-held.Done()
 		assert.ErrorIs(t, context.Cause(held), redlock.ErrReleased)
-		assert.Len(t, d.ends, 2)
+		assert.Len(t, d.ends(), 2)
 	})
 }
 
@@ -581,11 +605,11 @@ func TestEventsOfAMutexAreInOrder(t *testing.T) {
 func TestEventsThatEndTheirGoroutine(t *testing.T) {
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
 		m := rl.NewMutex("x")
-		d.hook = func(line string) {
+		d.listen(func(line string) {
 			if line == "acquired ok" {
 				runtime.Goexit()
 			}
-		}
+		})
 		var g sync.WaitGroup
 		g.Go(func() { _ = m.Lock() })
 		g.Wait()
@@ -644,8 +668,8 @@ func TestEventsThatPanic(t *testing.T) {
 				assert.Equal(t, 1, strings.Count(log.String(), "has panicked"), log.String())
 				assert.Contains(t, log.String(), "events_test.go", "the stack")
 				want := []redlock.EndReason{redlock.EndLost, redlock.EndReleased}
-				require.Len(t, d.ends, 2, "the others are told")
-				for i, e := range d.ends {
+				require.Len(t, d.ends(), 2, "the others are told")
+				for i, e := range d.ends() {
 					assert.Equal(t, want[i], e.Reason)
 				}
 			}, redlock.WithEvents(bad))

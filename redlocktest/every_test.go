@@ -352,8 +352,12 @@ func TestATestThatSkips(t *testing.T) {
 func TestSeveralWorkersAtEveryCommand(t *testing.T) {
 	commands := names(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		var group sync.WaitGroup
-		for range 3 {
-			group.Go(func() { writes(correct)(t, c) })
+		for i := range 3 {
+			group.Go(func() {
+				// One after the other: no vote is split, and each command has one owner.
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				writes(correct)(t, c)
+			})
 		}
 		group.Wait()
 	}, redlocktest.Expired)

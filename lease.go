@@ -415,8 +415,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op, u *relea
 // handsOn reports whether a node has handed the key on to one who queues. If only a few have, that
 // one has just arrived, and is known to the others in a moment.
 func handsOn(r *quorum.Round) bool {
-	nodes, _, _ := r.Above(handedOn - 1)
-	return nodes > 0
+	return r.Above(handedOn-1) > 0
 }
 
 // unreleased says why a round has not released the lease, or nil if all rounds together have. The

@@ -2,6 +2,16 @@ package redlock
 
 import "github.com/redlock-go/redlock/pool"
 
+// luaHears is the part of scripts that tells the first in a queue that its turn has come. It is true
+// if the member listens: a server of a cluster counts its own subscribers only.
+const luaHears = `local function hears(to)
+	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
+	if n ~= 0 then return type(n) == 'number' end
+	local cluster = pcall('INFO', 'cluster')
+	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
+end
+`
+
 // The scripts that redlock runs on a node. Their IDs are constants, checked by a test
 // against what SCRIPT LOAD says, because computing a SHA-1 at run time fails
 // where only FIPS 140 algorithms are allowed.
@@ -28,13 +38,7 @@ var (
 	releaseScript = &pool.Script{
 		Name: "release",
 		Source: `local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[3]
-local function hears(to)
-	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
-	if n ~= 0 then return type(n) == 'number' end
-	local cluster = pcall('INFO', 'cluster')
-	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
-end
-local v = call('GET', key)
+` + luaHears + `local v = call('GET', key)
 local mine = v == ARGV[1]
 if mine or member and v == '~' .. member then
 	if ARGV[4] then
@@ -91,13 +95,7 @@ return -2 - ttl
 	standScript = &pool.Script{
 		Name: "stand",
 		Source: `local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[2]
-local function hears(to)
-	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
-	if n ~= 0 then return type(n) == 'number' end
-	local cluster = pcall('INFO', 'cluster')
-	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
-end
-local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
+` + luaHears + `local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
 if v == reserved and ARGV[4] == '0' then return {ticket, -1, -1} end
 local last = tonumber(call('GET', KEYS[3]) or 0) or 0
 if ARGV[4] == '0' then ticket = math.max(ticket, last + 1) end

@@ -214,14 +214,7 @@ func (w *waiter) settle(stands bool) (value string) {
 }
 
 // atHead reports whether the waiter is at the head of the line.
-func (w *waiter) atHead() bool {
-	select {
-	case <-w.place.Head():
-		return true
-	default:
-		return false
-	}
-}
+func (w *waiter) atHead() bool { return received(w.place.Head()) }
 
 // failed notes what an attempt came to.
 func (w *waiter) failed(d *defeat) {
@@ -259,10 +252,8 @@ func closedError(name string) *Error {
 func (w *waiter) queue() (*lease, error) {
 	ln, head := w.line, w.place.Head()
 	w.due = time.Time{}
-	select {
-	case <-head:
+	if w.atHead() {
 		return nil, nil
-	default:
 	}
 	w.settle(false) // a node may have granted it when the others had refused
 	w.rest()

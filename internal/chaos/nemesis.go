@@ -142,25 +142,9 @@ func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry, lasts time.Du
 	return nil
 }
 
-// slow makes the server sleep again and again, so that every command waits. It returns when one has.
+// slow makes the server sleep again and again, so every command waits. It returns when one has.
 func slow(t testing.TB, s *redistest.Server) (undo func()) {
-	c := s.Dial()
-	stop, stopped := make(chan struct{}), make(chan error)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				stopped <- nil
-				return
-			default:
-			}
-			if _, err := c.Do("DEBUG", "SLEEP", "0.03"); err != nil {
-				<-stop
-				stopped <- err
-				return
-			}
-		}
-	}()
+	undo = again(t, s, 0, "DEBUG", "SLEEP", "0.03")
 	for began, waited := time.Now(), time.Duration(0); waited < 10*time.Millisecond; {
 		start := time.Now()
 		s.Must("PING")
@@ -169,17 +153,18 @@ func slow(t testing.TB, s *redistest.Server) (undo func()) {
 			t.Fatalf("chaos: %s has not become slow", s.Addr())
 		}
 	}
-	return func() {
-		close(stop)
-		if err := <-stopped; err != nil {
-			t.Errorf("chaos: slowing %s: %v", s.Addr(), err)
-		}
-		_ = c.Close()
-	}
+	return undo
 }
 
 // mute breaks the connections of all subscribers, again and again.
 func mute(t testing.TB, s *redistest.Server) (undo func()) {
+	return again(t, s, time.Millisecond, "CLIENT", "KILL", "TYPE", "pubsub")
+}
+
+// again sends a command again and again, with a rest before each.
+func again(
+	t testing.TB, s *redistest.Server, rest time.Duration, command ...string,
+) (undo func()) {
 	c := s.Dial()
 	stop, stopped := make(chan struct{}), make(chan error)
 	go func() {
@@ -188,9 +173,9 @@ func mute(t testing.TB, s *redistest.Server) (undo func()) {
 			case <-stop:
 				stopped <- nil
 				return
-			case <-time.After(time.Millisecond):
+			case <-time.After(rest):
 			}
-			if _, err := c.Do("CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
+			if _, err := c.Do(command...); err != nil {
 				<-stop
 				stopped <- err
 				return
@@ -200,7 +185,7 @@ func mute(t testing.TB, s *redistest.Server) (undo func()) {
 	return func() {
 		close(stop)
 		if err := <-stopped; err != nil {
-			t.Errorf("chaos: keeping subscribers off %s: %v", s.Addr(), err)
+			t.Errorf("chaos: %s on %s: %v", strings.Join(command, " "), s.Addr(), err)
 		}
 		_ = c.Close()
 	}

@@ -328,22 +328,16 @@ func (r *Round) Over() <-chan struct{} { return r.ctx.Done() }
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 
-// Above returns how many nodes have replied more than floor, the least of these replies, and how
-// many nodes have not answered yet.
-func (r *Round) Above(floor int64) (nodes int, least int64, pending int) {
+// Above returns how many nodes have replied more than floor so far.
+func (r *Round) Above(floor int64) (nodes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.calls {
-		switch c := &r.calls[i]; {
-		case !c.settled:
-			pending++
-		case c.err == nil && c.reply > floor:
-			if nodes++; nodes == 1 || c.reply < least {
-				least = c.reply
-			}
+		if c := &r.calls[i]; c.settled && c.err == nil && c.reply > floor {
+			nodes++
 		}
 	}
-	return nodes, least, pending
+	return nodes
 }
 
 // Tally returns the votes so far.

@@ -3,6 +3,7 @@ package pooltest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,8 +70,11 @@ var subscribeTests = []test{
 		}
 		s.Cleanup(func() { _ = sub.Close() })
 		cancel()
-		s.publish(s.key("c"), "hello")
-		s.receive(sub, "hello")
+		for i := range 50 { // a pool may take a moment to see that the context has ended
+			message := fmt.Sprint("hello", i)
+			s.publish(s.key("c"), message)
+			s.receive(sub, message)
+		}
 	}},
 
 	{"fails when the context has ended", func(s *suite) {
@@ -103,10 +107,12 @@ var subscribeTests = []test{
 		sub := s.subscribe(s.key("c"))
 		if s.publish(s.key("c"), "hello") == 0 {
 			s.receive(sub, "hello")
-			s.Skip("cannot see who is subscribed: a message of this Pool goes to a server that has no subscriber, as in a cluster")
+			s.Skip("cannot see who is subscribed: a message of this Pool goes to a server that " +
+				"has no subscriber, as in a cluster")
 		}
 		s.close(sub)
-		s.eventually("the node to have no subscriber", func() bool { return s.publish(s.key("c"), "anybody?") == 0 })
+		s.eventually("the node to have no subscriber",
+			func() bool { return s.publish(s.key("c"), "anybody?") == 0 })
 	}},
 
 	{"is not held up by a subscriber who does not read", func(s *suite) {
@@ -196,8 +202,8 @@ func (s *suite) subscribe(channel string) pool.Subscription {
 	return sub
 }
 
-// publish sends a message, and returns how many connections were subscribed where it was sent. In a cluster
-// that may be another server than the subscriber's, which gets it nevertheless.
+// publish sends a message, and returns how many connections were subscribed where it was sent. In
+// a cluster that may be another server than the subscriber's, which gets it nevertheless.
 func (s *suite) publish(channel, message string) int64 {
 	s.Helper()
 	n, ok := s.eval(publish, nil, channel, message).(int64)
@@ -207,8 +213,8 @@ func (s *suite) publish(channel, message string) int64 {
 	return n
 }
 
-// killSubscribers makes the node close its Pub/Sub connections, or skips the subtest. The commands of a
-// Cluster client go to one server or another, so it tries more than once.
+// killSubscribers makes the node close its Pub/Sub connections, or skips the subtest. The
+// commands of a Cluster client go to one server or another, so it tries more than once.
 func (s *suite) killSubscribers(d pool.Doer) {
 	s.Helper()
 	for range 100 {
@@ -220,7 +226,8 @@ func (s *suite) killSubscribers(d pool.Doer) {
 			return
 		}
 	}
-	s.Skip("CLIENT KILL TYPE pubsub found no connection: the commands of this Pool go to another server than its subscriptions")
+	s.Skip("CLIENT KILL TYPE pubsub found no connection: the commands of this Pool go to another " +
+		"server than its subscriptions")
 }
 
 // receive wants a message, and ignores some.

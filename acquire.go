@@ -30,8 +30,9 @@ type defeat struct {
 	asked *quorum.Round    // where those say it that had not by then
 	late  string           // why the votes of a quorum came too late, or ""
 	lease *lease           // what has still to be given back, or nil
-	back  *quorum.Round    // the release of what was granted; its replies tell of others' keys, too; or nil
-	keys  *expiries        // what its replies tell about keys
+	// The release of what was granted; its replies tell of others' keys, too; or nil.
+	back *quorum.Round
+	keys *expiries // what its replies tell about keys
 }
 
 // attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
@@ -47,7 +48,8 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &defeat{final: true, err: &Error{
-			Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: err.Error(), causes: []error{err},
+			Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: err.Error(),
+			causes: []error{err},
 		}}
 	}
 	l := newLease(value, len(m.lanes))
@@ -96,10 +98,12 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 // tooLate says why a lease cannot be trusted although a quorum has granted it.
 func (m *Mutex) tooLate(l *lease) string {
 	if clock.Remaining(m.core.now(), l.until) > 0 {
-		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of %v a node that forgot its vote may have been healed",
+		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of "+
+			"%v a node that forgot its vote may have been healed",
 			attemptRounds, m.cfg.nodeTimeout)
 	}
-	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v", m.cfg.expiry)
+	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v",
+		m.cfg.expiry)
 }
 
 // attemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise
@@ -155,10 +159,12 @@ func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	})
 	if final && !d.cut && refused > 0 {
 		// A node that is silent for so much longer than the others does not tell any more.
-		soon, cancel := context.WithTimeout(ctx, max(clock.Times(m.core.now().Sub(l.granted), 8), minAfterword))
+		soon, cancel := context.WithTimeout(ctx,
+			max(clock.Times(m.core.now().Sub(l.granted), 8), minAfterword))
 		defer cancel()
 		foreign, _ := d.back.Wait(soon)
-		if !foreign { // the errors of some have decided it; what the others say tells whether there was a quorum
+		// The errors of some have decided it; what the others say tells whether there was a quorum.
+		if !foreign {
 			select {
 			case <-d.back.Over():
 			case <-soon.Done():
@@ -218,7 +224,8 @@ func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed in
 			silent = o.Err == quorum.ErrUnanswered
 		}
 		switch {
-		case silent && back.Err != nil && back.Err != quorum.ErrUnanswered && !errors.Is(back.Err, quorum.ErrUnsent):
+		case silent && back.Err != nil && back.Err != quorum.ErrUnanswered &&
+			!errors.Is(back.Err, quorum.ErrUnsent):
 			o.Err = back.Err
 		case back.Err != nil || o.Err != nil && !silent:
 		case back.Reply == notALock && (silent || o.Reply <= 0):
@@ -279,10 +286,12 @@ func (d *defeat) explain() error {
 		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
 	case (refused > 0 || d.stood) && n-failed >= m.core.quorum:
 		e.kinds = []error{ErrFailed, ErrTaken}
-		e.reason = fmt.Sprintf("taken on %d of %d nodes, granted by %d, %d needed", refused, n, granted, m.core.quorum)
+		e.reason = fmt.Sprintf("taken on %d of %d nodes, granted by %d, %d needed", refused, n,
+			granted, m.core.quorum)
 	default:
 		e.kinds = []error{ErrFailed, ErrNoQuorum}
-		e.reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed", granted, n, refused, m.core.quorum)
+		e.reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed",
+			granted, n, refused, m.core.quorum)
 	}
 	e.nodes = m.core.nodeErrors(outcomes, func(int64) error { return errNodeTaken })
 	return e
@@ -317,7 +326,8 @@ type expiries struct {
 }
 
 func newExpiries(nodes int) *expiries {
-	return &expiries{told: make(chan struct{}, 1), free: make([]time.Time, nodes), noted: make([]time.Time, nodes)}
+	return &expiries{told: make(chan struct{}, 1), free: make([]time.Time, nodes),
+		noted: make([]time.Time, nodes)}
 }
 
 // note notes when a node will have no key any more. Two replies that come together may have
@@ -413,8 +423,12 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 	}
 	l.raised = true
 	raise := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Command: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree, Budget: m.cfg.nodeTimeout, Marks: l.marks,
-		Skip: func(node int) bool { return outcomes[node].Err == nil && outcomes[node].Reply == token },
+		Command: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree,
+		Budget: m.cfg.nodeTimeout, Marks: l.marks,
+		Skip: func(node int) bool {
+			return outcomes[node].Err == nil &&
+				outcomes[node].Reply == token
+		},
 	})
 	raised, err := raise.Wait(ctx)
 	if !raised {
@@ -423,7 +437,8 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 				o.Err = heldBy(o.Reply)
 			}
 			if o.Err != nil && outcomes[i].Err == nil && outcomes[i].Reply != token {
-				outcomes[i] = quorum.Outcome{Err: fmt.Errorf("the fencing token was not stored: %w", o.Err)}
+				outcomes[i] = quorum.Outcome{Err: fmt.Errorf("the fencing token was not stored: %w",
+					o.Err)}
 			}
 		}
 	}

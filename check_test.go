@@ -133,7 +133,8 @@ func TestCheckFindsNodesThatForget(t *testing.T) {
 	servers[2].Must("CONFIG", "SET", "save", "60 1")
 	rl := onServers(t, servers)
 	r, found := check(t, rl)
-	assert.Equal(t, []string{"warning restart [0]", "warning restart [1]", "warning restart [2]"}, found)
+	assert.Equal(t, []string{"warning restart [0]", "warning restart [1]", "warning restart [2]"},
+		found)
 	assert.Equal(t, "AOF everysec", r.Nodes[0].Persistence)
 	assert.Equal(t, "none", r.Nodes[1].Persistence)
 	assert.Equal(t, "RDB", r.Nodes[2].Persistence)
@@ -165,9 +166,14 @@ func TestCheckFindsClocks(t *testing.T) {
 func TestCheckFindsClusterMode(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 2, healthy)
-	servers = append(servers, redistest.Start(t, 1, healthy, redistest.Args("--cluster-enabled", "yes"))...)
+	servers = append(servers, redistest.Start(t, 1, healthy,
+		redistest.Args("--cluster-enabled", "yes"))...)
 	servers[2].Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	eventually(t, "a cluster", func() bool { _, err := servers[2].Do("GET", "x"); return err == nil })
+	eventually(t, "a cluster", func() bool {
+		_,
+			err := servers[2].Do("GET", "x")
+		return err == nil
+	})
 	r, found := check(t, onServers(t, servers))
 	assert.Equal(t, []string{"warning cluster [2]"}, found)
 	assert.Equal(t, "cluster", r.Nodes[2].Mode)
@@ -201,7 +207,8 @@ func TestCheckDegrades(t *testing.T) {
 		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get",
 			"+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+ping"},
 			strings.Fields(grants[i])...)...)
-		pools = append(pools, goredisPool(t, redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
+		pools = append(pools, goredisPool(t,
+			redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
 	r, found := check(t, redlock.New(pools...).With(patient, redlock.WithoutAnnouncements()))
 	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
@@ -214,10 +221,12 @@ func TestCheckDegrades(t *testing.T) {
 	}
 	assert.Equal(t, []string{"persistence", "clock"}, unknown(0))
 	assert.Equal(t, []string{"clock"}, unknown(1))
-	assert.Equal(t, []string{"server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence"}, unknown(2))
+	assert.Equal(t, []string{"server", "run id", "mode", "role", "replicas", "uptime", "memory",
+		"persistence"}, unknown(2))
 }
 
-// A user who may not do all that a lock needs is as good as no node. What has been written is gone all the same, or soon.
+// A user who may not do all that a lock needs is as good as no node. What has been written is
+// gone all the same, or soon.
 func TestCheckTriesWhatALockNeeds(t *testing.T) {
 	t.Parallel()
 	const app, fence, own = "~app:*", "~redlock:fence:*", "~{app:*"
@@ -229,33 +238,46 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 		want         string // "" for nothing
 		left         bool   // until it expires
 	}{
-		"all allowed":                 {keys: app},
-		"all allowed, with a token":   {keys: app + " " + fence, opts: []redlock.Option{fencing}},
-		"with a counter of its own":   {keys: app + " " + own, opts: []redlock.Option{fencing, perName}},
-		"INFO needs no lock":          {denied: "-info", keys: app},
-		"PUBLISH needs no lock":       {denied: "-publish", keys: app, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
-		"other keys":                  {keys: "~other:*", want: "acquire: NOPERM"},
-		"SET":                         {denied: "-set", keys: app, want: "acquire: NOPERM"},
-		"EVALSHA":                     {denied: "-evalsha", keys: app, want: "command; release: NOPERM", left: true},
-		"GET":                         {denied: "-get", keys: app, want: "extend: ERR", left: true},
-		"PEXPIRE":                     {denied: "-pexpire", keys: app, want: "extend: ERR"},
-		"PTTL":                        {denied: "-pttl", keys: app, want: "a stranger's release: ERR"},
-		"DEL":                         {denied: "-del", keys: app, want: "lock needs (release: ERR", left: true},
-		"the counter":                 {keys: app + " " + own, opts: []redlock.Option{fencing}, want: "acquire: NOPERM"},
-		"the counter of its own":      {keys: app + " " + fence, opts: []redlock.Option{fencing, perName}, want: "acquire: NOPERM"},
-		"INFO under the guard":        {denied: "-info", keys: app, opts: []redlock.Option{guard}, want: "acquire: ERR"},
-		"DEL with a token":            {denied: "-del", keys: app + " " + own, opts: []redlock.Option{fencing, perName}, want: "release: ERR", left: true},
-		"PEXPIRE, kept out by guards": {denied: "-pexpire", keys: app, opts: []redlock.Option{guard}, want: "extend: ERR"},
+		"all allowed":               {keys: app},
+		"all allowed, with a token": {keys: app + " " + fence, opts: []redlock.Option{fencing}},
+		"with a counter of its own": {keys: app + " " + own,
+			opts: []redlock.Option{fencing, perName}},
+		"INFO needs no lock": {denied: "-info", keys: app},
+		"PUBLISH needs no lock": {denied: "-publish", keys: app,
+			opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+		"other keys": {keys: "~other:*", want: "acquire: NOPERM"},
+		"SET":        {denied: "-set", keys: app, want: "acquire: NOPERM"},
+		"EVALSHA": {denied: "-evalsha", keys: app,
+			want: "command; release: NOPERM", left: true},
+		"GET":     {denied: "-get", keys: app, want: "extend: ERR", left: true},
+		"PEXPIRE": {denied: "-pexpire", keys: app, want: "extend: ERR"},
+		"PTTL": {denied: "-pttl", keys: app,
+			want: "a stranger's release: ERR"},
+		"DEL": {denied: "-del", keys: app, want: "lock needs (release: ERR",
+			left: true},
+		"the counter": {keys: app + " " + own, opts: []redlock.Option{fencing},
+			want: "acquire: NOPERM"},
+		"the counter of its own": {keys: app + " " + fence,
+			opts: []redlock.Option{fencing, perName}, want: "acquire: NOPERM"},
+		"INFO under the guard": {denied: "-info", keys: app, opts: []redlock.Option{guard},
+			want: "acquire: ERR"},
+		"DEL with a token": {denied: "-del", keys: app + " " + own,
+			opts: []redlock.Option{fencing, perName}, want: "release: ERR", left: true},
+		"PEXPIRE, kept out by guards": {denied: "-pexpire", keys: app,
+			opts: []redlock.Option{guard}, want: "extend: ERR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, 1, healthy)[0]
 			for client, newPool := range adapters {
-				s.Must(append([]string{"ACL", "SETUSER", "default", "reset", "on", "nopass", "&*", "+@all"}, strings.Fields(tt.denied+" "+tt.keys)...)...)
-				rl := redlock.New(newPool(t, s.Addr())).With(append(tt.opts, redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(time.Second))...)
+				s.Must(append([]string{"ACL", "SETUSER", "default", "reset", "on", "nopass", "&*",
+					"+@all"}, strings.Fields(tt.denied+" "+tt.keys)...)...)
+				rl := redlock.New(newPool(t, s.Addr())).With(append(tt.opts,
+					redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(time.Second))...)
 				r, found := check(t, rl)
 				keys := s.Must("KEYS", "*").([]any)
-				keys = slices.DeleteFunc(keys, func(key any) bool { return key == fenceOf("redlock:check:") })
+				keys = slices.DeleteFunc(keys,
+					func(key any) bool { return key == fenceOf("redlock:check:") })
 				assert.Equal(t, tt.left, len(keys) > 0, "%s: %s", client, keys)
 				for _, key := range keys {
 					assert.Contains(t, key, "app:redlock:check:")
@@ -345,7 +367,8 @@ func TestCheckFindsHowANodeIsReachedWrongly(t *testing.T) {
 			dial(s.Addr(), redigoclient.DialUsername("app"), redigoclient.DialPassword("old")),
 		},
 		"tls": {
-			goredisPool(t, redis.Options{Addr: unknown.Listener.Addr().String(), TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}}),
+			goredisPool(t, redis.Options{Addr: unknown.Listener.Addr().String(),
+				TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}}),
 			dial(unknown.Listener.Addr().String(), redigoclient.DialUseTLS(true)),
 		},
 		"name": {
@@ -406,7 +429,8 @@ func (p panicsIn) Do(context.Context, ...any) (any, error) {
 	return nil, errOops
 }
 
-func (p panicsIn) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+func (p panicsIn) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any,
+	error) {
 	p.panic("Eval")
 	return p.Link.Eval(ctx, s, keys, args...)
 }
@@ -416,15 +440,18 @@ func (p panicsIn) Subscribe(ctx context.Context, channel string) (pool.Subscript
 	return p.Link.Subscribe(ctx, channel)
 }
 
-// Whatever the options: all keys are gone but one counter, no lock is touched, and nobody who waits for one is woken.
+// Whatever the options: all keys are gone but one counter, no lock is touched, and nobody who
+// waits for one is woken.
 func TestCheckLeavesNothingBehind(t *testing.T) {
 	for name, opts := range map[string][]redlock.Option{
-		"plain":          nil,
-		"token":          {redlock.WithFencing()},
-		"own counter":    {redlock.WithFencing(), redlock.WithFencePerName()},
-		"guard":          {redlock.WithRestartGuard(8 * time.Second)},
-		"token, guard":   {redlock.WithFencing(), redlock.WithRestartGuard(8 * time.Second), redlock.WithKeyPrefix("p:")},
-		"long TTLs":      {redlock.WithFencing(), redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(time.Second)},
+		"plain":       nil,
+		"token":       {redlock.WithFencing()},
+		"own counter": {redlock.WithFencing(), redlock.WithFencePerName()},
+		"guard":       {redlock.WithRestartGuard(8 * time.Second)},
+		"token, guard": {redlock.WithFencing(), redlock.WithRestartGuard(8 * time.Second),
+			redlock.WithKeyPrefix("p:")},
+		"long TTLs": {redlock.WithFencing(), redlock.WithExpiry(time.Hour),
+			redlock.WithNodeTimeout(time.Second)},
 		"short timeouts": {redlock.WithFencing(), redlock.WithNodeTimeout(time.Millisecond)},
 	} {
 		t.Run(name, func(t *testing.T) {

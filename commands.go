@@ -39,7 +39,8 @@ func integer(c *pool.Command, reply any, err error) (int64, error) {
 // lie in different slots.
 func inOneSlot(c *pool.Command, reply any, err error) (int64, error) {
 	if err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") {
-		return 0, fmt.Errorf("%w: this node is part of a cluster, where fencing needs WithFencePerName", err)
+		return 0, fmt.Errorf("%w: this node is part of a cluster, where fencing needs "+
+			"WithFencePerName", err)
 	}
 	return integer(c, reply, err)
 }

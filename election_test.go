@@ -126,7 +126,8 @@ func TestThereIsOneLeaderAtATime(t *testing.T) {
 					expiry := between(r, 200*time.Millisecond, 4*time.Second)
 					nodes := sim.NewNodes([]int{1, 3, 5}[r.IntN(3)])
 					p := stand(t, nodes, tt.candidates, redlock.WithExpiry(expiry))
-					for end := time.Now().Add(time.Duration(tt.expiries) * expiry); time.Now().Before(end); {
+					end := time.Now().Add(time.Duration(tt.expiries) * expiry)
+					for time.Now().Before(end) {
 						befall(t, r, nodes, p)
 						for range 20 {
 							if n := len(p.leaders()); n > 1 {
@@ -302,7 +303,8 @@ func TestRunCampaignsAgain(t *testing.T) {
 					err := c.Run(t.Context(), func(held context.Context) error {
 						terms = append(terms, c.Term())
 						if len(terms) > 1 {
-							assert.GreaterOrEqual(t, time.Since(over), redlock.DefaultMinRetryDelay, "a rest")
+							assert.GreaterOrEqual(t, time.Since(over), redlock.DefaultMinRetryDelay,
+								"a rest")
 							assert.Less(t, time.Since(over), time.Second)
 							if len(terms) == 3 {
 								return errors.New("enough")
@@ -533,9 +535,9 @@ func TestLeaderIsNotKnownWithoutAQuorum(t *testing.T) {
 		_, err := c.Leader(t.Context())
 		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
 		assert.NotErrorIs(t, err, redlock.ErrFailed)
-		assert.EqualError(t, err, `redlock: "leader" not inspected: no quorum: 2 of 5 nodes answered,`+
-			` and do not decide it (node 2: sim: connection refused; node 3: sim: connection refused;`+
-			` node 4: sim: connection refused)`)
+		assert.EqualError(t, err, `redlock: "leader" not inspected: no quorum: 2 of 5 nodes `+
+			`answered, and do not decide it (node 2: sim: connection refused; `+
+			`node 3: sim: connection refused; node 4: sim: connection refused)`)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = c.Leader(ctx)
@@ -547,7 +549,8 @@ func TestLeaderIsNotKnownWithoutAQuorum(t *testing.T) {
 func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(3)
-		a, b, observer := newCandidate(nodes, "a"), newCandidate(nodes, "b"), newCandidate(nodes, "c")
+		a, b, observer := newCandidate(nodes, "a"), newCandidate(nodes, "b"),
+			newCandidate(nodes, "c")
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen []redlock.Leader
 		var at []time.Time
@@ -598,7 +601,8 @@ func TestObserve(t *testing.T) {
 		for _, l := range seen {
 			got = append(got, short{l.Owner, l.Term})
 		}
-		require.Equal(t, []short{{}, {"a", terms[0]}, {}, {"b", terms[1]}, {"b", terms[2]}, {}}, got)
+		require.Equal(t, []short{{}, {"a", terms[0]}, {}, {"b", terms[1]}, {"b", terms[2]}, {}},
+			got)
 		assert.Less(t, at[0].Sub(start), 10*time.Millisecond)
 		assert.WithinDuration(t, died.Add(left), at[5], 10*time.Millisecond, "when the lock ended")
 	})

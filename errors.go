@@ -162,7 +162,8 @@ type ReplyError struct {
 }
 
 func (e *ReplyError) Error() string {
-	return fmt.Sprintf("%s script: reply %#v of type %T instead of an integer", e.Script, e.Reply, e.Reply)
+	return fmt.Sprintf("%s script: reply %#v of type %T instead of an integer", e.Script, e.Reply,
+		e.Reply)
 }
 
 // GuardError is the outcome of a node that has not been up long enough; see [WithRestartGuard].
@@ -197,7 +198,8 @@ func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
 // nodeErrors lists the nodes that did not do as they were asked; answer says what
 // a reply that is not a yes means.
-func (c *core) nodeErrors(outcomes []quorum.Outcome, answer func(reply int64) error) *multierror.Error {
+func (c *core) nodeErrors(outcomes []quorum.Outcome,
+	answer func(reply int64) error) *multierror.Error {
 	list := &multierror.Error{ErrorFormat: oneline.List}
 	for i, o := range outcomes {
 		err := o.Err

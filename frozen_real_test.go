@@ -21,15 +21,17 @@ import (
 	"github.com/redlock-go/redlock/pool/goredis"
 )
 
-// lesson L41: with default client options and one server frozen (SIGSTOP), locks go on as if nothing had
-// happened: the client's own timeouts are of seconds, or for ever.
+// lesson L41: with default client options and one server frozen (SIGSTOP), locks go on as if
+// nothing had happened: the client's own timeouts are of seconds, or for ever.
 //
-// lesson L97, L99: no operation may fail while the other servers answer, not even in one try of ten.
+// lesson L97, L99: no operation may fail while the other servers answer, not even in one try of
+// ten.
 func TestOneFrozenServer(t *testing.T) {
 	redistest.Require(t)
 	for client, newPool := range adapters {
 		for _, n := range []int{3, 5} {
-			t.Run(fmt.Sprintf("%s/one of %d", client, n), func(t *testing.T) { testOneFrozen(t, newPool, n) })
+			t.Run(fmt.Sprintf("%s/one of %d", client, n),
+				func(t *testing.T) { testOneFrozen(t, newPool, n) })
 		}
 	}
 }
@@ -37,7 +39,8 @@ func TestOneFrozenServer(t *testing.T) {
 func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n int) {
 	const rounds = 200
 	const nodeTimeout = 400 * time.Millisecond
-	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(nodeTimeout)} // the expiry deletes no key here
+	// The expiry deletes no key here.
+	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(nodeTimeout)}
 	servers := redistest.Start(t, n)
 	pools := make([]pool.Pool, n)
 	for i, s := range servers {
@@ -77,8 +80,9 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 		last.Freeze()
 		frozen := time.Now()
 		median, p99, failed := measure()
-		// A command that waits on the frozen server has a goroutine. There are 64 of them at most, unless more are
-		// sent in the quarter of a node timeout that it takes to see that the server is silent.
+		// A command that waits on the frozen server has a goroutine. There are 64 of them at
+		// most, unless more are sent in the quarter of a node timeout that it takes to see that
+		// the server is silent.
 		goroutines := 0
 		for range 4 {
 			goroutines = max(goroutines, runtime.NumGoroutine()-before)
@@ -93,25 +97,32 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 		}
 		stall := pulse.Worst()
 		bound := 64 + 2*3*early
-		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d goroutines more, %d at most; pulse %v; %v", healthy, median, p99, goroutines, bound, stall, failed)
+		t.Logf("lock, extend, unlock: median %v healthy, %v with one frozen, p99 %v; %d "+
+			"goroutines more, %d at most; pulse %v; %v",
+			healthy, median, p99, goroutines, bound, stall, failed)
 		for i, s := range servers[:n-1] {
-			eventually(t, fmt.Sprintf("no key on healthy server %d", i), func() bool { return keysLeft(s) == 0 })
+			eventually(t, fmt.Sprintf("no key on healthy server %d", i),
+				func() bool { return keysLeft(s) == 0 })
 		}
 		last.Thaw()
 		mustClose(t, rl) // everything returns once the server goes on
 		rl = redlock.New(pools...).With(opts...)
 		// Where the healthy servers answer a ping in time, they answer a lock in time.
 		if stall < nodeTimeout/4 {
-			require.NoError(t, errors.Join(err, failed), "the latest of the healthy servers' answers to a ping was %v late", stall)
-			require.Less(t, p99, nodeTimeout+stall+20*time.Millisecond, "no call takes longer than the node timeout")
+			require.NoError(t, errors.Join(err, failed),
+				"the latest of the healthy servers' answers to a ping was %v late", stall)
+			require.Less(t, p99, nodeTimeout+stall+20*time.Millisecond,
+				"no call takes longer than the node timeout")
 			require.LessOrEqual(t, goroutines, bound)
-			// Other work on the machine can only make the comparison look worse: one good one is enough.
+			// Other work on the machine can only make the comparison look worse: one good one is
+			// enough.
 			if median <= 2*healthy {
 				return
 			}
 		}
 		if try == 10 {
-			t.Skipf("needs an idle machine: the healthy servers answered a ping %v late; median %v healthy, %v with one frozen", stall, healthy, median)
+			t.Skipf("needs an idle machine: the healthy servers answered a ping %v late; median "+
+				"%v healthy, %v with one frozen", stall, healthy, median)
 		}
 	}
 }
@@ -176,17 +187,20 @@ func TestOneServerOutOfReach(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				_ = rl.CloseContext(ctx) // a silent server keeps its commands until the client gives up
+				// A silent server keeps its commands until the client gives up.
+				_ = rl.CloseContext(ctx)
 			})
 		}
 	}
 }
 
-// lesson L40: every command keeps to one hash slot, whatever the name, and so do announcements, which reach who waits.
+// lesson L40: every command keeps to one hash slot, whatever the name, and so do announcements,
+// which reach who waits.
 func TestClusterEnabledServers(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
-	servers := redistest.Start(t, 3, redistest.Args("--cluster-enabled", "yes", "--cluster-node-timeout", "500"))
+	servers := redistest.Start(t, 3, redistest.Args("--cluster-enabled", "yes",
+		"--cluster-node-timeout", "500"))
 	for _, s := range servers {
 		s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	}
@@ -198,10 +212,13 @@ func TestClusterEnabledServers(t *testing.T) {
 		for i, s := range servers {
 			pools[i] = newPool(t, s.Addr())
 		}
-		rl, second := redlock.New(pools...).With(patient, redlock.WithFencePerName()), redlock.New(pools...).With(redlock.WithFencePerName())
-		for _, name := range []string{"plain", "with:{tag}:inside", "{all}", "{unclosed", "two {a} and {b}"} {
+		rl, second := redlock.New(pools...).With(patient, redlock.WithFencePerName()),
+			redlock.New(pools...).With(redlock.WithFencePerName())
+		for _, name := range []string{"plain", "with:{tag}:inside", "{all}", "{unclosed",
+			"two {a} and {b}"} {
 			t.Run(client+"/"+name, func(t *testing.T) {
-				m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(time.Second),
+				m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Second),
+					redlock.WithNodeTimeout(time.Second),
 					redlock.WithRestartGuard(time.Second), redlock.WithTries(redlock.Unlimited))
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
@@ -210,12 +227,14 @@ func TestClusterEnabledServers(t *testing.T) {
 				require.NoError(t, held.Err())
 				assert.NotZero(t, m.FencingToken())
 				for i, s := range servers { // a slower server's key is being set
-					eventually(t, fmt.Sprintf("the key on server %d", i), func() bool { return s.Must("EXISTS", name) == int64(1) })
+					eventually(t, fmt.Sprintf("the key on server %d", i),
+						func() bool { return s.Must("EXISTS", name) == int64(1) })
 				}
 				servers[0].Must("DEL", name)
 				_, err = m.Extend()
 				require.NoError(t, err)
-				eventually(t, "a healed key", func() bool { return servers[0].Must("EXISTS", name) == int64(1) })
+				eventually(t, "a healed key",
+					func() bool { return servers[0].Must("EXISTS", name) == int64(1) })
 				_, err = m.Valid()
 				require.NoError(t, err)
 				_, err = m.Unlock()
@@ -262,14 +281,15 @@ func queueOf(name string) string {
 	return name + ":{" + name + "}:redlock:queue"
 }
 
-// lesson L73: a majority of servers is frozen, or killed, while locks are held on them. Each loss names these servers and
-// what was wrong with them, and no other.
+// lesson L73: a majority of servers is frozen, or killed, while locks are held on them. Each loss
+// names these servers and what was wrong with them, and no other.
 func TestTheCauseOfALossOnRealServers(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
 	for client, newPool := range adapters {
 		if client == "goredis" {
-			newPool = func(t testing.TB, addr string) pool.Pool { // which says at once that a server is not there
+			// Which says at once that a server is not there.
+			newPool = func(t testing.TB, addr string) pool.Pool {
 				c := goredislib.NewClient(&goredislib.Options{Addr: addr, DialerRetries: 1})
 				t.Cleanup(func() { _ = c.Close() })
 				return goredis.NewPool(c)

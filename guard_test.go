@@ -38,7 +38,8 @@ func (*outOfReach) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 }
 
 // reaching returns a Redlock on all servers for a client that can talk only to some.
-func reaching(t *testing.T, newPool func(testing.TB, string) pool.Pool, servers []*redistest.Server, some ...int) *redlock.Redlock {
+func reaching(t *testing.T, newPool func(testing.TB, string) pool.Pool, servers []*redistest.Server,
+	some ...int) *redlock.Redlock {
 	pools := make([]pool.Pool, len(servers))
 	for i := range pools {
 		pools[i] = &outOfReach{}
@@ -66,7 +67,9 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 
 			// trial returns A's lock, and B's, which it has been granted as soon as it could.
 			trial := func(t *testing.T, i int, opts ...redlock.Option) (ma, mb *redlock.Mutex) {
-				opts = append([]redlock.Option{redlock.WithFencing(), redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(5 * time.Millisecond)}, opts...)
+				opts = append([]redlock.Option{redlock.WithFencing(),
+					redlock.WithTries(redlock.Unlimited),
+					redlock.WithRetryDelay(5 * time.Millisecond)}, opts...)
 				name := names[i%len(names)]
 				ma, mb = a.NewMutex(name, opts...), b.NewMutex(name, opts...)
 				require.NoError(t, ma.LockContext(ctx))
@@ -79,7 +82,8 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 
 			t.Run("without the guard", func(t *testing.T) {
 				for i := range *trials {
-					ma, mb := trial(t, i, redlock.WithExpiry(10*time.Second), redlock.WithNodeTimeout(time.Second))
+					ma, mb := trial(t, i, redlock.WithExpiry(10*time.Second),
+						redlock.WithNodeTimeout(time.Second))
 					now := time.Now()
 					require.True(t, now.Before(ma.Until()) && now.Before(mb.Until()), "two holders")
 					_, _ = mb.Unlock()
@@ -93,10 +97,13 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 					// end of one: begin somewhere else within a second, where a guard that is too
 					// short by a part of one would show.
 					time.Sleep([]time.Duration{500, 250, 750, 0}[i%4] * time.Millisecond)
-					ma, mb := trial(t, i, redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(200*time.Millisecond), redlock.WithRestartGuard(time.Second))
+					ma, mb := trial(t, i, redlock.WithExpiry(time.Second),
+						redlock.WithNodeTimeout(200*time.Millisecond),
+						redlock.WithRestartGuard(time.Second))
 					// The attempt that was granted the lock began so long after A's had to stop.
 					later := mb.Until().Sub(ma.Until())
-					require.Greater(t, later, time.Second-drift(time.Second, 0.01), "trial %d: two holders", i)
+					require.Greater(t, later, time.Second-drift(time.Second, 0.01),
+						"trial %d: two holders", i)
 					if least == 0 || later < least {
 						least = later
 					}
@@ -120,8 +127,10 @@ func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, 1)[0]
 			rl := reaching(t, newPool, []*redistest.Server{server}, 0)
-			const expiry = 1500 * time.Millisecond // the longest that the guard allows, for a busy machine
-			m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry), redlock.WithRestartGuard(expiry))
+			// The longest that the guard allows, for a busy machine.
+			const expiry = 1500 * time.Millisecond
+			m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry),
+				redlock.WithRestartGuard(expiry))
 			var over time.Time // by the first refusal
 			refusals := 0
 			eventually(t, "the guard to let the lock pass", func() bool {
@@ -144,8 +153,10 @@ func TestAGuardedServerSaysHowLongItRefuses(t *testing.T) {
 				assert.Equal(t, 0, node.Node)
 				assert.ErrorContains(t, err, fmt.Sprintf("takes part again in %v", guard.Wait))
 				assert.Greater(t, guard.Wait, time.Duration(0))
-				assert.LessOrEqual(t, guard.Wait, 3*time.Second, "1.5 s counts as 2 s, and a second more")
-				assert.True(t, begun.Before(over), "refused %v after the guard should have ended", begun.Sub(over))
+				assert.LessOrEqual(t, guard.Wait, 3*time.Second,
+					"1.5 s counts as 2 s, and a second more")
+				assert.True(t, begun.Before(over), "refused %v after the guard should have ended",
+					begun.Sub(over))
 				return false
 			})
 			assert.NotZero(t, refusals, "a server that has just been started")
@@ -178,9 +189,11 @@ func TestAHolderHealsAGuardedServer(t *testing.T) {
 			m := rl.NewMutex("{x}", redlock.WithFencing(), redlock.WithExpiry(expiry))
 			require.NoError(t, m.Lock())
 			for i, s := range servers {
-				eventually(t, fmt.Sprintf("the key on server %d", i), func() bool { return s.Must("GET", "{x}") == m.Value() })
+				eventually(t, fmt.Sprintf("the key on server %d", i),
+					func() bool { return s.Must("GET", "{x}") == m.Value() })
 			}
-			taker := rl.NewMutex("{x}", redlock.WithValue(m.Value()), redlock.WithExpiry(expiry), redlock.WithNodeTimeout(nodeTimeout),
+			taker := rl.NewMutex("{x}", redlock.WithValue(m.Value()), redlock.WithExpiry(expiry),
+				redlock.WithNodeTimeout(nodeTimeout),
 				redlock.WithRestartGuard(time.Hour), redlock.WithFencing())
 			down := time.Now()
 			servers[2].Restart()
@@ -223,7 +236,8 @@ func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 			{limit - 1, false, []redlock.Option{redlock.WithRestartGuard(8 * time.Second)}},
 			{limit, true, []redlock.Option{redlock.WithRestartGuard(8 * time.Second)}},
 			{limit, false, nil},
-			{limit, false, []redlock.Option{redlock.WithRestartGuard(8 * time.Second), redlock.WithDriftFactor(0)}},
+			{limit, false, []redlock.Option{redlock.WithRestartGuard(8 * time.Second),
+				redlock.WithDriftFactor(0)}},
 		} {
 			m := redlock.New(sim.NewNodes(3).Pools("a")...).NewMutex("x", tt.opts...)
 			once := false
@@ -240,7 +254,8 @@ func TestAGuardedAttemptMustNotTakeTooLong(t *testing.T) {
 			}
 			require.ErrorIs(t, err, redlock.ErrFailed)
 			require.ErrorIs(t, err, redlock.ErrExpired)
-			assert.ErrorContains(t, err, "granted by a quorum, but too late: in more than 3 node timeouts of 400ms")
+			assert.ErrorContains(t, err, "granted by a quorum, but too late: in more than 3 node "+
+				"timeouts of 400ms")
 		}
 	})
 }

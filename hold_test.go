@@ -137,7 +137,8 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 			dark := between(r, 0, 3*expiry)
 			deaf, replies := r.IntN(2) == 0, r.IntN(2) == 0
 			plan(pools, func(sim.Op) sim.Fate {
-				f := sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond, Deaf: deaf}
+				f := sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond,
+					Deaf: deaf}
 				if time.Since(start) >= dark {
 					f.Lost, f.ReplyLost = !replies, replies
 				}
@@ -159,7 +160,8 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 			// been answered.
 			time.AfterFunc(dark+time.Millisecond, func() { until.Store(m.Until()) })
 
-			rival := redlock.New(nodes.Pools("rival")...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited),
+			rival := redlock.New(nodes.Pools("rival")...).With(redlock.WithExpiry(expiry),
+				redlock.WithTries(redlock.Unlimited),
 				redlock.WithRetryDelay(between(r, expiry/10, expiry/5)))
 			time.Sleep(between(r, 0, expiry))
 			theirs := rival.NewMutex("x")
@@ -168,7 +170,8 @@ func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 			<-over
 			require.Equal(t, until.Load(), cancelled, "seed %d: cancelled at until", seed)
 			require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
-			require.True(t, cancelled.Before(granted), "seed %d: cancelled before the next holder", seed)
+			require.True(t, cancelled.Before(granted), "seed %d: cancelled before the next holder",
+				seed)
 			nodes.Close()
 			_, err = m.Unlock()
 			require.ErrorIs(t, err, redlock.ErrLost)
@@ -188,13 +191,15 @@ func TestAHoldSurvivesOutages(t *testing.T) {
 		for seed := range uint64(trials) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			expiry := between(r, 300*time.Millisecond, 10*time.Second)
-			answer := between(r, 200*time.Microsecond, expiry/100) // and the default node timeout is five times that
+			// And the default node timeout is five times that.
+			answer := between(r, 200*time.Microsecond, expiry/100)
 			nodes := sim.NewNodes(5)
 			pools := nodes.Pools("a")
 			plan(pools, func(sim.Op) sim.Fate { return sim.Slow(answer) })
 			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
 			if r.IntN(2) == 0 {
-				rl = rl.With(redlock.WithNodeTimeout(between(r, expiry/10, expiry-time.Millisecond)))
+				rl = rl.With(redlock.WithNodeTimeout(between(r, expiry/10,
+					expiry-time.Millisecond)))
 			}
 			m := rl.NewMutex("x")
 			held, err := m.Hold(t.Context())
@@ -235,7 +240,8 @@ func TestAHoldSurvivesOutages(t *testing.T) {
 				}
 			}
 			time.Sleep(2 * expiry)
-			require.NoError(t, held.Err(), "seed %d, outage of kinds %v of %d nodes: %v", seed, kinds, len(out), context.Cause(held))
+			require.NoError(t, held.Err(), "seed %d, outage of kinds %v of %d nodes: %v", seed,
+				kinds, len(out), context.Cause(held))
 			mustUnlock(t, m)
 			nodes.Close()
 			require.NoError(t, rl.Close())
@@ -246,7 +252,8 @@ func TestAHoldSurvivesOutages(t *testing.T) {
 // A renewal that is lost does not use up what is left, however long the node timeout.
 func TestAHoldSurvivesAnOutageWithANodeTimeoutOfTheExpiry(t *testing.T) {
 	const expiry = time.Second
-	for _, until := range []time.Duration{345 * time.Millisecond, 939 * time.Millisecond} { // just over, and 95 % of the validity
+	// Just over, and 95 % of the validity.
+	for _, until := range []time.Duration{345 * time.Millisecond, 939 * time.Millisecond} {
 		for _, timeout := range []time.Duration{expiry / 20, expiry * 7 / 10, expiry} {
 			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				m := rl.NewMutex("x")
@@ -274,7 +281,8 @@ func TestASlowExtendDoesNotUndoWhatRenewalsHaveDone(t *testing.T) {
 		nodes[2].Next("extend", sim.Fail(errOops))
 		_, err := m.Extend()
 		require.NoError(t, err, "a quorum has confirmed it")
-		assert.Equal(t, expiry-5*time.Millisecond, time.Since(start), "when its own expiry was over")
+		assert.Equal(t, expiry-5*time.Millisecond, time.Since(start),
+			"when its own expiry was over")
 		assert.NoError(t, held.Err())
 		assert.True(t, m.Until().After(time.Now()))
 		time.Sleep(2 * expiry)
@@ -401,7 +409,8 @@ func TestNothingIsWrittenAfterUnlock(t *testing.T) {
 			nodes.Close()
 		})
 	}
-	t.Logf("%d interleavings: held in %d, which ended before Unlock in %d; closed during %d", rounds*each, began.Load(), ended.Load(), closed.Load())
+	t.Logf("%d interleavings: held in %d, which ended before Unlock in %d; closed during %d",
+		rounds*each, began.Load(), ended.Load(), closed.Load())
 	assert.Greater(t, began.Load(), int64(rounds*each/2))
 	assert.NotZero(t, ended.Load())
 	assert.NotZero(t, closed.Load())
@@ -431,16 +440,19 @@ func (s *interleaving) run(t *testing.T, nodes sim.Nodes) {
 	plan(pools, func(op sim.Op) sim.Fate {
 		mu.Lock()
 		defer mu.Unlock()
-		if unlocked.Load() && op.Command != "release" && op.Command != "subscribe" && op.Command != "message" {
+		if unlocked.Load() && op.Command != "release" && op.Command != "subscribe" &&
+			op.Command != "message" {
 			late = append(late, op)
 		}
-		f := sim.Fate{Request: between(r, 0, 20*time.Millisecond), Reply: between(r, 0, 20*time.Millisecond)}
+		f := sim.Fate{Request: between(r, 0, 20*time.Millisecond),
+			Reply: between(r, 0, 20*time.Millisecond)}
 		if r.IntN(20) == 0 && op.Command != "release" {
 			f.Request *= 5 // given up before it arrives
 		}
 		return f
 	})
-	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(50*time.Millisecond))
+	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry),
+		redlock.WithNodeTimeout(50*time.Millisecond))
 	m := rl.NewMutex(s.name)
 	horizon := []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, 2 * expiry}[r.IntN(3)]
 	ctx, cancel := context.WithCancel(context.Background())
@@ -553,7 +565,8 @@ func TestAHoldEndsSoonAfterASuspend(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var by atomic.Int64
 			nodes := sim.NewNodes(3)
-			rl := redlock.New(late{nodes[0].Link("a"), &by}, nodes[1].Link("a"), nodes[2].Link("a")).With(redlock.WithExpiry(expiry))
+			rl := redlock.New(late{nodes[0].Link("a"), &by}, nodes[1].Link("a"),
+				nodes[2].Link("a")).With(redlock.WithExpiry(expiry))
 			held := mustHold(t, rl.NewMutex("x"))
 			log := nodes.Record()
 			by.Store(int64(expiry))
@@ -648,22 +661,34 @@ func TestTheCauseOfALossNamesTheNodesThatFailed(t *testing.T) {
 	refused := func(n *sim.Node) { n.Crash() }
 	frozen := func(n *sim.Node) { n.Freeze() }
 	failing := func(n *sim.Node) { n.Always(sim.Fail(errOops)) }
-	forgetful := func(n *sim.Node) { n.Flush(); n.Always(sim.Fate{Skip: true, Answer: &sim.Answer{Value: int64(0)}}) }
+	forgetful := func(n *sim.Node) {
+		n.Flush()
+		n.Always(sim.Fate{Skip: true,
+			Answer: &sim.Answer{Value: int64(0)}})
+	}
 	for _, tt := range []struct {
 		name   string
 		faults []func(*sim.Node)
 		says   []string // of these nodes
 	}{
-		{"refused", []func(*sim.Node){refused, refused}, []string{"connection refused", "connection refused"}},
-		{"frozen", []func(*sim.Node){frozen, frozen}, []string{"no answer within ", "no answer within "}},
+		{"refused", []func(*sim.Node){refused, refused},
+			[]string{"connection refused", "connection refused"}},
+		{"frozen", []func(*sim.Node){frozen, frozen},
+			[]string{"no answer within ", "no answer within "}},
 		{"failing", []func(*sim.Node){failing, failing}, []string{"oops", "oops"}},
-		{"one thing and another", []func(*sim.Node){failing, refused, frozen}, []string{"oops", "connection refused", "no answer within "}},
-		{"gone on some", []func(*sim.Node){failing, frozen, forgetful}, []string{"oops", "no answer within ", "the key is gone"}},
+		{"one thing and another", []func(*sim.Node){failing, refused, frozen},
+			[]string{"oops", "connection refused", "no answer within "}},
+		{"gone on some", []func(*sim.Node){failing, frozen, forgetful},
+			[]string{"oops", "no answer within ", "the key is gone"}},
 	} {
-		for _, timeout := range []time.Duration{redlock.DefaultExpiry / 200, redlock.DefaultExpiry / 20, redlock.DefaultExpiry} {
-			for _, far := range []time.Duration{time.Millisecond, min(timeout/5, 30*time.Millisecond)} { // the healthy nodes
+		for _, timeout := range []time.Duration{redlock.DefaultExpiry / 200,
+			redlock.DefaultExpiry / 20, redlock.DefaultExpiry} {
+			// The healthy nodes.
+			for _, far := range []time.Duration{time.Millisecond,
+				min(timeout/5, 30*time.Millisecond)} {
 				n := 2*len(tt.faults) - 1
-				t.Run(fmt.Sprintf("%s, %d nodes %v away, node timeout %v", tt.name, n, far, timeout), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, %d nodes %v away, node timeout %v", tt.name, n, far,
+					timeout), func(t *testing.T) {
 					bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 						all(nodes, sim.Slow(far))
 						m := rl.NewMutex("x")
@@ -672,7 +697,8 @@ func TestTheCauseOfALossNamesTheNodesThatFailed(t *testing.T) {
 						for i, fault := range tt.faults {
 							fault(nodes[n-1-i])
 						}
-						time.Sleep(min(timeout, 100*time.Millisecond)) // what was under way has been answered
+						// What was under way has been answered.
+						time.Sleep(min(timeout, 100*time.Millisecond))
 						until := m.Until()
 						cause := lossOf(t, held)
 						assert.Equal(t, until, time.Now())
@@ -682,7 +708,8 @@ func TestTheCauseOfALossNamesTheNodesThatFailed(t *testing.T) {
 							assert.Contains(t, says[n-1-i], want, cause)
 						}
 						assert.ErrorIs(t, cause, redlock.ErrNoQuorum)
-						assert.ErrorContains(t, cause, fmt.Sprintf("not extended in time: no quorum: confirmed by %d of %d nodes", n-len(tt.says), n))
+						assert.ErrorContains(t, cause, fmt.Sprintf("not extended in time: no "+
+							"quorum: confirmed by %d of %d nodes", n-len(tt.says), n))
 						for _, node := range nodes {
 							node.Always(sim.Fate{})
 							node.Thaw()
@@ -710,7 +737,8 @@ func TestNoRenewalBeginsInTheLastMillisecond(t *testing.T) {
 				}
 				return sim.Fate{}
 			})
-			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
+			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry),
+				redlock.WithNodeTimeout(expiry))
 			m := rl.NewMutex("x")
 			held := mustHold(t, m)
 			until := m.Until()
@@ -882,7 +910,8 @@ func TestMarginEndsAHoldBeforeUntil(t *testing.T) {
 // and none after it.
 func TestMarginAndAnOutage(t *testing.T) {
 	const margin = 2 * time.Second
-	for ends := time.Second; ends < redlock.DefaultExpiry; ends += 100 * time.Millisecond { // before until
+	// Before until.
+	for ends := time.Second; ends < redlock.DefaultExpiry; ends += 100 * time.Millisecond {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			m := rl.NewMutex("x")
 			held := mustHold(t, m)
@@ -1020,7 +1049,8 @@ func idleHolds(t *testing.T, n int) int64 {
 		_, err := mutexes[i].Hold(context.Background())
 		require.NoError(t, err)
 	}
-	eventually(t, "no goroutines for the holds", func() bool { return runtime.NumGoroutine() <= goroutines+5 })
+	eventually(t, "no goroutines for the holds",
+		func() bool { return runtime.NumGoroutine() <= goroutines+5 })
 	each := (heap() - before) / int64(n)
 	runtime.KeepAlive(mutexes)
 	require.NoError(t, rl.CloseContext(t.Context()))
@@ -1042,7 +1072,8 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 			for _, s := range servers {
 				direct = append(direct, newPool(t, s.Addr()))
 			}
-			rival := redlock.New(direct...).With(redlock.WithExpiry(time.Minute), redlock.WithTries(redlock.Unlimited),
+			rival := redlock.New(direct...).With(redlock.WithExpiry(time.Minute),
+				redlock.WithTries(redlock.Unlimited),
 				redlock.WithRetryDelay(20*time.Millisecond), redlock.WithoutAnnouncements())
 			// Other work on the machine makes some timers later than others: a few rounds may be
 			// repeated.
@@ -1061,13 +1092,16 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 }
 
 // blackHole returns how long after a timer for until the last of some holds ended.
-func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.TB, string) pool.Pool, rival *redlock.Redlock, holds int, expiry time.Duration) (worst time.Duration) {
+func blackHole(t *testing.T, servers []*redistest.Server,
+	newPool func(testing.TB, string) pool.Pool, rival *redlock.Redlock, holds int,
+	expiry time.Duration) (worst time.Duration) {
 	var dark atomic.Bool
 	var pools []pool.Pool
 	for _, s := range servers {
 		pools = append(pools, newPool(t, tunnel(t, s.Addr(), &dark)))
 	}
-	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/3)) // for a busy machine
+	// For a busy machine.
+	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/3))
 	var tasks sync.WaitGroup
 	begin := time.Now()
 	night := begin.Add(500*time.Millisecond + rand.N(500*time.Millisecond))
@@ -1103,9 +1137,11 @@ func blackHole(t *testing.T, servers []*redistest.Server, newPool func(testing.T
 			// The keys outlive until by the drift, of which 2 ms are for Redis, who counts whole
 			// milliseconds.
 			if late := cancelled.Sub(until); late <= expiry/100 {
-				assert.True(t, cancelled.Before(granted), "cancelled %v after until, before the next holder", late)
+				assert.True(t, cancelled.Before(granted),
+					"cancelled %v after until, before the next holder", late)
 			} else {
-				t.Logf("cancelled %v after until, and so %v before the next holder", late, granted.Sub(cancelled))
+				t.Logf("cancelled %v after until, and so %v before the next holder", late,
+					granted.Sub(cancelled))
 			}
 			assert.ErrorIs(t, context.Cause(held), redlock.ErrLost)
 			_, err = theirs.Unlock()
@@ -1189,16 +1225,20 @@ func TestNothingIsWrittenAfterUnlockOnARealServer(t *testing.T) {
 			if released > 0 && renewed > 0 {
 				break
 			}
-			require.Less(t, expiry, 5*time.Second, "released %d, renewed %d", released, renewed) // less is too short for a busy machine
+			// Less is too short for a busy machine.
+			require.Less(t, expiry, 5*time.Second, "released %d, renewed %d", released, renewed)
 		}
 	}
 }
 
 // holdAndRelease checks that nothing is written for a key that was released, and returns how many
 // were, and the renewals.
-func holdAndRelease(t *testing.T, server *redistest.Server, newPool func(testing.TB, string) pool.Pool, client string, expiry time.Duration) (released, renewed int) {
+func holdAndRelease(t *testing.T, server *redistest.Server,
+	newPool func(testing.TB, string) pool.Pool, client string, expiry time.Duration) (released,
+	renewed int) {
 	monitor := server.Monitor()
-	rl := redlock.New(newPool(t, server.Addr())).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/2))
+	rl := redlock.New(newPool(t, server.Addr())).With(redlock.WithExpiry(expiry),
+		redlock.WithNodeTimeout(expiry/2))
 	var tasks sync.WaitGroup
 	for i := range 200 {
 		tasks.Go(func() {
@@ -1249,13 +1289,15 @@ func TestHeldContextKnowsItsFencingToken(t *testing.T) {
 		defer cancel()
 		assert.Equal(t, token, redlock.FencingToken(derived))
 		mustUnlock(t, m)
-		assert.Equal(t, token, redlock.FencingToken(derived), "a write that is late must still carry it")
+		assert.Equal(t, token, redlock.FencingToken(derived),
+			"a write that is late must still carry it")
 		assert.Zero(t, redlock.FencingToken(t.Context()))
 
 		outer, err := m.Hold(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, rl.Do(outer, "y", func(ctx context.Context) error {
-			assert.Zero(t, redlock.FencingToken(ctx), "lesson L70: what y protects knows nothing of the tokens of x")
+			assert.Zero(t, redlock.FencingToken(ctx),
+				"lesson L70: what y protects knows nothing of the tokens of x")
 			_, bounded := ctx.Deadline()
 			assert.False(t, bounded)
 			return nil
@@ -1295,6 +1337,12 @@ func TestPanickingPoolIsOutvoted(t *testing.T) {
 
 type panicking struct{}
 
-func (panicking) SetNX(context.Context, string, string, time.Duration) (bool, error) { panic("oops") }
+func (panicking) SetNX(context.Context, string, string, time.Duration) (bool,
+	error) {
+	panic("oops")
+}
 
-func (panicking) Eval(context.Context, *pool.Script, []string, ...any) (any, error) { panic("oops") }
+func (panicking) Eval(context.Context, *pool.Script, []string, ...any) (any,
+	error) {
+	panic("oops")
+}

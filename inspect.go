@@ -147,8 +147,9 @@ func inspect(ctx context.Context, p pool.Pool, keys []string) (NodeKey, error) {
 		ms, isNumber := fields[1].(int64)
 		switch {
 		case isText && isNumber && ms >= 0:
-			return NodeKey{Found: true, Value: value, Reserved: strings.HasPrefix(value, reservation),
-				TTL: clock.Milliseconds(ms), counter: counter}, nil
+			return NodeKey{Found: true, Value: value,
+				Reserved: strings.HasPrefix(value, reservation),
+				TTL:      clock.Milliseconds(ms), counter: counter}, nil
 		case isText && isNumber:
 			return NodeKey{Found: true, Value: value, TTL: NoExpiry, counter: counter}, nil
 		}
@@ -197,7 +198,8 @@ func ownerOf(value string) string {
 	if end < 0 || value[end] != ':' {
 		return ""
 	}
-	if bits, err := base64.StdEncoding.DecodeString(value[end+1:]); err != nil || len(bits) != valueBytes {
+	if bits, err := base64.StdEncoding.DecodeString(value[end+1:]); err != nil ||
+		len(bits) != valueBytes {
 		return ""
 	}
 	return value[:end]

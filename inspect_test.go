@@ -78,7 +78,8 @@ func TestInspectVerdict(t *testing.T) {
 		"rrabx":   redlock.VerdictUnknown,
 	} {
 		t.Run(word, func(t *testing.T) {
-			in, err := redlock.New(scene(word, time.Minute).Pools("a")...).Inspect(t.Context(), "job")
+			in, err := redlock.New(scene(word, time.Minute).Pools("a")...).Inspect(t.Context(),
+				"job")
 			require.NoError(t, err, word)
 			assert.Equal(t, want, in.Verdict, word)
 			require.Len(t, in.Nodes, len(word))
@@ -153,7 +154,8 @@ func TestInspectString(t *testing.T) {
 	} {
 		t.Run(c.word, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				in, err := redlock.New(scene(c.word, 7*time.Second).Pools("a")...).Inspect(t.Context(), "job")
+				in, err := redlock.New(scene(c.word,
+					7*time.Second).Pools("a")...).Inspect(t.Context(), "job")
 				require.NoError(t, err)
 				assert.Equal(t, c.want, in.String())
 			})
@@ -165,7 +167,10 @@ func TestInspectString(t *testing.T) {
 func TestInspectStringDoesNotShowTheWholeValue(t *testing.T) {
 	nodes := sim.NewNodes(3)
 	rl := redlock.New(nodes.Pools("a")...)
-	m := rl.NewMutex("job", redlock.WithGenValueFunc(func() (string, error) { return "web-3", nil }))
+	m := rl.NewMutex("job", redlock.WithGenValueFunc(func() (string, error) {
+		return "web-3",
+			nil
+	}))
 	require.NoError(t, m.Lock())
 	in, err := rl.Inspect(t.Context(), "job")
 	require.NoError(t, err)
@@ -178,7 +183,8 @@ func TestInspectStringDoesNotShowTheWholeValue(t *testing.T) {
 func TestInspectStringShowsNoShortValue(t *testing.T) {
 	for value, want := range map[string]string{
 		"": `""`, "x": `""…`, "xy": `""…`, "owner": `"o"…`, "0123456789abcdef": `"01234"…`,
-		"0123456789abcdef01": `"012345"…`, "0123456789abcdef0123": `"012345"…`, "0123456789abcdef0123456789": `"01234567"…`,
+		"0123456789abcdef01": `"012345"…`, "0123456789abcdef0123": `"012345"…`,
+		"0123456789abcdef0123456789": `"01234567"…`,
 	} {
 		t.Run(value, func(t *testing.T) {
 			nodes := sim.NewNodes(1)
@@ -248,12 +254,14 @@ func TestInspectMisuse(t *testing.T) {
 }
 
 func TestInspectReplies(t *testing.T) {
-	for _, reply := range []any{nil, int64(1), "a", []any{"a"}, []any{int64(1), int64(2)}, []any{"a", "b"}, []any{"a", int64(1), int64(2)}} {
+	for _, reply := range []any{nil, int64(1), "a", []any{"a"}, []any{int64(1), int64(2)},
+		[]any{"a", "b"}, []any{"a", int64(1), int64(2)}} {
 		nodes := sim.NewNodes(1)
 		nodes[0].Always(sim.Reply(reply))
 		in, err := redlock.New(nodes.Pools("a")...).Inspect(t.Context(), "job")
 		require.NoError(t, err)
-		assert.ErrorContains(t, in.Nodes[0].Err, "instead of a value and milliseconds", "%#v", reply)
+		assert.ErrorContains(t, in.Nodes[0].Err, "instead of a value and milliseconds", "%#v",
+			reply)
 		assert.Equal(t, redlock.VerdictUnknown, in.Verdict)
 	}
 }
@@ -284,7 +292,8 @@ func TestInspectOnNodes(t *testing.T) {
 		assert.Equal(t, 3, in.Votes)
 		assert.InDelta(t, 8, in.TTL.Seconds(), 2)
 		assert.ErrorContains(t, in.Nodes[0].Err, "WRONGTYPE")
-		assert.Equal(t, redlock.NodeKey{Node: 1, Addr: nodes[1].Addr(), Found: true, TTL: redlock.NoExpiry}, in.Nodes[1])
+		assert.Equal(t, redlock.NodeKey{Node: 1, Addr: nodes[1].Addr(), Found: true,
+			TTL: redlock.NoExpiry}, in.Nodes[1])
 		mustUnlock(t, m)
 	})
 }

@@ -103,7 +103,8 @@ func (m *Mutex) lose(l *lease, why *Error) (tell func()) {
 
 // misuse is the error of a mutex with a mistake in the options.
 func (m *Mutex) misuse(failed string, kinds ...error) *Error {
-	return &Error{Name: m.name, failed: failed, kinds: kinds, reason: m.err.Error(), causes: []error{m.err}}
+	return &Error{Name: m.name, failed: failed, kinds: kinds, reason: m.err.Error(),
+		causes: []error{m.err}}
 }
 
 // notHeld is the error of an operation on a mutex that has no lease.
@@ -113,7 +114,8 @@ func (m *Mutex) notHeld(failed string) *Error {
 
 // fail is the error of an operation on the lock.
 func (m *Mutex) fail(failed string, kind error, reason string, causes ...error) *Error {
-	return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason, causes: causes}
+	return &Error{Name: m.name, failed: failed, kinds: []error{kind}, reason: reason,
+		causes: causes}
 }
 
 // ask puts a question about the lease to the nodes, which have the budget to answer. The error is
@@ -121,7 +123,8 @@ func (m *Mutex) fail(failed string, kind error, reason string, causes ...error) 
 // and releases what is left of it: the question may have renewed the keys of half of the nodes, and
 // nobody could have the lock for as long as those live. The round is nil if nobody was asked.
 func (m *Mutex) ask(
-	ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command, budget time.Duration,
+	ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command,
+	budget time.Duration,
 ) (*quorum.Round, error) {
 	if err := m.askable(ctx, failed, l); err != nil {
 		return nil, err
@@ -208,7 +211,8 @@ func (m *Mutex) unconfirmed(failed string, r *quorum.Round) (e *Error, proof boo
 
 // lostBefore is the error of an operation on a lease that was lost before.
 func (m *Mutex) lostBefore(failed string, lost *Error) *Error {
-	return m.fail(failed, ErrExpired, "lost before: "+strings.TrimPrefix(lost.reason, "lost: "), lost)
+	return m.fail(failed, ErrExpired, "lost before: "+strings.TrimPrefix(lost.reason, "lost: "),
+		lost)
 }
 
 // valid asks the nodes, and the clock once they have answered.
@@ -264,7 +268,8 @@ func (m *Mutex) extend(
 		// anew by a late SET of ours. See docs/safety.md and the model.
 		late = "expired during the call"
 	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
-		late = fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry of %v",
+		late = fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry "+
+			"of %v",
 			m.cfg.expiry)
 	default:
 		before := l.until

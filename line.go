@@ -18,7 +18,8 @@ import (
 // latest when it is the first there. So whatever becomes of messages, W waiters, of whom each
 // keeps the lock for H, have all had it after
 //
-//	W × (H + longest delay + 2 × node timeout) + one expiry for each holder that died, and for what was left behind before
+//	W × (H + longest delay + 2 × node timeout)
+//	  + one expiry for each holder that died, and for what was left behind before
 //
 // Among processes that only poll, waiters that come back again and again take turns, see turns.
 type line struct {

@@ -25,7 +25,8 @@ import (
 func TestUntilIsStartPlusExpiryMinusDrift(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		expiry := time.Duration(1+r.IntN(100_000))*time.Millisecond + time.Duration(r.IntN(1_000_000))
+		expiry := time.Duration(1+r.IntN(100_000))*time.Millisecond +
+			time.Duration(r.IntN(1_000_000))
 		factor := r.Float64() / 2
 		slow := time.Duration(r.Int64N(int64(expiry / 10)))
 		whole := expiry.Truncate(time.Millisecond)
@@ -36,11 +37,13 @@ func TestUntilIsStartPlusExpiryMinusDrift(t *testing.T) {
 			for _, n := range nodes {
 				n.Always(sim.Slow(slow))
 			}
-			m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithDriftFactor(factor), redlock.WithTimeoutFactor(1))
+			m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithDriftFactor(factor),
+				redlock.WithTimeoutFactor(1))
 			start := time.Now()
 			require.NoError(t, m.Lock())
 			assert.Equal(t, slow, time.Since(start))
-			assert.True(t, start.Add(whole-drift(whole, factor)).Equal(m.Until()), "expiry %v, factor %v", expiry, factor)
+			assert.True(t, start.Add(whole-drift(whole, factor)).Equal(m.Until()),
+				"expiry %v, factor %v", expiry, factor)
 			mustUnlock(t, m)
 		})
 	}
@@ -57,11 +60,13 @@ func TestUntilCountsFromTheAttemptThatWon(t *testing.T) {
 				n.Next("set", sim.Fail(errOops))
 			}
 		}
-		m := rl.NewMutex("x", redlock.WithRetryDelay(100*time.Millisecond), redlock.WithoutAnnouncements())
+		m := rl.NewMutex("x", redlock.WithRetryDelay(100*time.Millisecond),
+			redlock.WithoutAnnouncements())
 		start := time.Now()
 		require.NoError(t, m.Lock())
 		tenth := start.Add(9 * 100 * time.Millisecond) // those nodes fail at once
-		assert.Equal(t, tenth.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)), m.Until())
+		assert.Equal(t, tenth.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)),
+			m.Until())
 	})
 }
 
@@ -99,11 +104,14 @@ func TestFailureIsDecidedAsSoonAsItIsCertain(t *testing.T) {
 		want   error
 		within time.Duration // more than 0 where it may yet turn out to be taken
 	}{
-		"2 of 4 refuse":               {[]sim.Fate{refuse, refuse, hang, hang}, redlock.ErrTaken, 0},
-		"2 of 3 fail":                 {[]sim.Fate{fail, fail, hang}, redlock.ErrNoQuorum, 0},
-		"1 of 3 refuses, 1 fails":     {[]sim.Fate{refuse, fail, hang}, redlock.ErrNoQuorum, 5 * time.Millisecond},
-		"1 of 2 refuses":              {[]sim.Fate{refuse, hang}, redlock.ErrTaken, 0},
-		"1 of 7 refuses, 3 of 7 fail": {[]sim.Fate{hang, {}, fail, {}, fail, refuse, fail}, redlock.ErrNoQuorum, 5 * time.Millisecond},
+		"2 of 4 refuse": {[]sim.Fate{refuse, refuse, hang, hang}, redlock.ErrTaken,
+			0},
+		"2 of 3 fail": {[]sim.Fate{fail, fail, hang}, redlock.ErrNoQuorum, 0},
+		"1 of 3 refuses, 1 fails": {[]sim.Fate{refuse, fail, hang}, redlock.ErrNoQuorum,
+			5 * time.Millisecond},
+		"1 of 2 refuses": {[]sim.Fate{refuse, hang}, redlock.ErrTaken, 0},
+		"1 of 7 refuses, 3 of 7 fail": {[]sim.Fate{hang, {}, fail, {}, fail, refuse, fail},
+			redlock.ErrNoQuorum, 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, len(tt.fates), func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -131,7 +139,8 @@ func TestLockReturnsWhenAQuorumHasGranted(t *testing.T) {
 		require.NoError(t, m.Lock())
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
 		landed()
-		assert.Equal(t, map[string]int{m.Value(): 4}, holders(nodes, "x"), "stragglers keep what they granted")
+		assert.Equal(t, map[string]int{m.Value(): 4}, holders(nodes, "x"),
+			"stragglers keep what they granted")
 		start = time.Now()
 		mustUnlock(t, m)
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
@@ -149,7 +158,8 @@ func TestNoLockIsGrantedOfWhichNothingIsLeft(t *testing.T) {
 		t.Run(tt.takes.String(), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				for _, n := range nodes {
-					n.Next("set", sim.Fate{Request: time.Millisecond, Reply: tt.takes - time.Millisecond})
+					n.Next("set", sim.Fate{Request: time.Millisecond,
+						Reply: tt.takes - time.Millisecond})
 				}
 				m := rl.NewMutex("x", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry))
 				err := m.TryLock()
@@ -172,7 +182,8 @@ func TestNoLockIsGrantedOfWhichNothingIsLeft(t *testing.T) {
 // lesson L8
 func TestExpiryIsWholeMillisecondsEverywhere(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		m := rl.NewMutex("x", redlock.WithExpiry(10*time.Millisecond+999*time.Microsecond), redlock.WithNodeTimeout(10*time.Millisecond))
+		m := rl.NewMutex("x", redlock.WithExpiry(10*time.Millisecond+999*time.Microsecond),
+			redlock.WithNodeTimeout(10*time.Millisecond))
 		start := time.Now()
 		require.NoError(t, m.Lock())
 		assert.Equal(t, 10*time.Millisecond, nodes[0].TTL("x"))
@@ -183,9 +194,10 @@ func TestExpiryIsWholeMillisecondsEverywhere(t *testing.T) {
 // lesson L13: the SET arrives on three of five nodes long after it was given up.
 func TestALateSetIsTakenBack(t *testing.T) {
 	for name, fate := range map[string]sim.Fate{
-		"the client waits":         {Request: 3 * time.Second, Deaf: true},
-		"the client gives up":      {Request: 900 * time.Millisecond},
-		"the client gives up late": {Request: 900 * time.Millisecond, Reply: time.Hour, Deaf: true, Timeout: time.Second},
+		"the client waits":    {Request: 3 * time.Second, Deaf: true},
+		"the client gives up": {Request: 900 * time.Millisecond},
+		"the client gives up late": {Request: 900 * time.Millisecond, Reply: time.Hour, Deaf: true,
+			Timeout: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -259,7 +271,10 @@ func TestEveryAttemptHasAValueOfItsOwn(t *testing.T) {
 			n.Next("set", sim.FailAfter(errOops))
 			n.Next("claim", sim.FailAfter(errOops), sim.FailAfter(errOops))
 		}
-		m := rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) { return "constant", nil }))
+		m := rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) {
+			return "constant",
+				nil
+		}))
 		require.NoError(t, m.Lock())
 		landed()
 		perValue := map[string]map[int]bool{}
@@ -296,7 +311,11 @@ func TestAValueHas128RandomBits(t *testing.T) {
 func TestAnErrorOfTheValueFuncFailsTheLockAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		calls := 0
-		m := rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) { calls++; return "", errOops }))
+		m := rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) {
+			calls++
+			return "",
+				errOops
+		}))
 		err := m.Lock()
 		require.ErrorIs(t, err, errOops)
 		require.ErrorIs(t, err, redlock.ErrFailed)
@@ -353,7 +372,8 @@ func TestAReleaseErrorDoesNotHideTheReasonOfANodeThatFailsLate(t *testing.T) {
 // lesson L42: one node's trouble, whatever it is, is no trouble.
 func TestOneFaultyNodeOfThreeHarmsNothing(t *testing.T) {
 	faults := map[string]sim.Fate{
-		"refused": sim.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}),
+		"refused": sim.Fail(&net.OpError{Op: "dial", Net: "tcp",
+			Err: errors.New("connection refused")}),
 		"reset":   sim.FailAfter(io.ErrUnexpectedEOF),
 		"dns":     sim.Fail(&net.DNSError{Err: "no such host", Name: "redis-3"}),
 		"hang":    sim.Hang(),
@@ -365,13 +385,15 @@ func TestOneFaultyNodeOfThreeHarmsNothing(t *testing.T) {
 		"context": sim.Fail(context.Canceled),
 	}
 	// lesson L43
-	for _, code := range []string{"MISCONF", "READONLY", "OOM", "NOPERM", "LOADING", "WRONGTYPE", "MASTERDOWN", "NOAUTH", "BUSY"} {
+	for _, code := range []string{"MISCONF", "READONLY", "OOM", "NOPERM", "LOADING", "WRONGTYPE",
+		"MASTERDOWN", "NOAUTH", "BUSY"} {
 		faults[code] = sim.Fail(errors.New(code + " and what it means"))
 	}
 	for name, fate := range faults {
 		for _, fencing := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " fencing=", fencing), func(t *testing.T) {
-				opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(time.Second)}
+				opts := []redlock.Option{redlock.WithExpiry(time.Minute),
+					redlock.WithNodeTimeout(time.Second)}
 				if fencing {
 					opts = append(opts, redlock.WithFencing())
 				}
@@ -397,7 +419,8 @@ func TestOneFaultyNodeOfThreeHarmsNothing(t *testing.T) {
 
 // lesson L43: what a node said is in the error.
 func TestNodeErrorsOfAMajorityAreTold(t *testing.T) {
-	for _, code := range []string{"MISCONF", "READONLY", "OOM", "NOPERM", "LOADING", "WRONGTYPE", "MASTERDOWN"} {
+	for _, code := range []string{"MISCONF", "READONLY", "OOM", "NOPERM", "LOADING", "WRONGTYPE",
+		"MASTERDOWN"} {
 		said := errors.New(code + " and what it means")
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			nodes[1].Next("set", sim.Fail(said))
@@ -427,7 +450,8 @@ func TestNodeErrorsOfAMajorityAreTold(t *testing.T) {
 
 // lesson L37: only the integers that a script answers are taken for answers.
 func TestStrangeRepliesAreNeverAYes(t *testing.T) {
-	for _, reply := range []any{nil, int(1), "1", "OK", true, 1.0, []any{int64(1)}, []byte("1"), uint64(1)} {
+	for _, reply := range []any{nil, int(1), "1", "OK", true, 1.0, []any{int64(1)}, []byte("1"),
+		uint64(1)} {
 		t.Run(fmt.Sprintf("%T", reply), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				m := rl.NewMutex("x", redlock.WithFencing())
@@ -435,8 +459,10 @@ func TestStrangeRepliesAreNeverAYes(t *testing.T) {
 				for _, n := range nodes {
 					n.Always(sim.Reply(reply))
 				}
-				errs := map[string]error{"acquire": rl.NewMutex("y", redlock.WithFencing()).TryLock()}
-				for script, call := range map[string]func() (bool, error){"extend": m.Extend, "valid": m.Valid} {
+				errs := map[string]error{"acquire": rl.NewMutex("y",
+					redlock.WithFencing()).TryLock()}
+				for script, call := range map[string]func() (bool, error){"extend": m.Extend,
+					"valid": m.Valid} {
 					ok, err := call()
 					errs[script] = refused(t, ok, err)
 				}
@@ -464,13 +490,15 @@ func (c *clocked) Clock() clock.Own {
 	return clock.Own{Now: func() time.Time { return time.Now().Add(c.offset) }}
 }
 
-// lesson L45: a client's clock plays no part in when a key expires, also if it jumps while the lock is held. If it jumps past
-// until, the lock is not trusted any more, for the machine may have been suspended.
+// lesson L45: a client's clock plays no part in when a key expires, also if it jumps while the
+// lock is held. If it jumps past until, the lock is not trusted any more, for the machine may
+// have been suspended.
 func TestAClientsClockDecidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := sim.NewNodes(1)[0]
 		for _, offset := range []time.Duration{-1000 * time.Hour, 0, 1000 * time.Hour} {
-			for _, jump := range []time.Duration{-1000 * time.Hour, -time.Second, 0, 400 * time.Millisecond, time.Second, 1000 * time.Hour} {
+			for _, jump := range []time.Duration{-1000 * time.Hour, -time.Second, 0,
+				400 * time.Millisecond, time.Second, 1000 * time.Hour} {
 				c := &clocked{node.Link("a"), offset}
 				m := redlock.New(c).NewMutex("x", redlock.WithExpiry(time.Second))
 				require.NoError(t, m.Lock())
@@ -521,20 +549,24 @@ func (k keyed) Eval(ctx context.Context, s *pool.Script, keys []string, args ...
 // lesson L40: the keys of one lock share a hash slot, because they share a hash tag.
 func TestKeysOfALockShareAHashSlot(t *testing.T) {
 	for key, want := range map[string][]string{
-		"x":       {"x {x}:fence", "x x:{x}:redlock:queue", "x"},
-		"a:b:c":   {"a:b:c {a:b:c}:fence", "a:b:c a:b:c:{a:b:c}:redlock:queue", "a:b:c"},
-		"{a}:b":   {"{a}:b {a}:b:fence", "{a}:b {a}:b:redlock:queue", "{a}:b"},
-		"p{a}b":   {"p{a}b p{a}b:fence", "p{a}b p{a}b:redlock:queue", "p{a}b"},
-		"a{b":     {"a{b {a{b}:fence", "a{b {a{b}:redlock:queue", "a{b"},
-		"with ☃ ": {"with ☃  {with ☃ }:fence", "with ☃  with ☃ :{with ☃ }:redlock:queue", "with ☃ "},
-		"a}b":     {"a}b a}b:fence", "a}b"}, // no queue: there is no key for it that is sure to have the slot
-		"{}a}":    {"{}a} {}a}:fence", "{}a}"},
+		"x":     {"x {x}:fence", "x x:{x}:redlock:queue", "x"},
+		"a:b:c": {"a:b:c {a:b:c}:fence", "a:b:c a:b:c:{a:b:c}:redlock:queue", "a:b:c"},
+		"{a}:b": {"{a}:b {a}:b:fence", "{a}:b {a}:b:redlock:queue", "{a}:b"},
+		"p{a}b": {"p{a}b p{a}b:fence", "p{a}b p{a}b:redlock:queue", "p{a}b"},
+		"a{b":   {"a{b {a{b}:fence", "a{b {a{b}:redlock:queue", "a{b"},
+		"with ☃ ": {"with ☃  {with ☃ }:fence", "with ☃  with ☃ :{with ☃ }:redlock:queue",
+			"with ☃ "},
+		// No queue: there is no key for it that is sure to have the slot.
+		"a}b":  {"a}b a}b:fence", "a}b"},
+		"{}a}": {"{}a} {}a}:fence", "{}a}"},
 	} {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := map[string]bool{}
-				rl := redlock.New(keyed{sim.NewNodes(1)[0].Link("a"), func(keys []string) { got[strings.Join(keys, " ")] = true }})
-				m := rl.NewMutex(key, redlock.WithFencing(), redlock.WithFencePerName(), redlock.WithRestartGuard(time.Minute))
+				rl := redlock.New(keyed{sim.NewNodes(1)[0].Link("a"),
+					func(keys []string) { got[strings.Join(keys, " ")] = true }})
+				m := rl.NewMutex(key, redlock.WithFencing(), redlock.WithFencePerName(),
+					redlock.WithRestartGuard(time.Minute))
 				require.NoError(t, m.Lock())
 				_, err := m.Extend()
 				require.NoError(t, err)
@@ -559,7 +591,8 @@ func TestCancelDuringTheWaitReturnsAtOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			start := time.Now()
 			time.AfterFunc(10*time.Minute, cancel)
-			m := rl.NewMutex("x", append(opts, redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(24*time.Hour))...)
+			m := rl.NewMutex("x", append(opts, redlock.WithTries(redlock.Unlimited),
+				redlock.WithRetryDelay(24*time.Hour))...)
 			err := m.LockContext(ctx)
 			assert.Equal(t, 10*time.Minute, time.Since(start))
 			assert.ErrorIs(t, err, context.Canceled)
@@ -607,7 +640,8 @@ func TestTheEndOfTheContextIsRecognisedWithItsCause(t *testing.T) {
 					assert.ErrorIs(t, err, cause)
 					assert.NotErrorIs(t, err, context.DeadlineExceeded)
 					assert.NotErrorIs(t, err, redlock.ErrNoQuorum)
-					assert.Equal(t, op == "Lock" || op == "TryLock", errors.Is(err, redlock.ErrFailed))
+					assert.Equal(t, op == "Lock" || op == "TryLock",
+						errors.Is(err, redlock.ErrFailed))
 					if before {
 						landed()
 						assert.Equal(t, sent, nodes.Count(""), "nothing was sent")
@@ -642,7 +676,11 @@ func TestLockMakesSoManyTries(t *testing.T) {
 			}
 			var asked []int
 			m := rl.NewMutex("x", redlock.WithTries(tries), redlock.WithoutAnnouncements(),
-				redlock.WithRetryDelayFunc(func(try int) time.Duration { asked = append(asked, try); return time.Second }))
+				redlock.WithRetryDelayFunc(func(try int) time.Duration {
+					asked = append(asked,
+						try)
+					return time.Second
+				}))
 			start := time.Now()
 			require.ErrorIs(t, m.Lock(), errOops)
 			assert.Equal(t, time.Duration(tries-1)*time.Second, time.Since(start))
@@ -681,7 +719,8 @@ func TestALockIsHeldOrLeavesNothing(t *testing.T) {
 			for _, n := range nodes {
 				n.Always(sim.Slow(10 * time.Millisecond))
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond+time.Duration(i%3-1))
+			ctx, cancel := context.WithTimeout(t.Context(),
+				10*time.Millisecond+time.Duration(i%3-1))
 			defer cancel()
 			m := rl.NewMutex("x")
 			err := m.LockContext(ctx)

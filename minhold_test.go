@@ -58,7 +58,8 @@ func TestMinHoldLeavesTheLockTaken(t *testing.T) {
 						mustUnlock(t, m)
 						synctest.Wait()
 						for i, node := range nodes {
-							assert.InDelta(t, lingers(d-worked), node.TTL("x"), float64(time.Millisecond), "node %d", i)
+							assert.InDelta(t, lingers(d-worked), node.TTL("x"),
+								float64(time.Millisecond), "node %d", i)
 						}
 						assert.Empty(t, m.Value())
 						other := rl.NewMutex("x")
@@ -127,7 +128,8 @@ func TestWhatDoesNotLinger(t *testing.T) {
 			ok, err := m.Unlock()
 			assert.ErrorIs(t, refused(t, ok, err), redlock.ErrExpired)
 			synctest.Wait()
-			assert.Equal(t, extended, nodes.Count("extend"), "nothing lingers, also not on a minority")
+			assert.Equal(t, extended, nodes.Count("extend"),
+				"nothing lingers, also not on a minority")
 		},
 		"gone": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			m := rl.NewMutex("x", redlock.WithMinHold(d))
@@ -206,7 +208,8 @@ func TestUnlockAgainLingersForWhatIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				start := time.Now()
-				m := rl.NewMutex("x", redlock.WithMinHold(time.Minute), redlock.WithExpiry(2*time.Minute))
+				m := rl.NewMutex("x", redlock.WithMinHold(time.Minute),
+					redlock.WithExpiry(2*time.Minute))
 				require.NoError(t, m.Lock())
 				synctest.Wait()
 				for _, n := range nodes[1:4] {
@@ -241,7 +244,8 @@ func TestAnOwedLingerDoesNotBeginAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				start := time.Now()
-				m := rl.NewMutex("x", redlock.WithMinHold(time.Minute), redlock.WithExpiry(2*time.Minute))
+				m := rl.NewMutex("x", redlock.WithMinHold(time.Minute),
+					redlock.WithExpiry(2*time.Minute))
 				require.NoError(t, m.Lock())
 				synctest.Wait()
 				nodes[2].Crash()
@@ -281,7 +285,8 @@ func TestWaitersGetTheLockAfterTheMinHold(t *testing.T) {
 				before := time.Duration(last.Swap(int64(granted)))
 				if before > 0 {
 					assert.GreaterOrEqual(t, granted-before, d, "after the one before")
-					assert.Less(t, granted-before, lingers(d)+redlock.DefaultMaxRetryDelay+10*time.Millisecond)
+					assert.Less(t, granted-before,
+						lingers(d)+redlock.DefaultMaxRetryDelay+10*time.Millisecond)
 				}
 				time.Sleep(time.Millisecond)
 				mustUnlock(t, m)
@@ -301,7 +306,8 @@ func TestMinHoldIsChecked(t *testing.T) {
 		"WithMinHold(-1ns): must be at least 0": {redlock.WithMinHold(-1)},
 		"WithFenceTTL(30s): must be at least the minimum hold of 1m0s": {
 			redlock.WithMinHold(minute), redlock.WithFenceTTL(minute / 2)},
-		"WithRestartGuard(1m0s): must be at least the minimum hold of 1m0s and its drift: 1m0.602s": {
+		"WithRestartGuard(1m0s): must be at least the minimum hold of 1m0s and its drift: " +
+			"1m0.602s": {
 			redlock.WithMinHold(minute), redlock.WithRestartGuard(minute)},
 	} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

@@ -9,7 +9,8 @@ import (
 )
 
 // Mutex is one owner's handle of a lock. It is made by [Redlock.NewMutex], is safe for concurrent
-// use, and must not be copied. Every method that asks the nodes panics on the zero value, and on a nil context.
+// use, and must not be copied. Every method that asks the nodes panics on the zero value, and on
+// a nil context.
 //
 // It holds at most one lease at a time. A Lock on a mutex that is locked competes with its own
 // lease as with anybody's.
@@ -54,9 +55,9 @@ func (m *Mutex) Value() string {
 }
 
 // Until returns the moment up to which the lock may be trusted: the start of the attempt that
-// won, or of the last successful extension, plus expiry, minus drift. It is the zero time
-// while the mutex is not locked, after Unlock or proof of loss, and for a lock taken over by [WithValue] that has
-// not been extended yet. It does not ask the nodes.
+// won, or of the last successful extension, plus expiry, minus drift. It is the zero time while
+// the mutex is not locked, after Unlock or proof of loss, and for a lock taken over by
+// [WithValue] that has not been extended yet. It does not ask the nodes.
 func (m *Mutex) Until() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,10 +77,10 @@ func (m *Mutex) Until() time.Time {
 //	SELECT stock FROM item WHERE id = $id
 //	UPDATE item SET stock = $stock WHERE id = $id AND fence <= $token
 //
-// The token stays the same across Extend. It stays until Unlock also when the lock has expired or is
-// proven to be lost: a write that comes too late must carry it to be refused. So unlike Until it
-// does not tell whether the lock is held. It is 0 without [WithFencing], and while the mutex is not
-// locked.
+// The token stays the same across Extend. It stays until Unlock also when the lock has expired or
+// is proven to be lost: a write that comes too late must carry it to be refused. So unlike Until
+// it does not tell whether the lock is held. It is 0 without [WithFencing], and while the mutex
+// is not locked.
 func (m *Mutex) FencingToken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,9 +103,10 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // takes a node timeout. One attempt takes three node timeouts at most, to ask the nodes, to raise
 // the fencing token, and to find out why it failed.
 //
-// On success the lock is held until [Mutex.Until]. On failure it is not held, what had been granted is being
-// released, and the error matches [ErrFailed] and one of [ErrTaken], [ErrNoQuorum] and [ErrExpired], which tell what became of
-// the last attempt, or the context's error (and its cause), or [ErrClosed], or is an [*OptionError].
+// On success the lock is held until [Mutex.Until]. On failure it is not held, what had been
+// granted is being released, and the error matches [ErrFailed] and one of [ErrTaken],
+// [ErrNoQuorum] and [ErrExpired], which tell what became of the last attempt, or the context's
+// error (and its cause), or [ErrClosed], or is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
 	_, err := m.tellLock(ctx, m.cfg.tries)
@@ -114,9 +116,10 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock is [Mutex.TryLockContext] without a context.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext is LockContext with a single attempt, whatever the number of tries. It asks all nodes at once, and so
-// takes two node timeouts at most, or three with [WithFencing]. Only where the nodes say that the attempt was
-// refused by its own key, which a client has sent twice, it is made anew, up to three times.
+// TryLockContext is LockContext with a single attempt, whatever the number of tries. It asks all
+// nodes at once, and so takes two node timeouts at most, or three with [WithFencing]. Only where
+// the nodes say that the attempt was refused by its own key, which a client has sent twice, it is
+// made anew, up to three times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
 	_, err := m.tellLock(ctx, 1)
@@ -126,22 +129,25 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 // Unlock is [Mutex.UnlockContext] without a context.
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext releases the lock on all nodes. It blocks until the outcome is decided, at most for the
-// node timeout, and after that releases on slower nodes in the background. Calls at the same time take their turns, each with its
-// node timeout, until one has succeeded. Of ctx it uses only the values: it works when ctx is done, and does not end with it.
+// UnlockContext releases the lock on all nodes. It blocks until the outcome is decided, at most
+// for the node timeout, and after that releases on slower nodes in the background. Calls at the
+// same time take their turns, each with its node timeout, until one has succeeded. Of ctx it uses
+// only the values: it works when ctx is done, and does not end with it.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the
 // lock and has deleted it: it was never lost, and it is free now. With [WithMinHold] it may be left
 // taken for a while instead. The error matches
 //   - [ErrExpired] if the lock is gone on so many nodes that it may have been somebody else's in
-//     the meantime. Before [Mutex.Until], either nodes have lost their data, or the lock has been deleted by
-//     a release whose answer was lost: that of an earlier Unlock, or of a client that then sent it again, see
-//     [github.com/redlock-go/redlock/pool.Pool]. The nodes cannot tell which,
+//     the meantime. Before [Mutex.Until], either nodes have lost their data, or the lock has been
+//     deleted by a release whose answer was lost: that of an earlier Unlock, or of a client that
+//     then sent it again, see [github.com/redlock-go/redlock/pool.Pool]. The nodes cannot tell
+//     which,
 //   - [ErrNoQuorum] if too few nodes answered; the lock is not to be used any more, and Unlock may
 //     be called again to finish,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 //
-// If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause [ErrReleased].
+// If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause
+// [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
 	l := m.current()
@@ -152,13 +158,14 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // Extend is [Mutex.ExtendContext] without a context.
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext makes the lock last for another expiry from now. It blocks until the outcome is decided, at most for the
-// node timeout, or until ctx is done.
+// ExtendContext makes the lock last for another expiry from now. It blocks until the outcome is
+// decided, at most for the node timeout, or until ctx is done.
 //
-// The bool is true if and only if the error is nil. Then a quorum of nodes still had the lock, so nobody else had
-// it since it was granted, and Until has moved (if another extension has not moved it further meanwhile). Nodes that had lost the key are given it again. The error matches
-//   - [ErrExpired] if the lock ran out before, and then nothing was sent, or during the call, or if the nodes
-//     proved that it is gone; then what is left of it is being released,
+// The bool is true if and only if the error is nil. Then a quorum of nodes still had the lock, so
+// nobody else had it since it was granted, and Until has moved (if another extension has not
+// moved it further meanwhile). Nodes that had lost the key are given it again. The error matches
+//   - [ErrExpired] if the lock ran out before, and then nothing was sent, or during the call, or
+//     if the nodes proved that it is gone; then what is left of it is being released,
 //   - [ErrNoQuorum] if too few nodes answered, and the context's error if it ended the
 //     call; the lock is then held until Until as before, and Extend may be called again,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
@@ -171,9 +178,10 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 // Valid is [Mutex.ValidContext] without a context.
 func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background()) }
 
-// ValidContext asks the nodes whether they still have the lock. Whether the lock may be
-// trusted is a question to the clock, see [Mutex.Until]; this one finds out, in addition, whether nodes have
-// lost it. It blocks until the outcome is decided, at most for the node timeout, or until ctx is done.
+// ValidContext asks the nodes whether they still have the lock. Whether the lock may be trusted
+// is a question to the clock, see [Mutex.Until]; this one finds out, in addition, whether nodes
+// have lost it. It blocks until the outcome is decided, at most for the node timeout, or until
+// ctx is done.
 //
 // The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {

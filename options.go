@@ -309,7 +309,8 @@ func (c *config) finish() error {
 	if !(c.driftFactor >= 0 && c.driftFactor < 1) {
 		bad("WithDriftFactor", c.driftFactor, "must be at least 0 and less than 1")
 	} else if len(errs) == 0 && c.expiry-c.drift() < shortestTrip {
-		bad("WithExpiry", c.expiry, "must be at least %v more than the drift of %v (expiry × drift factor + 2ms)", shortestTrip, c.drift())
+		bad("WithExpiry", c.expiry, "must be at least %v more than the drift of %v (expiry × "+
+			"drift factor + 2ms)", shortestTrip, c.drift())
 	}
 	switch {
 	case c.nodeTimeoutBy && c.nodeTimeout < shortestTrip:
@@ -320,13 +321,16 @@ func (c *config) finish() error {
 		bad("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	case !c.nodeTimeoutBy:
 		c.nodeTimeout = clock.Part(c.expiry, c.timeoutFactor)
-		const rule = "must make a node timeout (expiry of %v × timeout factor of %v) of at least %v, not %v"
+		const rule = "must make a node timeout (expiry of %v × timeout factor of %v) of at least " +
+			"%v, not %v"
 		switch {
 		case c.nodeTimeout >= shortestTrip || len(errs) > 0:
 		case float64(c.expiry)*DefaultTimeoutFactor < float64(shortestTrip):
-			bad("WithExpiry", c.expiry, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
+			bad("WithExpiry", c.expiry, rule, c.expiry, c.timeoutFactor, shortestTrip,
+				c.nodeTimeout)
 		default:
-			bad("WithTimeoutFactor", c.timeoutFactor, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
+			bad("WithTimeoutFactor", c.timeoutFactor, rule, c.expiry, c.timeoutFactor, shortestTrip,
+				c.nodeTimeout)
 		}
 	}
 	switch {
@@ -344,7 +348,8 @@ func (c *config) finish() error {
 	case perName && c.fenceTTL < c.minHold:
 		bad("WithFenceTTL", c.fenceTTL, "must be at least the minimum hold of %v", c.minHold)
 	case c.guarded && c.minHold > 0 && c.guard < c.linger(c.minHold):
-		bad("WithRestartGuard", c.guard, "must be at least the minimum hold of %v and its drift: %v",
+		bad("WithRestartGuard", c.guard, "must be at least the minimum hold of %v and its drift: "+
+			"%v",
 			c.minHold, c.linger(c.minHold))
 	}
 	if perName && c.fenceTTL < c.expiry {
@@ -357,7 +362,8 @@ func (c *config) finish() error {
 		bad("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
 	}
 	if c.margin < 0 || c.margin > (c.expiry-c.drift())/2 {
-		bad("WithMargin", c.margin, "must be at least 0 and at most half of what the drift leaves of the expiry: %v", (c.expiry-c.drift())/2)
+		bad("WithMargin", c.margin, "must be at least 0 and at most half of what the drift "+
+			"leaves of the expiry: %v", (c.expiry-c.drift())/2)
 	}
 	c.window = max(c.nodeTimeout.Milliseconds(), 1)
 	return oneline.Join(errs...)
@@ -369,7 +375,8 @@ func (c *config) checkName(of, name, key string) error {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
 	case isSharedCounter(key), c.fencePerName && isOwnCounter(key):
-		return &OptionError{of, fmt.Sprintf("%q", name), "needs a name other than that of a fence counter"}
+		return &OptionError{of, fmt.Sprintf("%q", name),
+			"needs a name other than that of a fence counter"}
 	}
 	return nil
 }

@@ -47,10 +47,11 @@ func TestTriesThatAreNeverMadeCostNothing(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 					occupy(nodes, 0)
 					var draws atomic.Int64
-					rl = rl.With(redlock.WithTries(tries), redlock.WithRetryDelayFunc(func(int) time.Duration {
-						draws.Add(1)
-						return delay
-					}))
+					rl = rl.With(redlock.WithTries(tries),
+						redlock.WithRetryDelayFunc(func(int) time.Duration {
+							draws.Add(1)
+							return delay
+						}))
 					ctx, cancel := context.WithTimeout(t.Context(), lasts)
 					defer cancel()
 					start := time.Now()
@@ -139,7 +140,8 @@ func TestCloseEndsAWaitOfAnyNumberOfTries(t *testing.T) {
 			var all sync.WaitGroup
 			for range 100 {
 				all.Go(func() {
-					assert.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(tries)).Lock(), redlock.ErrClosed)
+					assert.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(tries)).Lock(),
+						redlock.ErrClosed)
 				})
 			}
 			time.Sleep(time.Second)
@@ -156,7 +158,8 @@ func TestTheLongestDelayIsWaitedFor(t *testing.T) {
 	for _, tries := range []int{2, 3, 32, math.MaxInt, redlock.Unlimited} {
 		for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-				rl = rl.With(redlock.WithExpiry(48*time.Hour), redlock.WithTries(tries), redlock.WithRetryDelay(math.MaxInt64)).With(opts...)
+				rl = rl.With(redlock.WithExpiry(48*time.Hour), redlock.WithTries(tries),
+					redlock.WithRetryDelay(math.MaxInt64)).With(opts...)
 				m := rl.NewMutex("x")
 				require.NoError(t, m.Lock())
 				synctest.Wait()
@@ -220,12 +223,14 @@ func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 								turns++
 							} else {
 								failures++
-								for _, other := range []error{redlock.ErrTaken, redlock.ErrNoQuorum} {
+								for _, other := range []error{redlock.ErrTaken,
+									redlock.ErrNoQuorum} {
 									assert.Equal(t, other == tt.want, errors.Is(err, other), err)
 								}
 								assert.ErrorIs(t, err, context.DeadlineExceeded)
 								if tt.nodes == nil {
-									assert.NotContains(t, err.Error(), "not sent", "nobody was asked")
+									assert.NotContains(t, err.Error(), "not sent",
+										"nobody was asked")
 								}
 							}
 							mu.Unlock()
@@ -265,7 +270,8 @@ func TestContendersSayWhatPreventsTheLockOnNodes(t *testing.T) {
 				redlocks = append(redlocks, redlock.New(pools...))
 			}
 			// contend locks and unlocks for a while and returns what went wrong.
-			contend := func(tries int, patience time.Duration, opts ...redlock.Option) (errs []error) {
+			contend := func(tries int, patience time.Duration,
+				opts ...redlock.Option) (errs []error) {
 				var mu sync.Mutex // guards errs
 				var all sync.WaitGroup
 				for _, rl := range redlocks {
@@ -317,20 +323,37 @@ func TestWhatAVoteIsCalled(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"taken":                        {[]sim.Fate{refuse, refuse, refuse, refuse, refuse}, 0, redlock.ErrTaken, "not acquired: taken on "},
-		"split, one silent":            {[]sim.Fate{grant, grant, refuse, refuse, hang}, 0, redlock.ErrTaken, "taken on 2 of 5 nodes, granted by 2, 3 needed"},
-		"split, one failed":            {[]sim.Fate{grant, grant, refuse, refuse, fail}, 0, redlock.ErrTaken, "taken on 2 of 5 nodes, granted by 2, 3 needed"},
-		"one refused, a minority down": {[]sim.Fate{fail, fail, refuse, grant, grant}, 0, redlock.ErrTaken, "taken on 1 of 5 nodes, granted by "},
-		"one refused, a majority down": {[]sim.Fate{fail, fail, fail, refuse, grant}, 0, redlock.ErrNoQuorum, "no quorum: granted by"},
-		"a majority down":              {[]sim.Fate{fail, fail, fail, grant, grant}, 0, redlock.ErrNoQuorum, "no quorum: granted by"},
-		"half of four taken":           {[]sim.Fate{grant, grant, refuse, refuse}, 0, redlock.ErrTaken, "taken on 2 of 4 nodes"},
-		"half of four down":            {[]sim.Fate{grant, grant, fail, fail}, 0, redlock.ErrNoQuorum, "no quorum: granted by "},
+		"taken": {[]sim.Fate{refuse, refuse, refuse, refuse, refuse}, 0,
+			redlock.ErrTaken, "not acquired: taken on "},
+		"split, one silent": {[]sim.Fate{grant, grant, refuse, refuse, hang}, 0,
+			redlock.ErrTaken, "taken on 2 of 5 nodes, granted by 2, 3 needed"},
+		"split, one failed": {[]sim.Fate{grant, grant, refuse, refuse, fail}, 0,
+			redlock.ErrTaken, "taken on 2 of 5 nodes, granted by 2, 3 needed"},
+		"one refused, a minority down": {[]sim.Fate{fail, fail, refuse, grant, grant}, 0,
+			redlock.ErrTaken, "taken on 1 of 5 nodes, granted by "},
+		"one refused, a majority down": {[]sim.Fate{fail, fail, fail, refuse, grant}, 0,
+			redlock.ErrNoQuorum, "no quorum: granted by"},
+		"a majority down": {[]sim.Fate{fail, fail, fail, grant, grant}, 0,
+			redlock.ErrNoQuorum, "no quorum: granted by"},
+		"half of four taken": {[]sim.Fate{grant, grant, refuse, refuse}, 0,
+			redlock.ErrTaken, "taken on 2 of 4 nodes"},
+		"half of four down": {[]sim.Fate{grant, grant, fail, fail}, 0,
+			redlock.ErrNoQuorum, "no quorum: granted by "},
 		// An attempt that is not the last waits for no silent nodes once it was refused somewhere.
-		"not waited for":         {[]sim.Fate{grant, refuse, hang, hang, hang}, 50 * time.Millisecond, redlock.ErrTaken, "taken on 1 of 5 nodes, granted by 1, 3 needed"},
-		"silent for long":        {[]sim.Fate{grant, refuse, hang, hang, hang}, 150 * time.Millisecond, redlock.ErrNoQuorum, "no quorum: granted by 1 of 5 nodes, taken on 1, 3 needed"},
-		"a silent minority":      {[]sim.Fate{refuse, refuse, grant, hang, hang}, 150 * time.Millisecond, redlock.ErrTaken, "taken on 2 of 5 nodes, granted by 1, 3 needed"},
-		"cut short at once":      {[]sim.Fate{grant, grant, hang, hang, hang}, 50 * time.Millisecond, nil, "not acquired: context deadline exceeded"},
-		"cut short by a silence": {[]sim.Fate{grant, grant, hang, hang, hang}, 150 * time.Millisecond, redlock.ErrNoQuorum, "no quorum: granted by 2 of 5 nodes, taken on 0, 3 needed"},
+		"not waited for": {[]sim.Fate{grant, refuse, hang, hang, hang},
+			50 * time.Millisecond, redlock.ErrTaken,
+			"taken on 1 of 5 nodes, granted by 1, 3 needed"},
+		"silent for long": {[]sim.Fate{grant, refuse, hang, hang, hang},
+			150 * time.Millisecond, redlock.ErrNoQuorum,
+			"no quorum: granted by 1 of 5 nodes, taken on 1, 3 needed"},
+		"a silent minority": {[]sim.Fate{refuse, refuse, grant, hang, hang},
+			150 * time.Millisecond, redlock.ErrTaken,
+			"taken on 2 of 5 nodes, granted by 1, 3 needed"},
+		"cut short at once": {[]sim.Fate{grant, grant, hang, hang, hang},
+			50 * time.Millisecond, nil, "not acquired: context deadline exceeded"},
+		"cut short by a silence": {[]sim.Fate{grant, grant, hang, hang, hang},
+			150 * time.Millisecond, redlock.ErrNoQuorum,
+			"no quorum: granted by 2 of 5 nodes, taken on 0, 3 needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, len(tt.fates), func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -387,7 +410,8 @@ func TestTheLockOfADeadHolderIsGrantedWhenItExpires(t *testing.T) {
 				m := rl.NewMutex("x", opts...)
 				require.NoError(t, m.Lock())
 				assert.GreaterOrEqual(t, time.Since(start), left)
-				assert.Less(t, time.Since(start), left+30*time.Millisecond, "n = %d, seed %d", n, seed)
+				assert.Less(t, time.Since(start), left+30*time.Millisecond, "n = %d, seed %d", n,
+					seed)
 				mustUnlock(t, m)
 				nodes.Close()
 				require.NoError(t, rl.CloseContext(t.Context()))
@@ -445,7 +469,8 @@ func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 }
 
 // deaths is how often a dead holder's lock is waited for.
-var deaths = flag.Int("deaths", 1, "how often, with each client and number of servers, a lock is waited for whose holder is dead")
+var deaths = flag.Int("deaths", 1, "how often, with each client and number of servers, a lock is "+
+	"waited for whose holder is dead")
 
 // lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine. With
 // more deaths than one, 95 of 100 are granted within 30 ms of the keys' end.
@@ -488,7 +513,8 @@ type flapping struct {
 }
 
 func (f flapping) Subscribe(context.Context, string) (pool.Subscription, error) {
-	s := &flaps{messages: make(chan string, 1), tick: time.NewTicker(f.every), done: make(chan struct{})}
+	s := &flaps{messages: make(chan string, 1), tick: time.NewTicker(f.every),
+		done: make(chan struct{})}
 	go func() {
 		for {
 			select {
@@ -523,7 +549,8 @@ func (s *flaps) Close() error {
 // retry delay, and prolongs no wait.
 func TestAFlappingConnectionCostsLittle(t *testing.T) {
 	const delay = 100 * time.Millisecond
-	for tries, lasts := range map[int]time.Duration{3: 2 * delay, 31: 30 * delay, redlock.Unlimited: 10 * time.Second} {
+	for tries, lasts := range map[int]time.Duration{3: 2 * delay, 31: 30 * delay,
+		redlock.Unlimited: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := sim.NewNodes(3)
 			occupy(nodes, 0)
@@ -533,9 +560,11 @@ func TestAFlappingConnectionCostsLittle(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := rl.NewMutex("x", redlock.WithTries(tries), redlock.WithRetryDelay(delay)).LockContext(ctx)
+			err := rl.NewMutex("x", redlock.WithTries(tries),
+				redlock.WithRetryDelay(delay)).LockContext(ctx)
 			assert.ErrorIs(t, err, redlock.ErrTaken)
-			assert.InDelta(t, lasts, time.Since(start), float64(time.Microsecond)) // a timer that may be due at once is set a nanosecond ahead
+			// A timer that may be due at once is set a nanosecond ahead.
+			assert.InDelta(t, lasts, time.Since(start), float64(time.Microsecond))
 			synctest.Wait()
 			due := int(lasts/delay) + 1
 			assert.LessOrEqual(t, nodes[0].Count("set"), 2*due)
@@ -550,7 +579,10 @@ func TestAMissedReleaseIsMadeUpFor(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		occupy(nodes, 0)
 		var all sync.WaitGroup
-		all.Go(func() { assert.NoError(t, rl.NewMutex("x", redlock.WithRetryDelay(time.Hour)).Lock()) })
+		all.Go(func() {
+			assert.NoError(t,
+				rl.NewMutex("x", redlock.WithRetryDelay(time.Hour)).Lock())
+		})
 		time.Sleep(90 * time.Minute) // so that it is not due
 		vacate(nodes)
 		start := time.Now()
@@ -563,20 +595,30 @@ func TestAMissedReleaseIsMadeUpFor(t *testing.T) {
 
 // lesson L61: whatever the options of those before it in the line, a waiter's own hold for it.
 func TestEachWaitersOwnOptionsHold(t *testing.T) {
-	poller := []redlock.Option{redlock.WithoutAnnouncements(), redlock.WithRetryDelay(10 * time.Minute)}
-	hasty := []redlock.Option{redlock.WithNodeTimeout(3 * time.Millisecond), redlock.WithRetryDelay(10 * time.Minute)}
-	patientPoller := []redlock.Option{redlock.WithoutAnnouncements(), redlock.WithRetryDelay(100 * time.Millisecond)}
+	poller := []redlock.Option{redlock.WithoutAnnouncements(),
+		redlock.WithRetryDelay(10 * time.Minute)}
+	hasty := []redlock.Option{redlock.WithNodeTimeout(3 * time.Millisecond),
+		redlock.WithRetryDelay(10 * time.Minute)}
+	patientPoller := []redlock.Option{redlock.WithoutAnnouncements(),
+		redlock.WithRetryDelay(100 * time.Millisecond)}
 	for name, tt := range map[string]struct {
 		first, second []redlock.Option
 		leaves        bool          // the first, before the lock is released
 		announced     bool          // the release
 		within        time.Duration // the second has the lock
 	}{
-		"a default behind a poller":          {first: poller, announced: true, within: 50 * time.Millisecond},
-		"a default behind a poller, silence": {first: poller, within: 2*redlock.DefaultMaxRetryDelay + 50*time.Millisecond},
-		"a poller behind a poller":           {first: poller, second: patientPoller, within: 250 * time.Millisecond},
-		"behind one who cannot reach nodes":  {first: hasty, second: []redlock.Option{redlock.WithRetryDelay(10 * time.Minute)}, announced: true, within: 50 * time.Millisecond},
-		"after one who cannot reach nodes":   {first: hasty, second: []redlock.Option{redlock.WithRetryDelay(10 * time.Minute)}, leaves: true, announced: true, within: 50 * time.Millisecond},
+		"a default behind a poller": {first: poller, announced: true,
+			within: 50 * time.Millisecond},
+		"a default behind a poller, silence": {first: poller,
+			within: 2*redlock.DefaultMaxRetryDelay + 50*time.Millisecond},
+		"a poller behind a poller": {first: poller, second: patientPoller,
+			within: 250 * time.Millisecond},
+		"behind one who cannot reach nodes": {first: hasty,
+			second: []redlock.Option{redlock.WithRetryDelay(10 * time.Minute)}, announced: true,
+			within: 50 * time.Millisecond},
+		"after one who cannot reach nodes": {first: hasty,
+			second: []redlock.Option{redlock.WithRetryDelay(10 * time.Minute)}, leaves: true,
+			announced: true, within: 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -584,7 +626,8 @@ func TestEachWaitersOwnOptionsHold(t *testing.T) {
 				for _, n := range nodes {
 					n.Always(sim.Slow(5 * time.Millisecond))
 				}
-				other, rl := redlock.New(nodes.Pools("other")...), redlock.New(nodes.Pools("a")...).With(redlock.WithTries(redlock.Unlimited))
+				other, rl := redlock.New(nodes.Pools("other")...),
+					redlock.New(nodes.Pools("a")...).With(redlock.WithTries(redlock.Unlimited))
 				m := other.NewMutex("x", redlock.WithExpiry(time.Hour))
 				require.NoError(t, m.Lock())
 				time.Sleep(time.Second)
@@ -599,7 +642,9 @@ func TestEachWaitersOwnOptionsHold(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				var got time.Time
 				all.Go(func() {
-					second := rl.NewMutex("x", append([]redlock.Option{redlock.WithTries(redlock.Unlimited)}, tt.second...)...)
+					second := rl.NewMutex("x",
+						append([]redlock.Option{redlock.WithTries(redlock.Unlimited)},
+							tt.second...)...)
 					assert.NoError(t, second.Lock())
 					got = time.Now()
 					cancel()
@@ -630,11 +675,13 @@ func TestEachWaitersOwnOptionsHold(t *testing.T) {
 // lesson L64: a function of the caller's that panics, or ends its goroutine, leaves nothing
 // behind that later waiters meet.
 func TestAPanicOfTheValueFuncLeavesTheNameAsItWas(t *testing.T) {
-	for name, end := range map[string]func(){"panic": func() { panic("oops") }, "Goexit": runtime.Goexit} {
+	for name, end := range map[string]func(){"panic": func() { panic("oops") },
+		"Goexit": runtime.Goexit} {
 		for _, queued := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " queued=", queued), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-					rl = rl.With(redlock.WithRetryDelay(time.Hour), redlock.WithoutAnnouncements(), redlock.WithTries(redlock.Unlimited))
+					rl = rl.With(redlock.WithRetryDelay(time.Hour), redlock.WithoutAnnouncements(),
+						redlock.WithTries(redlock.Unlimited))
 					if queued {
 						occupy(nodes, time.Minute)
 					}
@@ -671,7 +718,8 @@ func TestAPanicOfTheValueFuncLeavesTheNameAsItWas(t *testing.T) {
 
 // lesson L66: a key that expires in more than 292 years is as good as one that never does.
 func TestKeysThatExpireInCenturies(t *testing.T) {
-	for _, ms := range []int64{9_223_372_036_854, 9_223_372_036_855, 1 << 53, 1 << 62, math.MaxInt64 - 2} {
+	for _, ms := range []int64{9_223_372_036_854, 9_223_372_036_855, 1 << 53, 1 << 62,
+		math.MaxInt64 - 2} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			occupy(nodes, 0)
 			for _, n := range nodes {
@@ -680,7 +728,8 @@ func TestKeysThatExpireInCenturies(t *testing.T) {
 				}
 			}
 			start := time.Now()
-			require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(5), redlock.WithRetryDelay(time.Second)).Lock(), redlock.ErrTaken)
+			require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(5),
+				redlock.WithRetryDelay(time.Second)).Lock(), redlock.ErrTaken)
 			assert.Equal(t, 4*time.Second, time.Since(start))
 		})
 		in, err := redlock.New(centuries{ms: ms}).Inspect(t.Context(), "x")
@@ -711,8 +760,10 @@ func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
 				for _, n := range nodes {
 					n.Always(sim.Slow(500 * time.Microsecond))
 				}
-				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithExpiry(24*time.Hour), redlock.WithNodeTimeout(time.Second),
-					redlock.WithRetryDelay(time.Hour), redlock.WithTries(redlock.Unlimited)).With(opts...)
+				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithExpiry(24*time.Hour),
+					redlock.WithNodeTimeout(time.Second),
+					redlock.WithRetryDelay(time.Hour),
+					redlock.WithTries(redlock.Unlimited)).With(opts...)
 				for _, n := range nodes { // others may want the lock
 					listen(t, n, "*")
 				}
@@ -761,7 +812,8 @@ func TestTheLastTryInTheQueueCanWin(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			err := rl.NewMutex("x", redlock.WithRetryDelay(time.Hour), redlock.WithTries(redlock.Unlimited)).LockContext(ctx)
+			err := rl.NewMutex("x", redlock.WithRetryDelay(time.Hour),
+				redlock.WithTries(redlock.Unlimited)).LockContext(ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 		time.Sleep(time.Second)
@@ -783,11 +835,17 @@ func TestHowLongALockWaitsByDefault(t *testing.T) {
 		usually, atMost time.Duration
 		want            error
 	}{
-		"taken":         {func(nodes sim.Nodes) { occupy(nodes, 0) }, 5 * time.Second, 31 * redlock.DefaultMaxRetryDelay, redlock.ErrTaken},
-		"majority down": {func(nodes sim.Nodes) { nodes[0].Crash(); nodes[1].Crash() }, 5 * time.Second, 31 * redlock.DefaultMaxRetryDelay, redlock.ErrNoQuorum},
+		"taken": {func(nodes sim.Nodes) { occupy(nodes, 0) }, 5 * time.Second,
+			31 * redlock.DefaultMaxRetryDelay, redlock.ErrTaken},
+		"majority down": {func(nodes sim.Nodes) { nodes[0].Crash(); nodes[1].Crash() },
+			5 * time.Second, 31 * redlock.DefaultMaxRetryDelay, redlock.ErrNoQuorum},
 		"majority silent": {func(nodes sim.Nodes) { nodes[0].Always(sim.Hang()); nodes[1].Always(sim.Hang()) },
 			18 * time.Second, 21 * time.Second, redlock.ErrNoQuorum},
-		"taken, minority silent": {func(nodes sim.Nodes) { occupy(nodes, 0); nodes[1].Always(sim.Hang()) },
+		"taken, minority silent": {func(nodes sim.Nodes) {
+			occupy(nodes,
+				0)
+			nodes[1].Always(sim.Hang())
+		},
 			5 * time.Second, 31*redlock.DefaultMaxRetryDelay + time.Second, redlock.ErrTaken},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -855,7 +913,8 @@ func TestTheFirstNodeTellsWhenTheKeysExpire(t *testing.T) {
 			n.Always(sim.Slow(4 * time.Millisecond))
 		}
 		pools := nodes.Pools("a")
-		plan(pools, func(sim.Op) sim.Fate { return sim.Fate{Reply: 5 * time.Millisecond} }) // announcements are late
+		// Announcements are late.
+		plan(pools, func(sim.Op) sim.Fate { return sim.Fate{Reply: 5 * time.Millisecond} })
 		other, rl := redlock.New(nodes.Pools("other")...), redlock.New(pools...)
 		m := other.NewMutex("x")
 		require.NoError(t, m.Lock())

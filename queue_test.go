@@ -108,7 +108,8 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 					var tasks sync.WaitGroup
 					granted := make(chan time.Time, 1)
 					wait := func(client string, ctx context.Context, ok bool) {
-						other := redlock.New(nodes.Pools(client)...).With(redlock.WithExpiry(time.Hour),
+						other := redlock.New(nodes.Pools(client)...).With(
+							redlock.WithExpiry(time.Hour),
 							redlock.WithNodeTimeout(400*time.Millisecond),
 							redlock.WithTries(redlock.Unlimited))
 						tasks.Go(func() {
@@ -150,8 +151,9 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// A minority of nodes where a user may not queue, or that do not know the commands, is no reason for
-// anybody to wait longer. If they are a majority, everybody polls, and gets a turn in no order.
+// A minority of nodes where a user may not queue, or that do not know the commands, is no reason
+// for anybody to wait longer. If they are a majority, everybody polls, and gets a turn in no
+// order.
 func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		for without := range n + 1 {
@@ -167,7 +169,8 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 						}}
 					c.run(t, nodes, 1)
 					fewest, most := slices.Min(c.turns), slices.Max(c.turns)
-					t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most, c.longest)
+					t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most,
+						c.longest)
 					if without <= n/2 && without < n {
 						assert.Less(t, c.longest, 8*2*(c.hold+time.Millisecond))
 						assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.9)
@@ -182,8 +185,8 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 	}
 }
 
-// A client that knows no queue, such as Redsync's, and those who queue exclude each other. It is not
-// served while others queue, and is when they have gone.
+// A client that knows no queue, such as Redsync's, and those who queue exclude each other. It is
+// not served while others queue, and is when they have gone.
 func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(5)
@@ -196,7 +199,8 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 		start := time.Now()
 		tasks.Go(func() {
 			for time.Since(start) < 40*time.Second {
-				time.Sleep(rand.N(20 * time.Millisecond)) // who comes back at once is always the first
+				// Who comes back at once is always the first.
+				time.Sleep(rand.N(20 * time.Millisecond))
 				m := poll.NewMutex("x")
 				assert.NoError(t, m.Lock())
 				assert.Equal(t, int64(1), inside.Add(1))
@@ -211,7 +215,8 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond, last: 20 * time.Second,
+		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
+			last:   20 * time.Second,
 			inside: &inside}
 		c.run(t, nodes, 1)
 		alone.Store(true)
@@ -224,8 +229,8 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 	})
 }
 
-// What a lock costs that nobody else wants: two commands a node, also while others are known to have
-// queued for it before.
+// What a lock costs that nobody else wants: two commands a node, also while others are known to
+// have queued for it before.
 func TestALockThatNobodyElseWantsCostsTwoCommands(t *testing.T) {
 	for _, n := range []int{1, 3, 5, 7} {
 		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -271,8 +276,8 @@ func TestAPanicLeavesNoPlaceInTheQueue(t *testing.T) {
 	})
 }
 
-// A process that knows that others queue does not ask before it stands there. When it can hear nobody
-// any more, it asks at once, and tells what prevents the lock.
+// A process that knows that others queue does not ask before it stands there. When it can hear
+// nobody any more, it asks at once, and tells what prevents the lock.
 func TestAProcessInACrowdAsksWhenItHearsNobody(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

@@ -19,8 +19,9 @@
 // resource with the token before the first read, and let it refuse a token lower than one it has
 // seen.
 //
-// The algorithm is described at https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
-// The docs folder of the repository says what it promises, fault by fault.
+// The algorithm is described at
+// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/. The docs folder of
+// the repository says what it promises, fault by fault.
 package redlock
 
 import (
@@ -72,8 +73,8 @@ type core struct {
 // whether they can be reached or not, so their number is usually odd: 5, or 3. Every process that
 // shares a lock must be given the same nodes.
 //
-// New does no I/O and cannot fail: no pools, a nil pool or one pool given twice is an [*OptionError]
-// on first use. The pools stay the caller's, to close after the Redlock.
+// New does no I/O and cannot fail: no pools, a nil pool or one pool given twice is an
+// [*OptionError] on first use. The pools stay the caller's, to close after the Redlock.
 func New(pools ...pool.Pool) *Redlock {
 	cfg, tracker := defaults(), quorum.NewTracker()
 	nodes := quorum.Nodes(pools, tracker)
@@ -141,21 +142,23 @@ func checkPools(pools []pool.Pool) error {
 	for i, p := range pools {
 		v := reflect.ValueOf(p)
 		if p == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-			return &OptionError{"New", fmt.Sprintf("pool %d is nil", i), "needs pools that are not nil"}
+			return &OptionError{"New", fmt.Sprintf("pool %d is nil", i),
+				"needs pools that are not nil"}
 		}
 		if !v.Comparable() {
 			continue
 		}
 		if first, ok := seen[p]; ok {
-			return &OptionError{"New", fmt.Sprintf("pools %d and %d are the same", first, i), "needs each node once"}
+			return &OptionError{"New", fmt.Sprintf("pools %d and %d are the same", first, i),
+				"needs each node once"}
 		}
 		seen[p] = i
 	}
 	return nil
 }
 
-// With returns a Redlock on the same nodes whose mutexes have the given options by default, added to
-// those of r. Both share what belongs to the nodes: closing one closes the other.
+// With returns a Redlock on the same nodes whose mutexes have the given options by default, added
+// to those of r. Both share what belongs to the nodes: closing one closes the other.
 func (r *Redlock) With(opts ...Option) *Redlock {
 	cfg, err := r.configure(opts)
 	return &Redlock{core: r.core, cfg: cfg, err: err}
@@ -170,7 +173,8 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 	cfg := *r.cfg
 	for i, o := range opts {
 		if o == nil {
-			cfg.nilErr = &OptionError{"Option", fmt.Sprintf("option %d is nil", i), "needs options that are not nil"}
+			cfg.nilErr = &OptionError{"Option", fmt.Sprintf("option %d is nil", i),
+				"needs options that are not nil"}
 			continue
 		}
 		o.apply(&cfg)
@@ -214,15 +218,17 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 }
 
 // Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
-// [Mutex.LockContext] does, by default for about five seconds, or 21 where a majority of nodes is silent, and adds up to a node timeout for Unlock. It calls fn
-// only once it holds the lock, with the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
+// [Mutex.LockContext] does, by default for about five seconds, or 21 where a majority of nodes is
+// silent, and adds up to a node timeout for Unlock. It calls fn only once it holds the lock, with
+// the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
 // any more; fn must return then. The lock is released even if fn panics.
 //
-// Do returns the error of Hold, and then fn has not been called, or else the
-// error of fn, or of Unlock, or one that wraps both. The latter matches [ErrExpired] if the nodes did not have the lock any more when fn had
-// returned, and [ErrLost] too if the held context had ended with that. If Close released the lock while fn ran, the
-// error matches [ErrReleased] instead.
-func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+// Do returns the error of Hold, and then fn has not been called, or else the error of fn, or of
+// Unlock, or one that wraps both. The latter matches [ErrExpired] if the nodes did not have the
+// lock any more when fn had returned, and [ErrLost] too if the held context had ended with that.
+// If Close released the lock while fn ran, the error matches [ErrReleased] instead.
+func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
+	opts ...Option) (err error) {
 	if fn == nil {
 		return &OptionError{"Do", nil, "needs a function"}
 	}
@@ -234,7 +240,8 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	defer func() {
 		var closeErr error
 		if m.closing() {
-			closeErr = &Error{Name: name, failed: "not held to the end", kinds: []error{ErrReleased}, reason: "released by Close"}
+			closeErr = &Error{Name: name, failed: "not held to the end",
+				kinds: []error{ErrReleased}, reason: "released by Close"}
 		}
 		_, unlockErr := m.UnlockContext(ctx)
 		if errors.Is(unlockErr, ErrNotHeld) {

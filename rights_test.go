@@ -52,7 +52,8 @@ func documented(t *testing.T) []feature {
 		}
 		name, _, _ := strings.Cut(strings.Trim(cells[1], "`"), "`")
 		name, _, _ = strings.Cut(name, ",")
-		features = append(features, feature{name, words(cells[2]), slices.Concat(words(cells[3]), words(cells[4]), words(cells[5]))})
+		rest := slices.Concat(words(cells[3]), words(cells[4]), words(cells[5]))
+		features = append(features, feature{name, words(cells[2]), rest})
 	}
 	return features
 }
@@ -83,7 +84,8 @@ func (r *restricted) redlock(t *testing.T) *redlock.Redlock {
 	for _, s := range r.servers {
 		pools = append(pools, r.newPool(t, r.user+":pw@"+s.Addr()))
 	}
-	return redlock.New(pools...).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second), redlock.WithoutAnnouncements())
+	return redlock.New(pools...).With(redlock.WithKeyPrefix("app:"),
+		redlock.WithNodeTimeout(2*time.Second), redlock.WithoutAnnouncements())
 }
 
 // other returns a client who may do everything.
@@ -104,7 +106,8 @@ func (r *restricted) denied() (what []string) {
 			for kv := range slices.Chunk(entry.([]any), 2) {
 				fields[kv[0].(string)] = kv[1]
 			}
-			if object := fmt.Sprint(fields["object"]); fields["username"] == r.user && !strings.HasPrefix(object, "client|") {
+			object := fmt.Sprint(fields["object"])
+			if fields["username"] == r.user && !strings.HasPrefix(object, "client|") {
 				what = append(what, object)
 			}
 		}
@@ -161,7 +164,8 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		r.servers[0].Must("DEL", "app:x")
 		_, err := m.Extend()
 		if len(r.servers) > 1 {
-			r.until(t, "a healed server", func() bool { return r.servers[0].Must("EXISTS", "app:x") == int64(1) })
+			r.until(t, "a healed server",
+				func() bool { return r.servers[0].Must("EXISTS", "app:x") == int64(1) })
 		}
 		_, released := m.Unlock()
 		return errors.Join(err, released)
@@ -204,19 +208,23 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		channels := func() []any { return r.servers[0].Must("PUBSUB", "CHANNELS").([]any) }
 		ping, before := called(r.servers[0], "ping"), channels()
 		fresh := func() int { // processes of this use that listen
-			return len(slices.DeleteFunc(channels(), func(c any) bool { return slices.Contains(before, c) }))
+			old := func(c any) bool { return slices.Contains(before, c) }
+			return len(slices.DeleteFunc(channels(), old))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		p := r.newPool(t, r.user+":pw@"+r.servers[0].Addr())
 		outcomes := make(chan error)
-		wait := func(ctx context.Context, rl *redlock.Redlock, name string, delay time.Duration) (holder *redlock.Mutex) {
+		wait := func(
+			ctx context.Context, rl *redlock.Redlock, name string, delay time.Duration,
+		) (holder *redlock.Mutex) {
 			holder = r.announcing(t).NewMutex(name)
 			if err := holder.TryLock(); err != nil {
 				go func() { outcomes <- err }()
 				return holder
 			}
-			waiter := rl.NewMutex(name, redlock.WithRetryDelay(delay), redlock.WithTries(redlock.Unlimited))
+			waiter := rl.NewMutex(name,
+				redlock.WithRetryDelay(delay), redlock.WithTries(redlock.Unlimited))
 			go func() {
 				err := waiter.LockContext(ctx)
 				if err == nil {
@@ -230,7 +238,8 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 			return holder
 		}
 		other := func() *redlock.Redlock {
-			return redlock.New(p).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second))
+			return redlock.New(p).With(redlock.WithKeyPrefix("app:"),
+				redlock.WithNodeTimeout(2*time.Second))
 		}
 		a, b := other(), other()
 		impatient, stop := context.WithCancel(ctx)
@@ -252,7 +261,8 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		}
 		stop()
 		r.until(t, "a waiter that has given up", next)
-		r.until(t, "a place given up", func() bool { return r.servers[0].Must("EXISTS", queueOf("app:given")) == int64(0) })
+		r.until(t, "a place given up",
+			func() bool { return r.servers[0].Must("EXISTS", queueOf("app:given")) == int64(0) })
 		r.servers[0].Must("DEL", "app:dies")
 		r.until(t, "a waiter that has the lock of the dead", next)
 		r.until(t, "UNSUBSCRIBE", func() bool { return fresh() == 1 })
@@ -306,7 +316,8 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 
 // announcing returns a client of the user that wakes and is woken.
 func (r *restricted) announcing(t *testing.T) *redlock.Redlock {
-	return redlock.New(r.newPool(t, r.user+":pw@"+r.servers[0].Addr())).With(redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second))
+	return redlock.New(r.newPool(t, r.user+":pw@"+r.servers[0].Addr())).With(
+		redlock.WithKeyPrefix("app:"), redlock.WithNodeTimeout(2*time.Second))
 }
 
 // lesson L75: with the rights of the table, each feature works and is denied nothing; with one
@@ -340,15 +351,20 @@ func TestRights(t *testing.T) {
 					r := &restricted{servers, newPool, fmt.Sprint("user", i), without == ""}
 					for _, s := range servers {
 						s.Must("FLUSHALL")
-						s.Must(append([]string{"ACL", "SETUSER", r.user, "on", ">pw", "-@all", "resetkeys", "resetchannels"},
-							slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == without })...)...)
+						nothing := []string{"ACL", "SETUSER", r.user, "on", ">pw", "-@all",
+							"resetkeys", "resetchannels"}
+						left := slices.DeleteFunc(slices.Clone(rules),
+							func(rule string) bool { return rule == without })
+						s.Must(append(nothing, left...)...)
 					}
 					err := use(t, r)
 					if r.full {
 						require.NoError(t, err)
-						require.Empty(t, r.denied(), "the table does not have all that %s needs", f.name)
+						require.Empty(t, r.denied(), "the table does not have all that %s needs",
+							f.name)
 					} else {
-						require.NotEmpty(t, r.denied(), "%s does not need %s; %v", f.name, without, err)
+						require.NotEmpty(t, r.denied(), "%s does not need %s; %v",
+							f.name, without, err)
 					}
 				}
 			})
@@ -402,10 +418,12 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 							continue
 						}
 						advice := command.FindStringSubmatch(f.Advice)
-						require.NotNil(t, advice, "without %s: %s -> %s", without, f.Problem, f.Advice)
+						require.NotNil(t, advice, "without %s: %s -> %s",
+							without, f.Problem, f.Advice)
 						assert.Equal(t, "app", advice[1])
 						assert.Equal(t, without, advice[2], "%s", f.Problem)
-						s.Must(append([]string{"ACL", "SETUSER", advice[1]}, strings.Fields(advice[2])...)...)
+						s.Must(append([]string{"ACL", "SETUSER",
+							advice[1]}, strings.Fields(advice[2])...)...)
 						advised, again = true, true
 					}
 					if !again {
@@ -416,7 +434,8 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 				r, found := check(t, rl)
 				assert.Empty(t, r.Nodes[0].Denied)
 				for _, f := range found {
-					assert.True(t, strings.HasPrefix(f, "warning single") || strings.HasPrefix(f, "critical guard"), f)
+					assert.True(t, strings.HasPrefix(f, "warning single") ||
+						strings.HasPrefix(f, "critical guard"), f)
 				}
 				require.NoError(t, rl.Close())
 			}

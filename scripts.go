@@ -2,8 +2,8 @@ package redlock
 
 import "github.com/redlock-go/redlock/pool"
 
-// luaHears is the part of scripts that tells the first in a queue that its turn has come. It is true
-// if the member listens: a server of a cluster counts its own subscribers only.
+// luaHears is the part of scripts that tells the first in a queue that its turn has come. It is
+// true if the member listens: a server of a cluster counts its own subscribers only.
 const luaHears = `local function hears(to)
 	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
 	if n ~= 0 then return type(n) == 'number' end
@@ -191,7 +191,8 @@ return 0
 
 	// acquireScript is SET NX PX with a restart guard, a fencing token, or both.
 	//
-	//	KEYS: key [fence]   ARGV: value, expiry ms [, proposed token, fence expiry ms] [, guard seconds]
+	//	KEYS: key [fence]
+	//	ARGV: value, expiry ms [, proposed token, fence expiry ms] [, guard seconds]
 	//
 	// A fence expiry of 0 stands for a counter that lives for ever. Scripts that begin with
 	// another line set ARGV.free if the key may be overwritten.

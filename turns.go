@@ -32,15 +32,17 @@ type turns struct {
 	handed time.Time // when this process last handed the key on
 
 	// Without announcements.
-	won     time.Time     // when this process last took the lock, as far as it has noted that
-	leaving time.Time     // when this process last began to release the key
-	passed  time.Time     // when it last had, and told nobody but its own line
-	unheard time.Time     // when a line of this process could last not hear a release; others may have polled then
+	won     time.Time // when this process last took the lock, as far as it has noted that
+	leaving time.Time // when this process last began to release the key
+	passed  time.Time // when it last had, and told nobody but its own line
+	// When a line of this process could last not hear a release; others may have polled then.
+	unheard time.Time
 	refused time.Time     // when it was last refused
 	rest    time.Duration // the latest; slices are measured by it; 0 before the first slice
 	quiet   int           // rests in a row in which nobody else was noticed
 	ends    time.Time     // of the slice
-	resting bool          // the slice is over, and it is not known yet whether anybody else has made use of that
+	// The slice is over, and it is not known yet whether anybody else has made use of that.
+	resting bool
 }
 
 // slice begins a slice.
@@ -85,7 +87,8 @@ func (t *turns) tried(why reason, won bool, now time.Time) {
 		t.quiet, t.ends = 0, time.Time{}
 	case why == passedOn && !won: // somebody else was faster
 		t.quiet, t.ends = 0, time.Time{}
-	case won && (why == overdue || why == expired) && !t.leaving.After(t.refused): // somebody else had it
+	// Somebody else had it.
+	case won && (why == overdue || why == expired) && !t.leaving.After(t.refused):
 		t.quiet = 0
 		t.slice(now)
 	}
@@ -201,7 +204,8 @@ func (ls *lines) polled(key string, now time.Time) bool {
 }
 
 // tried notes what the head's attempt came to, where no announcements tell what others do.
-func (ls *lines) tried(key string, ln *line, why reason, won bool, delay time.Duration, now time.Time) {
+func (ls *lines) tried(key string, ln *line, why reason, won bool, delay time.Duration,
+	now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	t := ls.turns[key]

@@ -36,9 +36,11 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 			with := contend(t, 1, c)
 			c.opts = []redlock.Option{redlock.WithoutAnnouncements()}
 			without := contend(t, 1, c)
-			t.Logf("%d waiters, holds of %v: %d turns with announcements, %d without", waiters, hold, with.sum(), without.sum())
+			t.Logf("%d waiters, holds of %v: %d turns with announcements, %d without", waiters,
+				hold, with.sum(), without.sum())
 			assert.GreaterOrEqual(t, float64(without.sum())*1.5, float64(with.sum()))
-			assert.GreaterOrEqual(t, 1.1*float64(slices.Min(without.turns)+2), float64(slices.Max(without.turns)), "in their order")
+			assert.GreaterOrEqual(t, 1.1*float64(slices.Min(without.turns)+2),
+				float64(slices.Max(without.turns)), "in their order")
 		}
 	}
 }
@@ -47,14 +49,16 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 	for _, processes := range []int{2, 4} {
 		for _, hold := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
-			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold, last: 2 * time.Minute,
+			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold,
+				last: 2 * time.Minute,
 				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
 			turns := make([]int, processes)
 			for i, n := range c.turns {
 				turns[i/4] += n
 			}
 			fewest, most := slices.Min(turns), slices.Max(turns)
-			t.Logf("%d processes, holds of %v: %d turns, %d to %d a process, longest wait %v", processes, hold, c.sum(), fewest, most, c.longest)
+			t.Logf("%d processes, holds of %v: %d turns, %d to %d a process, longest wait %v",
+				processes, hold, c.sum(), fewest, most, c.longest)
 			assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.5)
 			assert.GreaterOrEqual(t, float64(c.sum()), 0.4*float64(c.last/(hold+time.Millisecond)))
 		}
@@ -93,7 +97,8 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				for i := range tt.unable {
 					pools[i] = poor{pools[i]}
 				}
-				rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(48*time.Hour)).With(tt.opts...)
+				rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Hour),
+					redlock.WithExpiry(48*time.Hour)).With(tt.opts...)
 				m := rl.NewMutex("x")
 				require.NoError(t, m.Lock())
 				synctest.Wait() // before the waiter is granted a node that has not granted yet
@@ -106,7 +111,9 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				}()
 				time.Sleep(time.Minute)
 				if tt.forbid > 0 {
-					plan(pools, func(op sim.Op) sim.Fate { return sim.Fate{ReplyLost: op.Command == "message" && op.Node < tt.forbid} })
+					plan(pools, func(op sim.Op) sim.Fate {
+						return sim.Fate{ReplyLost: op.Command == "message" && op.Node < tt.forbid}
+					})
 				}
 				for _, n := range nodes[:tt.forbid] {
 					n.Next("release", sim.Fate{Answer: &sim.Answer{Value: int64(1)}})
@@ -158,7 +165,8 @@ func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 						mustUnlock(t, w)
 					})
 				}
-				time.Sleep(trip + delay - before) // the head asks as it comes, which takes a trip, and then after the delay
+				// The head asks as it comes, which takes a trip, and then after the delay.
+				time.Sleep(trip + delay - before)
 				mustUnlock(t, m)
 				all.Wait()
 				nodes.Close()
@@ -171,7 +179,8 @@ func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 // lesson L68: connections that hear every release and never release anything, those of a
 // monitoring tool, do not slow down a process that locks again and again.
 func TestAMonitorDoesNotSlowDownLockingAgain(t *testing.T) {
-	for name, monitors := range map[string][]int{"none": {}, "one": {0}, "three of one node": {0, 0, 0}, "one of all": {0, 1, 2, 3, 4}} {
+	for name, monitors := range map[string][]int{"none": {}, "one": {0},
+		"three of one node": {0, 0, 0}, "one of all": {0, 1, 2, 3, 4}} {
 		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			for _, node := range monitors {
 				listen(t, nodes[node], "*")
@@ -214,9 +223,11 @@ func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
 		for _, n := range nodes {
 			listen(t, n, "*")
 		}
-		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond, last: 20 * time.Second}
+		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
+			last: 20 * time.Second}
 		c.run(t, nodes, 1)
-		t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), slices.Min(c.turns), slices.Max(c.turns), c.longest)
+		t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), slices.Min(c.turns),
+			slices.Max(c.turns), c.longest)
 		assert.GreaterOrEqual(t, float64(slices.Min(c.turns))/float64(slices.Max(c.turns)), 0.5)
 		nodes.Close()
 	})

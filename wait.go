@@ -58,22 +58,24 @@ type waiter struct {
 	tries int // that it may use, or Unlimited
 	used  int
 	last  *defeat // what its own latest attempt, or place in the queue, came to
-	prior *defeat // the one before; while the nodes have not had the time to say anything, the first of those
+	// The one before; while the nodes have not had the time to say anything, the first of those.
+	prior *defeat
 	open  *defeat // that has still something to give back, or nil
 	line  *line   // nil before it waits
 	place *fifo.Place
 
 	// At the head of the line. Attempts for other reasons than due leave due as it is, unless the
 	// lock was released.
-	drawn    time.Duration // the retry delay
-	due      time.Time     // when it is over
-	missed   bool          // an attempt has been made within it because an announcement may have been missed
-	expiries int           // attempts within it because keys had expired
-	again    time.Time     // when to ask again after a split vote, or zero
-	splits   int           // split votes since the last release
-	resting  bool          // until due the lock is left to other processes
-	unheard  bool          // the nodes do not answer to one who stands in the queue
-	over     bool          // the delay before the last try has passed in the queue on the nodes
+	drawn time.Duration // the retry delay
+	due   time.Time     // when it is over
+	// An attempt has been made within it because an announcement may have been missed.
+	missed   bool
+	expiries int       // attempts within it because keys had expired
+	again    time.Time // when to ask again after a split vote, or zero
+	splits   int       // split votes since the last release
+	resting  bool      // until due the lock is left to other processes
+	unheard  bool      // the nodes do not answer to one who stands in the queue
+	over     bool      // the delay before the last try has passed in the queue on the nodes
 }
 
 // delay returns the retry delay after the tries used so far.
@@ -242,7 +244,8 @@ func (w *waiter) ended() *defeat {
 
 // closedError is what locking comes to after Close.
 func closedError(name string) *Error {
-	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed}, reason: "closed"}
+	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed},
+		reason: "closed"}
 }
 
 // queue waits until the waiter is at the head of the line, and then returns neither a lease nor
@@ -302,7 +305,8 @@ func (w *waiter) queue() (*lease, error) {
 // has asked at the same time.
 func (w *waiter) askForLine(counts bool) (l *lease, d *defeat, alone bool) {
 	w.line.begin(time.Now())
-	defer func() { alone = w.line.end(d, time.Now()) }() // also if a function of the caller's panics
+	// Also if a function of the caller's panics.
+	defer func() { alone = w.line.end(d, time.Now()) }()
 	l, d = w.attempt(counts)
 	return
 }
@@ -369,8 +373,8 @@ func (w *waiter) lead() (*lease, error) {
 	}
 }
 
-// askFor makes an attempt for a reason. It reports whether the wait at the head is over: the lock is
-// granted, there is an error, or the waiter has gone back to the end.
+// askFor makes an attempt for a reason. It reports whether the wait at the head is over: the lock
+// is granted, there is an error, or the waiter has gone back to the end.
 func (w *waiter) askFor(why reason) (l *lease, over bool, err error) {
 	m, ln := w.m, w.line
 	ln.taken = false // if this is cut short, the next head tries
@@ -462,7 +466,8 @@ func (w *waiter) sleep(ready <-chan struct{}) (why reason, err error) {
 		if !w.again.IsZero() && w.again.Before(at) {
 			at, why = w.again, split
 		}
-		if free, ok := ln.keys.on(w.m.core.quorum); ok && w.expiries < maxExpiries && free.Before(at) {
+		if free, ok := ln.keys.on(w.m.core.quorum); ok && w.expiries < maxExpiries &&
+			free.Before(at) {
 			at, why = free, expired
 		}
 		ln.plan(at)

@@ -87,7 +87,8 @@ func (c *contention) run(t *testing.T, nodes sim.Nodes, seed uint64) {
 				defer cancel()
 				for once := true; once || time.Since(start) < c.last; once = false {
 					asked := time.Now()
-					if !assert.NoError(t, m.LockContext(ctx), "seed %d: everybody gets a turn", seed) {
+					if !assert.NoError(t, m.LockContext(ctx), "seed %d: everybody gets a turn",
+						seed) {
 						return
 					}
 					waits[i] = max(waits[i], time.Since(asked))
@@ -128,7 +129,8 @@ func TestContentionIsCheapAndFair(t *testing.T) {
 	for _, waiters := range []int{4, 16} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := sim.NewNodes(5)
-			c := contention{processes: 4, waiters: waiters, hold: 10 * time.Millisecond, last: time.Duration(waiters) * time.Second / 2}
+			c := contention{processes: 4, waiters: waiters, hold: 10 * time.Millisecond,
+				last: time.Duration(waiters) * time.Second / 2}
 			c.run(t, nodes, 1)
 			turns := c.sum()
 			// Two commands a node and its announcement.
@@ -151,7 +153,8 @@ func TestEverybodyGetsATurnWithoutAnyAnnouncement(t *testing.T) {
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := sim.NewNodes(3 + 2*int(seed%2))
-			c := contention{processes: 2 + int(seed%3), waiters: 1 + int(seed/3%2), hold: 5 * time.Millisecond,
+			c := contention{processes: 2 + int(seed%3), waiters: 1 + int(seed/3%2),
+				hold:    5 * time.Millisecond,
 				message: func(f *sim.Fate) { f.ReplyLost = true }}
 			c.run(t, nodes, seed)
 			assert.Equal(t, c.processes*c.waiters, c.sum())
@@ -178,7 +181,8 @@ func TestNobodyWaitsLongerThanTheBound(t *testing.T) {
 			processes, waiters := 2+r.IntN(3), 1+r.IntN(3)
 			const nodeTimeout, delay = expiry / 20, 100 * time.Millisecond
 			dead := r.IntN(3)
-			bound := time.Duration(processes*waiters)*(hold+delay+2*nodeTimeout) + time.Duration(dead+1)*expiry
+			bound := time.Duration(processes*waiters)*(hold+delay+2*nodeTimeout) +
+				time.Duration(dead+1)*expiry
 			lasts := between(r, 0, time.Second)
 			trouble := time.AfterFunc(between(r, 0, 100*time.Millisecond), func() {
 				nodes[0].Crash()
@@ -189,12 +193,15 @@ func TestNobodyWaitsLongerThanTheBound(t *testing.T) {
 			var all []*redlock.Redlock
 			for p := range processes {
 				pools := nodes.Pools(fmt.Sprint("p", p))
-				plan(pools, network(rand.New(rand.NewPCG(seed, uint64(10+p))), func(f *sim.Fate) { f.ReplyLost = true }))
-				rl := redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited), redlock.WithExpiry(expiry),
+				plan(pools, network(rand.New(rand.NewPCG(seed, uint64(10+p))),
+					func(f *sim.Fate) { f.ReplyLost = true }))
+				rl := redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited),
+					redlock.WithExpiry(expiry),
 					redlock.WithRetryDelayFunc(redlock.UniformDelay(delay/5, delay)))
 				all = append(all, rl)
 				for w := range waiters {
-					dies, gives, patience := w == 0 && p < dead, r.IntN(5) == 0, between(r, 0, time.Second)
+					dies, gives, patience := w == 0 && p < dead, r.IntN(5) == 0,
+						between(r, 0, time.Second)
 					ctx, cancel := context.WithTimeout(context.Background(), bound)
 					if gives {
 						ctx, cancel = context.WithTimeout(context.Background(), patience)
@@ -238,10 +245,12 @@ func TestStrangeAnnouncementsDoNoHarm(t *testing.T) {
 			"some lost": func(f *sim.Fate) { f.ReplyLost = rand.N(2) == 0 },
 		} {
 			nodes := sim.NewNodes(5)
-			c := contention{processes: 3, waiters: 3, hold: 10 * time.Millisecond, last: 10 * time.Second, message: message}
+			c := contention{processes: 3, waiters: 3, hold: 10 * time.Millisecond,
+				last: 10 * time.Second, message: message}
 			c.run(t, nodes, 7)
 			each := float64(nodes.Count("")) / float64(c.sum())
-			t.Logf("%s: %d turns, %.1f commands a turn, longest wait %v", name, c.sum(), each, c.longest)
+			t.Logf("%s: %d turns, %.1f commands a turn, longest wait %v", name, c.sum(), each,
+				c.longest)
 			assert.LessOrEqual(t, each, 10*5.0, name)
 			assert.Less(t, c.longest, 9*(redlock.DefaultMaxRetryDelay+c.hold), name)
 			nodes.Close()
@@ -261,7 +270,8 @@ func TestPoolsThatCannotSubscribeDegradeToTheDelay(t *testing.T) {
 			for i := range pools[able:] {
 				pools[able+i] = poor{pools[able+i]}
 			}
-			a, b := redlock.New(nodes.Pools("a")...), redlock.New(pools...).With(redlock.WithRetryDelay(delay))
+			a, b := redlock.New(nodes.Pools("a")...),
+				redlock.New(pools...).With(redlock.WithRetryDelay(delay))
 			m := a.NewMutex("x")
 			require.NoError(t, m.Lock())
 			synctest.Wait()
@@ -288,7 +298,8 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(5)
 		a := redlock.New(nodes.Pools("a")...)
-		b := redlock.New(nodes.Pools("b")...).With(redlock.WithRetryDelay(time.Hour), redlock.WithTries(redlock.Unlimited))
+		b := redlock.New(nodes.Pools("b")...).With(redlock.WithRetryDelay(time.Hour),
+			redlock.WithTries(redlock.Unlimited))
 		m := a.NewMutex("x", redlock.WithExpiry(2*time.Hour))
 		require.NoError(t, m.Lock())
 		synctest.Wait() // until all five nodes have it
@@ -317,7 +328,8 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 		tasks.Wait()
 		assert.Less(t, time.Since(released), waiters*2*time.Millisecond)
 		synctest.Wait()
-		assert.LessOrEqual(t, nodes.Count("")-before, 5+waiters*3*5, "commands a turn do not grow with the number of waiters")
+		assert.LessOrEqual(t, nodes.Count("")-before, 5+waiters*3*5,
+			"commands a turn do not grow with the number of waiters")
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 	})
@@ -331,7 +343,8 @@ func TestWaitingIsNoBusyLoop(t *testing.T) {
 		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			m := rl.NewMutex("x")
 			mustHold(t, m) // extended for ever: its expiry is always near
-			other := redlock.New(nodes.Pools("b")...).With(redlock.WithRetryDelay(100*time.Millisecond),
+			other := redlock.New(nodes.Pools("b")...).With(
+				redlock.WithRetryDelay(100*time.Millisecond),
 				redlock.WithTries(redlock.Unlimited)).With(opts...)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 			defer cancel()
@@ -385,7 +398,8 @@ func TestTheLockOfADeadHolderIsGrantedWithinExpiryAndDelay(t *testing.T) {
 			time.Sleep(between(r, 0, 10*time.Second))
 			dead.Store(true)
 			died := time.Now()
-			assert.LessOrEqual(t, (<-granted).Sub(died), redlock.DefaultExpiry+redlock.DefaultMaxRetryDelay)
+			assert.LessOrEqual(t, (<-granted).Sub(died),
+				redlock.DefaultExpiry+redlock.DefaultMaxRetryDelay)
 			synctest.Wait()
 			nodes.Close()
 			_, _ = m.Unlock()
@@ -447,7 +461,8 @@ func TestTheHeadOfTheLineBlocksNobody(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var head sync.WaitGroup
 		head.Go(func() {
-			err := rl.NewMutex("x", redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(time.Hour)).LockContext(ctx)
+			err := rl.NewMutex("x", redlock.WithTries(redlock.Unlimited),
+				redlock.WithRetryDelay(time.Hour)).LockContext(ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 		time.Sleep(time.Second)
@@ -457,8 +472,10 @@ func TestTheHeadOfTheLineBlocksNobody(t *testing.T) {
 		assert.Less(t, time.Since(start), 50*time.Millisecond)
 
 		start = time.Now()
-		require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(5), redlock.WithRetryDelay(100*time.Millisecond)).Lock(), redlock.ErrTaken)
-		assert.Equal(t, 400*time.Millisecond, time.Since(start).Round(50*time.Millisecond), "five tries, four delays")
+		require.ErrorIs(t, rl.NewMutex("x", redlock.WithTries(5),
+			redlock.WithRetryDelay(100*time.Millisecond)).Lock(), redlock.ErrTaken)
+		assert.Equal(t, 400*time.Millisecond, time.Since(start).Round(50*time.Millisecond),
+			"five tries, four delays")
 
 		cancel() // before the release, which would have the head ask again
 		head.Wait()
@@ -498,7 +515,8 @@ func TestWaitersSayThatThereIsNoQuorum(t *testing.T) {
 
 // lesson L53: what an options value or a delay function was used for before makes no difference.
 func TestOptionsHaveNoState(t *testing.T) {
-	opts := []redlock.Option{redlock.WithTries(3), redlock.WithRetryDelayFunc(redlock.ExponentialDelay(time.Millisecond, 4*time.Millisecond))}
+	opts := []redlock.Option{redlock.WithTries(3),
+		redlock.WithRetryDelayFunc(redlock.ExponentialDelay(time.Millisecond, 4*time.Millisecond))}
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		rl = rl.With(redlock.WithoutAnnouncements())
 		var tasks sync.WaitGroup
@@ -510,7 +528,8 @@ func TestOptionsHaveNoState(t *testing.T) {
 		for i := range 100 {
 			tasks.Go(func() {
 				for range 10 {
-					assert.ErrorIs(t, rl.NewMutex(fmt.Sprint("x", i), opts...).Lock(), redlock.ErrTaken)
+					assert.ErrorIs(t, rl.NewMutex(fmt.Sprint("x", i), opts...).Lock(),
+						redlock.ErrTaken)
 				}
 			})
 		}

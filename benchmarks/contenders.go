@@ -33,7 +33,8 @@ type contender struct {
 	most     int  // processes that it takes part with; 0 is any number
 	etcd     bool // has servers of its own, and takes part in processes alone
 	open     func(addrs []string) (locker, error)
-	hold     func(addrs []string) (holder, error) // with heldExpiry; nil if it cannot keep locks extended
+	// With heldExpiry; nil if it cannot keep locks extended.
+	hold func(addrs []string) (holder, error)
 }
 
 // fits reports whether the contender can lock on n nodes.

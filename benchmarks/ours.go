@@ -19,12 +19,18 @@ var ours = []*contender{
 	{
 		name: "redlock goredis", crews: true,
 		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
-		hold: func(addrs []string) (holder, error) { return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil },
+		hold: func(addrs []string) (holder,
+			error) {
+			return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil
+		},
 	},
 	{
 		name: "redlock redigo",
 		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
-		hold: func(addrs []string) (holder, error) { return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil },
+		hold: func(addrs []string) (holder,
+			error) {
+			return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil
+		},
 	},
 	{
 		name: "redlock rueidis",

@@ -45,9 +45,9 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) 
 // WithMeterProvider sets where metrics go. Nil stands for the default: the global provider.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithNames adds the attribute redlock.name to spans, with what f makes of the name of a lock. Names
-// may be unbounded, and say what is not meant for those who read traces, so by default there are
-// none. Metrics never have them.
+// WithNames adds the attribute redlock.name to spans, with what f makes of the name of a lock.
+// Names may be unbounded, and say what is not meant for those who read traces, so by default
+// there are none. Metrics never have them.
 func WithNames(f func(name string) string) Option { return func(c *config) { c.name = f } }
 
 // WithNodes adds the metric redlock.node.duration, of each command on each node. Default: off.

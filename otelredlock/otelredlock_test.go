@@ -295,5 +295,6 @@ func BenchmarkEvents(b *testing.B) {
 	run("noop", otelredlock.WithTracerProvider(tracenoop.NewTracerProvider()),
 		otelredlock.WithMeterProvider(metricnoop.NewMeterProvider()))
 	run("sdk", otelredlock.WithTracerProvider(sdktrace.NewTracerProvider()),
-		otelredlock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))))
+		otelredlock.WithMeterProvider(metric.NewMeterProvider(
+			metric.WithReader(metric.NewManualReader()))))
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Command is a call of [Pool.SetNX] or [Pool.Eval], made once for all the nodes that are asked. It is
-// not changed any more, and so safe for concurrent use.
+// Command is a call of [Pool.SetNX] or [Pool.Eval], made once for all the nodes that are asked.
+// It is not changed any more, and so safe for concurrent use.
 type Command struct {
 	script *Script // nil for SET NX PX
 	keys   []string
@@ -41,8 +41,8 @@ func Eval(script *Script, keys []string, args ...any) *Command {
 	return c
 }
 
-// number returns a number of keys as a string, because some clients look for "0" to find out where a
-// command goes. A constant costs no allocation.
+// number returns a number of keys as a string, because some clients look for "0" to find out
+// where a command goes. A constant costs no allocation.
 func number(keys int) any {
 	switch keys {
 	case 1:
@@ -56,8 +56,8 @@ func number(keys int) any {
 // Script returns the script that the command runs, or nil if it is a SET NX PX.
 func (c *Command) Script() *Script { return c.script }
 
-// Args returns what is sent to the node: SET or EVALSHA, and its arguments, which are strings and integers. The
-// caller does not change it.
+// Args returns what is sent to the node: SET or EVALSHA, and its arguments, which are strings and
+// integers. The caller does not change it.
 func (c *Command) Args() []any { return c.line }
 
 // Run carries the command out and waits for the outcome. The reply to a SET NX PX is a bool.

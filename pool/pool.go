@@ -49,8 +49,8 @@ type Pool interface {
 	// int64, a string as string, an array as []any, a null as a nil any; an
 	// error reply is an error. Arguments are strings and integers.
 	//
-	// Calls on other nodes use the same keys and args at the same time. An implementation that changes
-	// them, to add a prefix for instance, changes a copy.
+	// Calls on other nodes use the same keys and args at the same time. An implementation that
+	// changes them, to add a prefix for instance, changes a copy.
 	Eval(ctx context.Context, script *Script, keys []string, args ...any) (any, error)
 }
 
@@ -65,7 +65,8 @@ type Subscriber interface {
 	// All subscriptions of one Pool share one connection, opened for the first and
 	// closed with the last of them. A lost connection is opened again by the Pool.
 	//
-	// A Pool whose client cannot subscribe after all returns an error that matches [errors.ErrUnsupported].
+	// A Pool whose client cannot subscribe after all returns an error that matches
+	// [errors.ErrUnsupported].
 	Subscribe(ctx context.Context, channel string) (Subscription, error)
 }
 
@@ -86,41 +87,42 @@ type Subscription interface {
 // Doer is implemented by pools that can send any command. Redlock.Check
 // uses it to read INFO, TIME and CONFIG; no lock depends on it.
 type Doer interface {
-	// Do sends one command and returns its reply under the rules of Pool.Eval; a RESP3 map may come as
-	// map[any]any, map[string]any, map[string]string, or a flat []any of keys and values.
+	// Do sends one command and returns its reply under the rules of Pool.Eval; a RESP3 map may
+	// come as map[any]any, map[string]any, map[string]string, or a flat []any of keys and values.
 	Do(ctx context.Context, args ...any) (any, error)
 }
 
 // Addressed is implemented by pools that know where their node is.
 type Addressed interface {
-	// Addr returns the node's address for errors and reports, such as "10.0.0.3:6379", or "" if it is not known. It
-	// contains no password, and it is not asked from the node.
+	// Addr returns the node's address for errors and reports, such as "10.0.0.3:6379", or "" if
+	// it is not known. It contains no password, and it is not asked from the node.
 	Addr() string
 }
 
-// Explainer is implemented by pools whose client may know why a node does not answer, and does not say
-// so in the error of a command that has run out of time.
+// Explainer is implemented by pools whose client may know why a node does not answer, and does
+// not say so in the error of a command that has run out of time.
 type Explainer interface {
-	// Explain returns what keeps the client from the node: for instance the error of its last attempt
-	// to connect, if that failed. It returns nil if nothing is known, and does not block.
+	// Explain returns what keeps the client from the node: for instance the error of its last
+	// attempt to connect, if that failed. It returns nil if nothing is known, and does not block.
 	Explain() error
 }
 
 // Starter is implemented by pools that can have many commands under way without a goroutine
 // for each. Redlock then starts none of its own.
 type Starter interface {
-	// Start begins what Pool.SetNX or Pool.Eval does, and returns without waiting. The reply to a SET is
-	// a bool. Other nodes are sent the same Command at the same time, and Start does not change it.
+	// Start begins what Pool.SetNX or Pool.Eval does, and returns without waiting. The reply to a
+	// SET is a bool. Other nodes are sent the same Command at the same time, and Start does not
+	// change it.
 	Start(ctx context.Context, c *Command, to Receiver)
 }
 
 // Receiver is told the outcome of one command.
 type Receiver interface {
-	// Receive is called exactly once for each command, also for one that was never sent. It may be called
-	// from any goroutine, and before the method that began the command has returned.
+	// Receive is called exactly once for each command, also for one that was never sent. It may
+	// be called from any goroutine, and before the method that began the command has returned.
 	//
-	// It does not block, but it may call Start, of this Pool or another: a Pool holds no lock during
-	// Receive that its Start takes.
+	// It does not block, but it may call Start, of this Pool or another: a Pool holds no lock
+	// during Receive that its Start takes.
 	Receive(reply any, err error)
 }
 

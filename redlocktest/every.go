@@ -13,19 +13,19 @@ import (
 type Fault string
 
 const (
-	// Stolen is [Cluster.Steal]: the nodes lose the lock, and somebody else has it for a minute. The
-	// holder learns of it late, and only a resource that checks fencing tokens can refuse what it
-	// does until then. Test what the code reports: Unlock and Do fail.
+	// Stolen is [Cluster.Steal]: the nodes lose the lock, and somebody else has it for a minute.
+	// The holder learns of it late, and only a resource that checks fencing tokens can refuse
+	// what it does until then. Test what the code reports: Unlock and Do fail.
 	Stolen Fault = "stolen"
 
-	// Forgotten is [Cluster.Forget]: the nodes lose the lock, and whoever waits may have it. As with
-	// Stolen, the holder learns of it late.
+	// Forgotten is [Cluster.Forget]: the nodes lose the lock, and whoever waits may have it. As
+	// with Stolen, the holder learns of it late.
 	Forgotten Fault = "forgotten"
 
-	// Expired is what a lock is made for: the nodes are silent to all clients from then on. When the
-	// holder's keys have expired, somebody else has the lock for a minute, and the clients hear the
-	// nodes again. The holder knows in time: test that it does nothing while [Cluster.Holder] does
-	// not name it.
+	// Expired is what a lock is made for: the nodes are silent to all clients from then on. When
+	// the holder's keys have expired, somebody else has the lock for a minute, and the clients
+	// hear the nodes again. The holder knows in time: test that it does nothing while
+	// [Cluster.Holder] does not name it.
 	Expired Fault = "expired"
 )
 
@@ -65,7 +65,8 @@ func AtEveryCommand(
 	case skipped:
 		t.Skip("redlocktest: the test has skipped its first run")
 	case len(moments) == 0:
-		t.Fatal("redlocktest: AtEveryCommand: the test never holds a lock: there is nothing to lose")
+		t.Fatal("redlocktest: AtEveryCommand: the test never holds a lock: there is nothing to " +
+			"lose")
 	}
 	for _, fault := range faults {
 		for _, m := range moments {

@@ -161,11 +161,13 @@ func TestAtEveryCommandFindsBugs(t *testing.T) {
 			assert.Regexp(t, `redlocktest: after command \d+, \w+ on node \d, at [\d.]+s, `+
 				`("account" is stolen|the nodes fall silent until "account" has expired)\n`, out)
 
-			first := regexp.MustCompile(`    --- FAIL: (TestBug/` + want + `/\d{3})`).FindStringSubmatch(out)
+			first := regexp.MustCompile(`    --- FAIL: (TestBug/` + want +
+				`/\d{3})`).FindStringSubmatch(out)
 			require.NotNil(t, first)
 			again := runChild(t, "^"+strings.ReplaceAll(first[1], "/", "$/^"), name)
 			assert.Contains(t, again, "--- FAIL: "+first[1])
-			assert.Equal(t, 1, strings.Count(again, "redlocktest: after command"), "subtests run again")
+			assert.Equal(t, 1, strings.Count(again, "redlocktest: after command"),
+				"subtests run again")
 		})
 	}
 }
@@ -222,10 +224,11 @@ func TestMisuseOfAtEveryCommandFails(t *testing.T) {
 	for misuse, want := range map[string]string{
 		"no fault":      "redlocktest: AtEveryCommand without a fault: give it Stolen, Forgotten",
 		"unknown fault": `redlocktest: AtEveryCommand: there is no fault "lost"`,
-		"no lock":       "redlocktest: AtEveryCommand: the test never holds a lock: there is nothing",
-		"no node":       "redlocktest: New with 0 nodes: must be at least 1",
-		"fails anyway":  "fails anyway",
-		"hangs":         "deadlock",
+		"no lock": "redlocktest: AtEveryCommand: the test never holds a lock: there is " +
+			"nothing",
+		"no node":      "redlocktest: New with 0 nodes: must be at least 1",
+		"fails anyway": "fails anyway",
+		"hangs":        "deadlock",
 	} {
 		t.Run(misuse, func(t *testing.T) {
 			t.Parallel()

@@ -114,7 +114,8 @@ func (c *Cluster) WantFree(t testing.TB, name string) {
 		}
 	}
 	if holding != nil {
-		t.Errorf("redlocktest: the lock %q is not free: held by %s", name, strings.Join(holding, ", "))
+		t.Errorf("redlocktest: the lock %q is not free: held by %s", name,
+			strings.Join(holding, ", "))
 	}
 }
 

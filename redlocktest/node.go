@@ -15,8 +15,8 @@ type Node struct {
 	id  int
 	sim *sim.Node
 
-	// A command that is executed at once holds the gate for reading. So nothing below changes in the
-	// middle of it.
+	// A command that is executed at once holds the gate for reading. So nothing below changes in
+	// the middle of it.
 	gate   sync.RWMutex
 	ways   []*way
 	down   bool

@@ -97,7 +97,8 @@ func (c *Cluster) close() {
 		time.Sleep(time.Millisecond)
 	}
 	if left := c.left(); left != "" {
-		c.t.Errorf("redlocktest: after the test, the nodes still have %s: close every Redlock", left)
+		c.t.Errorf("redlocktest: after the test, the nodes still have %s: close every Redlock",
+			left)
 	}
 }
 

@@ -76,7 +76,8 @@ func TestTake(t *testing.T) {
 		assert.Equal(t, redlocktest.Other, owner)
 		require.ErrorIs(t, locks.NewMutex("x").TryLock(), redlock.ErrTaken)
 		m := mustLock(t, locks, "x")
-		assert.WithinRange(t, time.Now(), start.Add(3*time.Second), start.Add(3500*time.Millisecond))
+		assert.WithinRange(t, time.Now(), start.Add(3*time.Second),
+			start.Add(3500*time.Millisecond))
 		mustUnlock(t, m)
 	})
 }
@@ -100,7 +101,8 @@ func TestSteal(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrExpired)
 
 		other := mustLock(t, c.Redlock(), "x", redlock.WithTries(redlock.Unlimited))
-		assert.WithinRange(t, time.Now(), stolen.Add(time.Minute), stolen.Add(time.Minute+time.Second))
+		assert.WithinRange(t, time.Now(), stolen.Add(time.Minute),
+			stolen.Add(time.Minute+time.Second))
 		c.Steal("x")
 		_, err = other.Unlock()
 		require.ErrorIs(t, err, redlock.ErrExpired)
@@ -211,14 +213,15 @@ func TestWhatFaultsLeaveBehind(t *testing.T) {
 		fault func(n *redlocktest.Node)
 		held  bool
 	}{
-		"none":             {func(*redlocktest.Node) {}, true},
-		"down":             {(*redlocktest.Node).Down, false},
-		"failing":          {func(n *redlocktest.Node) { n.Fail(errOops) }, false},
-		"silent":           {func(n *redlocktest.Node) { n.LoseReplies(1) }, true},
-		"silent, then not": {func(n *redlocktest.Node) { n.LoseReplies(1); n.LoseReplies(0) }, true},
-		"silent, failing":  {func(n *redlocktest.Node) { n.Fail(errOops); n.LoseReplies(1) }, true},
-		"late":             {func(n *redlocktest.Node) { n.Delay(time.Minute) }, false},
-		"frozen":           {(*redlocktest.Node).Freeze, false},
+		"none":    {func(*redlocktest.Node) {}, true},
+		"down":    {(*redlocktest.Node).Down, false},
+		"failing": {func(n *redlocktest.Node) { n.Fail(errOops) }, false},
+		"silent":  {func(n *redlocktest.Node) { n.LoseReplies(1) }, true},
+		"silent, then not": {func(n *redlocktest.Node) { n.LoseReplies(1); n.LoseReplies(0) },
+			true},
+		"silent, failing": {func(n *redlocktest.Node) { n.Fail(errOops); n.LoseReplies(1) }, true},
+		"late":            {func(n *redlocktest.Node) { n.Delay(time.Minute) }, false},
+		"frozen":          {(*redlocktest.Node).Freeze, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, c *redlocktest.Cluster) {
@@ -327,7 +330,10 @@ func TestMistakesFailTheTest(t *testing.T) {
 			c.Node(2).Freeze()
 			c.Take("x", time.Minute)
 		},
-		`Steal("x"): nobody holds it; no lock is held`: func(_ testing.TB, c *cluster) { c.Steal("x") },
+		`Steal("x"): nobody holds it; no lock is held`: func(_ testing.TB,
+			c *cluster) {
+			c.Steal("x")
+		},
 		`Steal("x"): nobody holds it; held are "p:y", "p:x"`: func(_ testing.TB, c *cluster) {
 			locks := c.Redlock(redlock.WithKeyPrefix("p:"))
 			_ = locks.NewMutex("y").Lock()
@@ -349,14 +355,16 @@ func TestMistakesFailTheTest(t *testing.T) {
 			_ = c.Redlock().NewMutex("y").Lock()
 			c.Forget("x")
 		},
-		`the lock "x" is not free: held by node 1 for "somebody else", node 2 for "somebody else"`: func(
+		`the lock "x" is not free: held by node 1 for "somebody else", ` +
+			`node 2 for "somebody else"`: func(
 			t testing.TB, c *cluster,
 		) {
 			c.Take("x", time.Minute)
 			c.Node(0).Down()
 			c.WantFree(t, "x")
 		},
-		`after the test, the nodes still have 0 calls and 1 subscriptions: close every Redlock`: func(
+		`after the test, the nodes still have 0 calls and 1 subscriptions: ` +
+			`close every Redlock`: func(
 			_ testing.TB, c *cluster,
 		) {
 			_, _ = c.Pools()[0].(pool.Subscriber).Subscribe(context.Background(), "channel")

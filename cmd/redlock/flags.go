@@ -55,8 +55,8 @@ func (c *common) parse(args []string) error {
 	return err
 }
 
-// with parses the arguments, and calls f with the locks open unless check finds something wrong with
-// the arguments.
+// with parses the arguments, and calls f with the locks open unless check finds something wrong
+// with the arguments.
 func (c *common) with(args []string, check func() error, f func() (int, error)) (int, error) {
 	if err := c.parse(args); err != nil {
 		return exitUsage, err
@@ -123,8 +123,8 @@ func (c *common) addresses() (string, error) {
 	case c.nodes != "" && c.file != "":
 		return "", errors.New("-nodes and -nodes-file exclude each other")
 	case strings.Contains(c.nodes, "@"):
-		return "", errors.New("-nodes must not contain users and passwords, which others could see: " +
-			"use REDLOCK_NODES or -nodes-file")
+		return "", errors.New("-nodes must not contain users and passwords, which others could " +
+			"see: use REDLOCK_NODES or -nodes-file")
 	case c.nodes != "":
 		return c.nodes, nil
 	case c.file != "":

@@ -84,7 +84,8 @@ func (t *tool) run(args []string) (int, error) {
 		if patience.d == 0 {
 			tries = 1
 		}
-		status, err := c.job(redlock.WithTries(tries), redlock.WithMinHold(*atLeast)).whenGranted(patience.d)
+		status, err := c.job(redlock.WithTries(tries),
+			redlock.WithMinHold(*atLeast)).whenGranted(patience.d)
 		if err != nil && status == exitTaken {
 			status = *taken
 		}

@@ -3,9 +3,10 @@
 //	go run ./examples/cron
 //	go run ./examples/cron -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379 -every 1m -ticks 0
 //
-// Without flags it plays three replicas in one process, on embedded nodes, for six ticks. The exit status is
-// 0 only if every tick's job was run once. With -addrs it can be started several times, also on several machines:
-// all replicas everywhere share the ticks, and each process tells only what its own ran.
+// Without flags it plays three replicas in one process, on embedded nodes, for six ticks. The
+// exit status is 0 only if every tick's job was run once. With -addrs it can be started several
+// times, also on several machines: all replicas everywhere share the ticks, and each process
+// tells only what its own ran.
 package main
 
 import (
@@ -35,7 +36,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.addrs, "addrs", "", "comma-separated `host:port` of real nodes; if empty, three embedded ones")
+	flag.StringVar(&o.addrs, "addrs", "",
+		"comma-separated `host:port` of real nodes; if empty, three embedded ones")
 	flag.StringVar(&o.name, "name", "replica", "what the replicas of this process are called")
 	flag.IntVar(&o.replicas, "replicas", 3, "how many replicas to play in this process")
 	flag.DurationVar(&o.every, "every", 500*time.Millisecond, "time between two ticks")
@@ -101,18 +103,20 @@ func (r *replica) work(ctx context.Context, first time.Time, every time.Duration
 	}
 }
 
-// memory is for how long a tick is remembered as taken. It must exceed by what the replicas' clocks may differ.
+// memory is for how long a tick is remembered as taken. It must exceed by what the replicas'
+// clocks may differ.
 const memory = time.Minute
 
-// tick runs the job of one tick, unless another replica does. The tick's lock is never released: it is the
-// note that the tick is taken, also for a replica whose clock is late. Should the winner die in the middle of the
-// job, this tick's job is not run again; the next tick is another lock.
+// tick runs the job of one tick, unless another replica does. The tick's lock is never released:
+// it is the note that the tick is taken, also for a replica whose clock is late. Should the
+// winner die in the middle of the job, this tick's job is not run again; the next tick is another
+// lock.
 func (r *replica) tick(ctx context.Context, tick time.Time) {
 	m := r.locks.NewMutex("cron:report:"+tick.UTC().Format(time.RFC3339Nano),
 		redlock.WithExpiry(memory),
 		redlock.WithNodeTimeout(time.Second),
-		// All replicas ask at the same moment, and each may get some of the nodes and none a quorum. So it
-		// takes more than one try to know that another replica has it.
+		// All replicas ask at the same moment, and each may get some of the nodes and none a
+		// quorum. So it takes more than one try to know that another replica has it.
 		redlock.WithTries(5),
 		redlock.WithRetryDelayFunc(redlock.UniformDelay(5*time.Millisecond, 25*time.Millisecond)),
 	)
@@ -166,7 +170,8 @@ func (l *log) ran(tick time.Time, replica string, err error) {
 	fmt.Fprintf(l.w, "%-12s  %-10s  %s\n", tick.Format("15:04:05.000"), replica, outcome)
 }
 
-// verify returns an error if a tick was run twice or, where nobody else could have run it, not at all.
+// verify returns an error if a tick was run twice or, where nobody else could have run it, not at
+// all.
 func (l *log) verify(alone bool, ticks int) error {
 	fmt.Fprintln(l.w)
 	for _, name := range slices.Sorted(maps.Keys(l.by)) {

@@ -48,7 +48,8 @@ func TestATickWithoutAQuorumIsAnAlarm(t *testing.T) {
 		c.Node(0).Down()
 		c.Node(2).Down()
 		var out bytes.Buffer
-		err := play(t.Context(), &out, c.Pools(), options{replicas: 1, every: time.Minute, ticks: 2})
+		err := play(t.Context(), &out, c.Pools(),
+			options{replicas: 1, every: time.Minute, ticks: 2})
 		require.EqualError(t, err, "the job was run for 0 of 2 ticks")
 		assert.Equal(t, 2, strings.Count(out.String(), "no quorum"), out.String())
 	})

@@ -68,8 +68,10 @@ func parse(addr string) (*redis.Options, error) {
 		return &redis.Options{Addr: addr}, nil
 	}
 	options, err := redis.ParseURL(addr)
-	if err != nil || strings.Contains(addr, "#") { // after a # in a password, the rest would not count
-		return nil, errors.New("not a valid Redis URL; write special characters of a password as %XX")
+	// After a # in a password, the rest would not count.
+	if err != nil || strings.Contains(addr, "#") {
+		return nil, errors.New("not a valid Redis URL; write special characters of a password as " +
+			"%XX")
 	}
 	return options, nil
 }

@@ -38,9 +38,11 @@ const (
 )
 
 func main() {
-	addrs := flag.String("addrs", "", "comma-separated `host:port` of real nodes; if empty, three embedded ones")
+	addrs := flag.String("addrs", "",
+		"comma-separated `host:port` of real nodes; if empty, three embedded ones")
 	fencing := flag.Bool("fencing", true, "use fencing tokens")
-	claim := flag.Bool("claim", true, "show the token before the first read, and not with the writes alone")
+	claim := flag.Bool("claim", true, "show the token before the first read, and not with the "+
+		"writes alone")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -96,7 +98,8 @@ type scene struct {
 }
 
 func (s *scene) say(who, format string, args ...any) {
-	fmt.Fprintf(s.w, "%5.2fs  %-6s %s\n", time.Since(s.start).Seconds(), who, fmt.Sprintf(format, args...))
+	fmt.Fprintf(s.w, "%5.2fs  %-6s %s\n", time.Since(s.start).Seconds(), who,
+		fmt.Sprintf(format, args...))
 }
 
 // play lets Ada read the stock, and be paused until Grace has read it, too. Ada writes first.

@@ -23,7 +23,8 @@ func TestWithFencingNoUpdateIsLost(t *testing.T) {
 
 // lesson L72
 func TestWithoutAClaimAnUpdateIsLost(t *testing.T) {
-	for name, fencing := range map[string]bool{"no tokens": false, "tokens with the writes alone": true} {
+	for name, fencing := range map[string]bool{"no tokens": false,
+		"tokens with the writes alone": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer

@@ -1,12 +1,12 @@
-// Command httpmiddleware serves requests of which only one per account is handled at a time, whatever
-// replica of the service it reaches.
+// Command httpmiddleware serves requests of which only one per account is handled at a time,
+// whatever replica of the service it reaches.
 //
 //	go run ./examples/httpmiddleware
 //	go run ./examples/httpmiddleware -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
-// It starts three replicas of a small bank on loopback, and lets clients withdraw money from two accounts all at
-// once. The bank reads a balance, thinks, and writes it back, so that without the lock most withdrawals
-// would be lost. The exit status is 0 only if the balances are exact.
+// It starts three replicas of a small bank on loopback, and lets clients withdraw money from two
+// accounts all at once. The bank reads a balance, thinks, and writes it back, so that without the
+// lock most withdrawals would be lost. The exit status is 0 only if the balances are exact.
 package main
 
 import (
@@ -26,7 +26,8 @@ import (
 )
 
 func main() {
-	addrs := flag.String("addrs", "", "comma-separated `host:port` of real nodes; if empty, three embedded ones")
+	addrs := flag.String("addrs", "",
+		"comma-separated `host:port` of real nodes; if empty, three embedded ones")
 	clients := flag.Int("clients", 8, "how many clients withdraw, three times each")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -73,7 +74,8 @@ func play(ctx context.Context, w io.Writer, pools []pool.Pool, clients int) erro
 		urls = append(urls, url)
 	}
 
-	c := &crowd{w: w, urls: urls, client: &http.Client{Timeout: 10 * time.Second}, start: time.Now()}
+	c := &crowd{w: w, urls: urls, client: &http.Client{Timeout: 10 * time.Second},
+		start: time.Now()}
 	defer c.client.CloseIdleConnections()
 	if err := c.withdraw(ctx, clients); err != nil {
 		return err
@@ -131,7 +133,8 @@ func (b *bank) write(account string, balance int) {
 // verify returns an error if the balances do not tell of so many withdrawals.
 func (b *bank) verify(w io.Writer, withdrawn int) error {
 	ada, grace := b.read("ada"), b.read("grace")
-	fmt.Fprintf(w, "\nAfter %d withdrawals of 1 from %d each, Ada has %d and Grace %d.\n", withdrawn, deposit, ada, grace)
+	fmt.Fprintf(w, "\nAfter %d withdrawals of 1 from %d each, Ada has %d and Grace %d.\n",
+		withdrawn, deposit, ada, grace)
 	if ada+grace != 2*deposit-withdrawn {
 		return fmt.Errorf("%d withdrawals are lost", ada+grace-(2*deposit-withdrawn))
 	}

@@ -36,9 +36,10 @@ func TestAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := redlocktest.New(t, 3)
 		handled := 0
-		h := OnePerKey(c.Redlock(), path, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			handled++
-		}))
+		h := OnePerKey(c.Redlock(), path,
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				handled++
+			}))
 		get := func(path string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -17,11 +17,13 @@ import (
 // A request that does not get the lock within a quarter of a second or so is answered 409
 // Conflict; if too few Redis nodes answer, 503 Service Unavailable, after a second at most. Both
 // come with a Retry-After.
-func OnePerKey(locks *redlock.Redlock, key func(*http.Request) string, next http.Handler) http.Handler {
+func OnePerKey(locks *redlock.Redlock, key func(*http.Request) string,
+	next http.Handler) http.Handler {
 	locks = locks.With(
 		redlock.WithNodeTimeout(100*time.Millisecond),
 		redlock.WithTries(6),
-		redlock.WithRetryDelayFunc(redlock.ExponentialDelay(10*time.Millisecond, 100*time.Millisecond)),
+		redlock.WithRetryDelayFunc(redlock.ExponentialDelay(10*time.Millisecond,
+			100*time.Millisecond)),
 	)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		served := false

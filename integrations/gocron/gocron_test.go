@@ -31,7 +31,8 @@ func replicas(
 		}
 		s, err := gocron.NewScheduler(own...)
 		require.NoError(t, err)
-		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(task(i)), gocron.WithName("job"))
+		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(task(i)),
+			gocron.WithName("job"))
 		require.NoError(t, err)
 		s.Start()
 		all = append(all, s)
@@ -61,7 +62,8 @@ func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 				shutdown := replicas(t, 20, func(int) any {
 					return func() { runs.Add(1) }
 				}, func(int) gocron.SchedulerOption {
-					return gocron.WithDistributedLocker(redlockgocron.Locker(c.Redlock(), tt.opts...))
+					return gocron.WithDistributedLocker(redlockgocron.Locker(c.Redlock(),
+						tt.opts...))
 				})
 				time.Sleep(10*period - time.Second/2)
 				shutdown()

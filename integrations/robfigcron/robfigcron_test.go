@@ -53,7 +53,8 @@ func TestAJobRunsOnceInAPeriod(t *testing.T) {
 				var runs atomic.Int64
 				var all []*cron.Cron
 				for range 20 {
-					wrapper := robfigcron.Wrapper(cron.DiscardLogger, c.Redlock(), "job", tt.opts...)
+					wrapper := robfigcron.Wrapper(cron.DiscardLogger, c.Redlock(), "job",
+						tt.opts...)
 					s := cron.New(cron.WithChain(wrapper))
 					_, err := s.AddFunc("@every 1m", func() { runs.Add(1) })
 					require.NoError(t, err)

@@ -25,7 +25,8 @@ type ledger struct {
 	owner   string        // of the script whose commands are being told
 	member  string        // of the queue, that the script is about, or ""
 	mark    string        // the last ECHO
-	set     func()        // takes in a SET NX of which it is not known yet whether it was refused, or nil
+	// Takes in a SET NX of which it is not known yet whether it was refused, or nil.
+	set func()
 
 	changes int      // of the key
 	blind   int      // of these, where it was not known what the key held before

@@ -73,9 +73,10 @@ func (n *nemesis) inject(s Step) (undo func()) {
 	return nodeFault(n.t, n.servers[s.Node], s.Fault, n.expiry, s.For)
 }
 
-// nodeFault does to a server what the fault says, and returns what ends it. The server has its data in an
-// append-only file, and, for faults of the clock, one of its own.
-func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry, lasts time.Duration) (undo func()) {
+// nodeFault does to a server what the fault says, and returns what ends it. The server has its
+// data in an append-only file, and, for faults of the clock, one of its own.
+func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry,
+	lasts time.Duration) (undo func()) {
 	set := func(on, off string) func() {
 		s.Must(strings.Fields(on)...)
 		return func() { s.Must(strings.Fields(off)...) }
@@ -245,7 +246,8 @@ func (n *nemesis) cut(s Step) (undo func()) {
 	}
 }
 
-// holder returns the worker that holds the lock, as far as the resource can tell, or else the other one.
+// holder returns the worker that holds the lock, as far as the resource can tell, or else the
+// other one.
 func (n *nemesis) holder(other int) int {
 	if h := n.resource.Holder(); h >= 0 {
 		return h

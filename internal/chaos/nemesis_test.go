@@ -71,7 +71,8 @@ func TestFaultsOfServers(t *testing.T) {
 		ReadOnly:   {during: refuses("READONLY"), after: holds("v")},
 		NoReplicas: {during: refuses("NOREPLICAS"), after: holds("v")},
 		Forget: {during: func(t *testing.T, s *redistest.Server) {
-			if _, err := s.Do("EVALSHA", s.Must("GET", "script").(string), "0"); err == nil || !strings.Contains(err.Error(), "NOSCRIPT") {
+			if _, err := s.Do("EVALSHA", s.Must("GET", "script").(string), "0"); err == nil ||
+				!strings.Contains(err.Error(), "NOSCRIPT") {
 				t.Errorf("EVALSHA: %v", err)
 			}
 		}},
@@ -170,7 +171,10 @@ func TestPartitionsAreOneWay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	executed := func(mark string) bool { return strings.Contains(strings.Join(monitor.Lines(), "\n"), mark) }
+	executed := func(mark string) bool {
+		return strings.Contains(strings.Join(monitor.Lines(),
+			"\n"), mark)
+	}
 
 	check(p.cut(server, client)) // replies
 	if err := ask(open, "reply-cut", isDropped); err == nil {

@@ -18,9 +18,9 @@ type partitions struct {
 	cuts       map[string]int // how many cuts a pair has that are not joined
 }
 
-// newPartitions returns an error that says why there can be none: no nftables, no root. The table goes
-// with the test. A test process that is killed leaves it behind, where it does no harm: its pairs have
-// addresses that no other run takes. "nft delete table" removes it.
+// newPartitions returns an error that says why there can be none: no nftables, no root. The table
+// goes with the test. A test process that is killed leaves it behind, where it does no harm: its
+// pairs have addresses that no other run takes. "nft delete table" removes it.
 func newPartitions(t testing.TB) (*partitions, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("not root")
@@ -29,7 +29,8 @@ func newPartitions(t testing.TB) (*partitions, error) {
 	if err != nil {
 		nft = "/usr/sbin/nft" // not on every PATH
 	}
-	p := &partitions{nft: nft, table: fmt.Sprintf("inet redlock_chaos_%d", os.Getpid()), cuts: map[string]int{}}
+	p := &partitions{nft: nft, table: fmt.Sprintf("inet redlock_chaos_%d", os.Getpid()),
+		cuts: map[string]int{}}
 	err = p.run(fmt.Sprintf(`add table %[1]s
 		add set %[1]s cut { type ipv4_addr . ipv4_addr; }
 		add chain %[1]s out { type filter hook output priority 0; policy accept; }

@@ -14,9 +14,10 @@ type Fault string
 // Faults that Redlock has to survive. Those with a node are alone on their node while they
 // last; partitions and the workers' troubles come on top.
 const (
-	Freeze     Fault = "freeze"      // node: SIGSTOP, then SIGCONT
-	Crash      Fault = "crash"       // node: SIGKILL, restart with its data
-	Lose       Fault = "lose"        // node: SIGKILL, restart empty, later than any lock on it lives
+	Freeze Fault = "freeze" // node: SIGSTOP, then SIGCONT
+	Crash  Fault = "crash"  // node: SIGKILL, restart with its data
+	// Node: SIGKILL, restart empty, later than any lock on it lives.
+	Lose       Fault = "lose"
 	LoadSlowly Fault = "load-slowly" // node: SIGKILL, restart with its data, LOADING for a while
 	Slow       Fault = "slow"        // node: every command waits up to 30 ms
 	OOM        Fault = "oom"         // node: writes are refused, out of memory
@@ -28,13 +29,15 @@ const (
 	Hangup     Fault = "hang-up"     // node: CLIENT KILL of all connections
 	CutRequest Fault = "cut-request" // worker and node: what the worker sends is dropped
 	CutReply   Fault = "cut-reply"   // worker and node: what the node sends is dropped
-	CutOff     Fault = "cut-off"     // worker that holds the lock, and a majority of nodes: what it sends is dropped, past its validity
-	Pause      Fault = "pause"       // worker: SIGSTOP, past its validity, then SIGCONT
-	Kill       Fault = "kill"        // worker: SIGKILL, and a new one in its place
-	PauseHold  Fault = "pause-hold"  // as Pause, of the worker that holds the lock
-	KillWait   Fault = "kill-wait"   // as Kill, of a worker that waits for the lock
-	PauseWait  Fault = "pause-wait"  // as Pause, of a worker that waits for the lock
-	Mute       Fault = "mute"        // node: nobody hears what it publishes
+	// Worker that holds the lock, and a majority of nodes: what it sends is dropped, past its
+	// validity.
+	CutOff    Fault = "cut-off"
+	Pause     Fault = "pause"      // worker: SIGSTOP, past its validity, then SIGCONT
+	Kill      Fault = "kill"       // worker: SIGKILL, and a new one in its place
+	PauseHold Fault = "pause-hold" // as Pause, of the worker that holds the lock
+	KillWait  Fault = "kill-wait"  // as Kill, of a worker that waits for the lock
+	PauseWait Fault = "pause-wait" // as Pause, of a worker that waits for the lock
+	Mute      Fault = "mute"       // node: nobody hears what it publishes
 )
 
 // Faults that break what Redlock is built on: two may hold the lock, and only the fence
@@ -48,7 +51,8 @@ const (
 
 var (
 	nodeFaults = []Fault{
-		Freeze, Crash, Lose, LoadSlowly, Slow, OOM, Misconf, ReadOnly, NoReplicas, Rate, Forget, Hangup, Mute,
+		Freeze, Crash, Lose, LoadSlowly, Slow, OOM, Misconf, ReadOnly, NoReplicas, Rate, Forget,
+		Hangup, Mute,
 	}
 	cutFaults    = []Fault{CutRequest, CutReply, CutOff}
 	workerFaults = []Fault{Pause, Kill, PauseHold, KillWait, PauseWait}
@@ -72,15 +76,18 @@ func (s Step) String() string {
 	return fmt.Sprintf("%v+%v %s node %d worker %d", s.At, s.For, s.Fault, s.Node, s.Worker)
 }
 
-// Plan draws the steps of a round, in order of time. The same arguments give the same plan. No fault comes
-// again before all others have come. On average
-// two or three faults are on at any time, so that they meet: a partition and a crash of the node
-// that two quorums share is what breaks locks. A step never reaches beyond the end of the round.
+// Plan draws the steps of a round, in order of time. The same arguments give the same plan. No
+// fault comes again before all others have come. On average two or three faults are on at any
+// time, so that they meet: a partition and a crash of the node that two quorums share is what
+// breaks locks. A step never reaches beyond the end of the round.
 func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults []Fault) []Step {
 	name := fnv.New64a()
 	_, _ = fmt.Fprint(name, faults)
 	rnd := rand.New(rand.NewPCG(seed, name.Sum64()))
-	span := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(rnd.Int64N(int64(hi-lo))) }
+	span := func(lo, hi time.Duration) time.Duration {
+		return lo +
+			time.Duration(rnd.Int64N(int64(hi-lo)))
+	}
 
 	busyNode := make([]time.Duration, nodes) // until when
 	busyWorker := make([]time.Duration, workers)
@@ -107,7 +114,8 @@ func Plan(seed uint64, round, expiry time.Duration, nodes, workers int, faults [
 		if slices.Contains(workerFaults, s.Fault) || slices.Contains(cutFaults, s.Fault) {
 			s.Worker = worker
 		}
-		// What is in trouble already is left alone; the fault comes a little later, and perhaps elsewhere.
+		// What is in trouble already is left alone; the fault comes a little later, and perhaps
+		// elsewhere.
 		var busy *time.Duration
 		cut := Step{Fault: s.Fault, Node: node, Worker: worker}
 		until := busyCut[cut]

@@ -23,8 +23,8 @@ type Round struct {
 	Faults   []Fault
 	// NodeTimeout of the lock; the default if 0.
 	NodeTimeout time.Duration
-	// LongHolds: one of so many holds works for long, from half an expiry to LongWork; 8 if 0, and one and a half
-	// expiries.
+	// LongHolds: one of so many holds works for long, from half an expiry to LongWork; 8 if 0,
+	// and one and a half expiries.
 	LongHolds int
 	LongWork  time.Duration
 }
@@ -43,18 +43,19 @@ type Report struct {
 	RecoveryBound, AllServedBound time.Duration
 	// Left are the keys that remained on the servers.
 	Left int
-	// Changes of the lock's key by commands, on all servers; Foreign are those of somebody whose value the key
-	// did not hold, Blind those of which it is not known what was there before, and Expired the values that
-	// nobody has deleted.
+	// Changes of the lock's key by commands, on all servers; Foreign are those of somebody whose
+	// value the key did not hold, Blind those of which it is not known what was there before, and
+	// Expired the values that nobody has deleted.
 	Changes, Foreign, Blind, Expired int
 }
 
 // padding is how many keys a server holds, so that it takes a while to load them.
 const padding = 4000
 
-// Run carries the round out. What does not depend on the faults it checks itself: that workers end in order, that
-// the lock is granted again soon after the last fault, that no command changes a key with somebody else's value, and that
-// nothing remains on the servers. The history is left to Check or CheckFence; it is kept in a file if the test fails.
+// Run carries the round out. What does not depend on the faults it checks itself: that workers
+// end in order, that the lock is granted again soon after the last fault, that no command changes
+// a key with somebody else's value, and that nothing remains on the servers. The history is left
+// to Check or CheckFence; it is kept in a file if the test fails.
 func (r Round) Run(t testing.TB) *Report {
 	t.Helper()
 	opts := []redistest.Option{redistest.OwnAddress(), redistest.AOF()}
@@ -62,7 +63,8 @@ func (r Round) Run(t testing.TB) *Report {
 		if slices.ContainsFunc(faults, func(f Fault) bool { return slices.Contains(r.Faults, f) }) {
 			redistest.LeaveOut(t, what, why.Error())
 		}
-		r.Faults = slices.DeleteFunc(slices.Clone(r.Faults), func(f Fault) bool { return slices.Contains(faults, f) })
+		r.Faults = slices.DeleteFunc(slices.Clone(r.Faults),
+			func(f Fault) bool { return slices.Contains(faults, f) })
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
 		without(redistest.Clocks, err, Rate, WildRate, Jump)
@@ -84,7 +86,8 @@ func (r Round) Run(t testing.TB) *Report {
 	addrs := make([]string, len(servers))
 	for i, s := range servers {
 		addrs[i] = s.Addr()
-		s.Must("EVAL", fmt.Sprintf("for i = 1, %d do redis.call('SET', 'pad:' .. i, i) end", padding), "0")
+		s.Must("EVAL", fmt.Sprintf("for i = 1, %d do redis.call('SET', 'pad:' .. i, i) end",
+			padding), "0")
 	}
 	dir := t.TempDir()
 	file, err := os.Create(filepath.Join(dir, "history.jsonl"))
@@ -103,12 +106,14 @@ func (r Round) Run(t testing.TB) *Report {
 	for i, source := range sources(r.Workers) {
 		confs[i] = workerConfig{
 			Worker: i, Seed: r.Seed, Servers: addrs, Source: source,
-			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry, NodeTimeout: r.NodeTimeout, LongHolds: r.LongHolds, LongWork: r.LongWork,
+			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry, NodeTimeout: r.NodeTimeout,
+			LongHolds: r.LongHolds, LongWork: r.LongWork,
 		}
 	}
 	auditor := newAuditor(t, servers, lockName)
 	crew := newCrew(t, history, confs)
-	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource, nft: nft, done: map[Fault]int{}}
+	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource,
+		nft: nft, done: map[Fault]int{}}
 	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults), r.Duration)
 
 	rep := &Report{Tried: r.Faults, Injected: n.done}
@@ -120,7 +125,8 @@ func (r Round) Run(t testing.TB) *Report {
 	r.leaks(t, servers, rep)
 	for i, l := range auditor.close() {
 		for _, wrong := range l.wrong {
-			t.Errorf("chaos: on server %d a command of somebody who does not own the key: %s", i, wrong)
+			t.Errorf("chaos: on server %d a command of somebody who does not own the key: %s", i,
+				wrong)
 		}
 		if l.known && l.value != "" {
 			l.expired++
@@ -145,9 +151,10 @@ func (r Round) Run(t testing.TB) *Report {
 	return rep
 }
 
-// recover waits until every worker has been granted the lock after the last fault. The first of them
-// gets it as soon as what was left behind has expired, or a long hold has come to its end, and it has tried again; a worker whose connections
-// were cut may first have to wait for a segment that TCP sends again.
+// recover waits until every worker has been granted the lock after the last fault. The first of
+// them gets it as soon as what was left behind has expired, or a long hold has come to its end,
+// and it has tried again; a worker whose connections were cut may first have to wait for a
+// segment that TCP sends again.
 func (r Round) recover(t testing.TB, h *History, rep *Report) {
 	t.Helper()
 	healed := Now()
@@ -169,7 +176,8 @@ func (r Round) recover(t testing.TB, h *History, rep *Report) {
 		case len(served) == 0 && after > first:
 			t.Fatalf("chaos: nobody was granted the lock within %v after the last fault", first)
 		case len(served) < r.Workers && after > all:
-			t.Fatalf("chaos: only workers %v were granted the lock within %v after the last fault", served, all)
+			t.Fatalf("chaos: only workers %v were granted the lock within %v after the last fault",
+				served, all)
 		}
 	}
 }
@@ -183,7 +191,8 @@ func (r Round) leaks(t testing.TB, servers []*redistest.Server, rep *Report) {
 	t.Helper()
 	for i, s := range servers {
 		var left []string
-		// A key may live for an expiry after the last command; a clock that was set back adds to that.
+		// A key may live for an expiry after the last command; a clock that was set back adds to
+		// that.
 		for end := time.Now().Add(3*r.Expiry + time.Second); ; time.Sleep(5 * time.Millisecond) {
 			left = left[:0]
 			keys, _ := s.Must("KEYS", "*").([]any)

@@ -37,7 +37,8 @@ func TestExamplesCanBeCopied(t *testing.T) {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		assert.NotContains(t, string(source), "/internal/", "imports of %s", file)
-		if dir, name := filepath.Split(file); name == "nodes.go" && filepath.Base(dir) != "quickstart" {
+		if dir, name := filepath.Split(file); name == "nodes.go" &&
+			filepath.Base(dir) != "quickstart" {
 			nodes[string(source)] = append(nodes[string(source)], file)
 		}
 	}
@@ -94,7 +95,8 @@ func cronOnRealNodes(t *testing.T, e example) {
 	for i := range outs {
 		group.Go(func() {
 			var status int
-			outs[i], status = e.run(t, "", "-addrs="+addrs, "-replicas=2", "-every=200ms", "-ticks=4")
+			outs[i], status = e.run(t, "", "-addrs="+addrs, "-replicas=2", "-every=200ms",
+				"-ticks=4")
 			assert.Zero(t, status, "%s", outs[i])
 		})
 	}
@@ -138,7 +140,8 @@ func doctorOnRealNodes(t *testing.T, e example) {
 		out, status := e.run(t, "", "-addrs="+addr+","+list[1].Addr()+","+addr,
 			"-lock=invoice:42", "-guard=1m", "-prefix=app:", "-fencing")
 		assert.Equal(t, 1, status)
-		assert.Contains(t, out, fmt.Sprintf("CRITICAL (same-server), nodes 0 (%s), 2 (%[1]s)\n", addr))
+		assert.Contains(t, out, fmt.Sprintf("CRITICAL (same-server), nodes 0 (%s), 2 (%[1]s)\n",
+			addr))
 		assert.Contains(t, out, `lock "invoice:42": free`)
 	})
 	t.Run("no server", func(t *testing.T) {
@@ -196,7 +199,8 @@ func doctorTakesURLs(t *testing.T, e example) {
 		"a wrong one":               {"", "redis://app:s3cret5@" + server.Addr(), 1, "WRONGPASS"},
 		"no URL": {"", "redis://app:s3cret/5@" + server.Addr(), 2,
 			"address 1 of 1: not a valid Redis URL"},
-		"neither":      {"", "app:s3cret@" + server.Addr(), 2, "address 1 of 1: neither host:port nor"},
+		"neither": {"", "app:s3cret@" + server.Addr(), 2,
+			"address 1 of 1: neither host:port nor"},
 		"a hash sign":  {"", "redis://app:s3#cret@" + server.Addr(), 2, "not a valid Redis URL"},
 		"help":         {"-h", url, 0, "REDLOCK_NODES"},
 		"unknown flag": {"-password=s3cret", url, 2, "flag provided but not defined"},

@@ -15,8 +15,8 @@ import (
 
 var (
 	errAddr = errors.New("neither host:port nor a redis:// or rediss:// URL")
-	errURL  = errors.New("not a valid Redis URL; in user and password, write special characters as %XX: " +
-		"redis://user:p%40ssword@host:6379/0")
+	errURL  = errors.New("not a valid Redis URL; in user and password, write special characters " +
+		"as %XX: redis://user:p%40ssword@host:6379/0")
 )
 
 // Open returns pools for the nodes at comma-separated addresses, see [ParseList], and a function
@@ -67,7 +67,8 @@ func parse(addr string) (*redis.Options, error) {
 		return &redis.Options{Addr: addr, DialerRetries: 1}, nil
 	}
 	options, err := redis.ParseURL(addr)
-	if err != nil || strings.Contains(addr, "#") { // after a # in a password, the rest would not count
+	// After a # in a password, the rest would not count.
+	if err != nil || strings.Contains(addr, "#") {
 		return nil, errURL
 	}
 	options.DialerRetries = 1

@@ -21,9 +21,11 @@ import (
 //
 //	go test ./internal/sim -run 'TestSchedules$' -first 1000000 -schedules 20000 -timeout 0 -v
 var (
-	first    = flag.Uint64("first", 1, "first seed of each campaign")
-	count    = flag.Int("schedules", 0, "schedules of each campaign; 0 for as many as every change should pass")
-	shrink   = flag.Bool("shrink", true, "look for a smaller schedule that fails like the first one that did")
+	first = flag.Uint64("first", 1, "first seed of each campaign")
+	count = flag.Int("schedules", 0, "schedules of each campaign; 0 for as many as every "+
+		"change should pass")
+	shrink = flag.Bool("shrink", true, "look for a smaller schedule that fails like the first "+
+		"one that did")
 	schedule = flag.String("schedule", "", "for TestReplay: a schedule as a failure has printed it")
 )
 
@@ -40,7 +42,8 @@ type report struct {
 
 // campaign runs n schedules, or as many as the flag says, beside each other. An invariant that is
 // broken in one of them fails the test, unless mayBreak is true of it.
-func campaign(t *testing.T, n int, draw func(seed uint64) setup, mayBreak func(invariant string) bool) *report {
+func campaign(t *testing.T, n int, draw func(seed uint64) setup,
+	mayBreak func(invariant string) bool) *report {
 	r := &report{states: make(map[string]int), broken: make(map[string]int), least: n}
 	if *count > 0 {
 		n = *count
@@ -60,7 +63,8 @@ func campaign(t *testing.T, n int, draw func(seed uint64) setup, mayBreak func(i
 		}
 	})
 	took := time.Since(begun)
-	t.Logf("%d schedules in %v (%.0f/s), %d grants", r.schedules, took.Round(time.Millisecond), float64(r.schedules)/took.Seconds(), r.grants)
+	t.Logf("%d schedules in %v (%.0f/s), %d grants", r.schedules, took.Round(time.Millisecond),
+		float64(r.schedules)/took.Seconds(), r.grants)
 	for _, list := range []map[string]int{r.states, r.broken} {
 		for _, k := range slices.Sorted(maps.Keys(list)) {
 			t.Logf("%8d %s", list[k], k)
@@ -102,7 +106,8 @@ func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {
 		if *shrink {
 			small = minimise(t, h.setup, bad[0].invariant)
 		}
-		t.Fatalf("%d violations in\n\t%s\n%ssmaller: go test ./internal/sim -run TestReplay -v -schedule '%s'",
+		t.Fatalf("%d violations in\n\t%s\n%ssmaller: go test ./internal/sim -run TestReplay -v "+
+			"-schedule '%s'",
 			len(bad), h.setup, some(bad), small)
 	}
 }
@@ -117,7 +122,8 @@ func (r *report) saw(t *testing.T, states ...string) {
 	}
 }
 
-// sawStrike requires that faults of each of these classes, which befall single commands, have done so.
+// sawStrike requires that faults of each of these classes, which befall single commands, have
+// done so.
 func (r *report) sawStrike(t *testing.T, f faults) {
 	t.Helper()
 	for i := range faultNames {
@@ -139,7 +145,8 @@ func some(violations []violation) string {
 // clients, workers and cycles.
 func minimise(t *testing.T, s setup, invariant string) setup {
 	breaks := func(s setup) bool {
-		return slices.ContainsFunc(run(t, s, false).violations, func(v violation) bool { return v.invariant == invariant })
+		return slices.ContainsFunc(run(t, s, false).violations,
+			func(v violation) bool { return v.invariant == invariant })
 	}
 	for smaller := true; smaller; {
 		smaller = false
@@ -180,7 +187,8 @@ func TestSchedules(t *testing.T) {
 	r.saw(t, "split vote", "N = 1", "N = 2", "N = 3", "N = 4", "N = 5", "N = 6", "N = 7")
 	r.sawStrike(t, strikes)
 	if r.schedules >= 2000 {
-		r.saw(t, "attempt expired", "stale write refused", "lost update without fencing", "lost update without a claim")
+		r.saw(t, "attempt expired", "stale write refused", "lost update without fencing",
+			"lost update without a claim")
 	}
 }
 
@@ -189,13 +197,17 @@ const strikes = slow | late | lostRequest | lostReply | duplicate | partition | 
 
 // usual is what every campaign of all faults in the model reaches.
 var usual = []string{
-	"Lock", "TryLock", "Hold", "taken", "no quorum", "cancelled", "zombie SET", "heal", "raise round",
-	"restart guard refused", "node %d freezes", "node %d crashes", "node %d loses its data", "abandoned", "paused", "suspended",
-	"extended", "renewed", "extend after the end", "extend without a quorum", "unlock after the end", "unlock without a quorum",
+	"Lock", "TryLock", "Hold", "taken", "no quorum", "cancelled", "zombie SET", "heal",
+	"raise round",
+	"restart guard refused", "node %d freezes", "node %d crashes", "node %d loses its data",
+	"abandoned", "paused", "suspended",
+	"extended", "renewed", "extend after the end", "extend without a quorum",
+	"unlock after the end", "unlock without a quorum",
 	"lost", "announcement",
 }
 
-// Many more schedules that are as small as can be: two clients on three nodes that want the lock once.
+// Many more schedules that are as small as can be: two clients on three nodes that want the lock
+// once.
 func TestSchedulesInShort(t *testing.T) {
 	r := campaign(t, 1000, func(seed uint64) setup {
 		s := newSetup(seed, inModel)
@@ -233,7 +245,8 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 		breaks []string
 	}{
 		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}},
-		{flush, skew | loss, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order", "I1 mutual exclusion" + despiteTheGuard}},
+		{flush, skew | loss, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order",
+			"I1 mutual exclusion" + despiteTheGuard}},
 		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
 		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
 		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
@@ -285,9 +298,9 @@ func TestRegressions(t *testing.T) {
 }
 
 // A schedule is worth something only if it can be replayed. Two things are left out, because they
-// make events of the library's own fall on the same nanosecond, after which either order is right: clients
-// that do not look at the context, so that its timers for several nodes end together; and two
-// workers in a process that wake each other.
+// make events of the library's own fall on the same nanosecond, after which either order is
+// right: clients that do not look at the context, so that its timers for several nodes end
+// together; and two workers in a process that wake each other.
 func TestReplaysAreIdentical(t *testing.T) {
 	n := 40
 	if *count > 0 {

@@ -26,7 +26,8 @@ type change struct {
 	lists [][]int // indexes of nodes
 	// How clients choose their list when they restart. Without either, any list at any time.
 	orderly bool // all go on to the next list, wait for the longest expiry, and so on, to and fro
-	buried  bool // the first list, until a node that only this has is dead for the longest expiry; then any
+	// The first list, until a node that only this has is dead for the longest expiry; then any.
+	buried bool
 }
 
 // upTo is the list of the first n nodes.

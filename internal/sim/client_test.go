@@ -85,14 +85,17 @@ func (w *world) newClient(id int) *client {
 	return c
 }
 
-// suspendedWay is the way of a client whose machine is suspended in its pauses: the monotonic clock stands still in them,
-// the wall clock does not.
+// suspendedWay is the way of a client whose machine is suspended in its pauses: the monotonic
+// clock stands still in them, the wall clock does not.
 type suspendedWay struct {
 	way
 	client *client
 }
 
-func (s suspendedWay) Clock() clock.Own { return clock.Own{Now: s.Now, Jitter: s.Jitter, Name: s.Name} }
+func (s suspendedWay) Clock() clock.Own {
+	return clock.Own{Now: s.Now, Jitter: s.Jitter,
+		Name: s.Name}
+}
 
 func (s suspendedWay) Now() time.Time {
 	now := s.client.now()
@@ -103,8 +106,8 @@ func (s suspendedWay) Now() time.Time {
 	return clocktest.Time(s.client.clock.Now(), time.Duration(float64(awake)*s.client.clock.rate))
 }
 
-// remove lets somebody at this client's machine remove the keys of a node now and then: all of them, or, as an
-// eviction would, that of a lock alone.
+// remove lets somebody at this client's machine remove the keys of a node now and then: all of
+// them, or, as an eviction would, that of a lock alone.
 func (c *client) remove(id int, n *sim.Node) {
 	if !c.has(flush) {
 		return
@@ -113,14 +116,15 @@ func (c *client) remove(id int, n *sim.Node) {
 		if !c.dice().chance(0.5, "remove", int64(c.id), int64(id), i) {
 			continue
 		}
-		time.AfterFunc(c.dice().between(0, c.faultTime(), "remove at", int64(c.id), int64(id), i), func() {
-			c.note("node %d loses keys", id)
-			if c.dice().chance(0.5, "flush", int64(c.id), int64(id), i) {
-				n.Flush()
-			} else {
-				n.Delete(lockName(0))
-			}
-		})
+		time.AfterFunc(c.dice().between(0, c.faultTime(), "remove at", int64(c.id), int64(id), i),
+			func() {
+				c.note("node %d loses keys", id)
+				if c.dice().chance(0.5, "flush", int64(c.id), int64(id), i) {
+					n.Flush()
+				} else {
+					n.Delete(lockName(0))
+				}
+			})
 	}
 }
 
@@ -171,7 +175,8 @@ func (c *client) delay(tries int) time.Duration {
 }
 
 func (c *client) close() {
-	// A release may have waited for a command that was under way for as long as any can be, and be sent once more afterwards.
+	// A release may have waited for a command that was under way for as long as any can be, and
+	// be sent once more afterwards.
 	ctx, stop := context.WithTimeout(context.Background(), 2*c.longest())
 	defer stop()
 	if err := c.rl.CloseContext(ctx); err != nil {
@@ -230,8 +235,8 @@ func (w *worker) sleep(d time.Duration) {
 	}
 }
 
-// react lets a moment pass, so that the worker does not go on at the instant at which the library is
-// busy with the same thing.
+// react lets a moment pass, so that the worker does not go on at the instant at which the library
+// is busy with the same thing.
 func (w *worker) react(to string) {
 	w.sleep(w.between(time.Microsecond, 100*time.Microsecond, "reaction to "+to, int64(w.now())))
 }
@@ -299,7 +304,8 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 
 	endedMu.Lock()
 	if ended != 0 && returned > ended+time.Millisecond {
-		w.violate("I17 promptness", "%s %s returned %v after its context ended", w, what, returned-ended)
+		w.violate("I17 promptness", "%s %s returned %v after its context ended", w, what,
+			returned-ended)
 	}
 	endedMu.Unlock()
 	w.mu.Lock()
@@ -307,8 +313,10 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 	last, began := w.last, w.began
 	w.mu.Unlock()
 	// Acquire, raise, release; and all again after a refusal by its own key.
-	if bound := time.Duration(3*len(values))*w.nodeTimeout() + time.Millisecond; what == "TryLock" && returned-called > bound {
-		w.violate("I12 bounded", "%s TryLock took %v for %d attempts", w, returned-called, len(values))
+	if bound := time.Duration(3*len(values))*w.nodeTimeout() +
+		time.Millisecond; what == "TryLock" && returned-called > bound {
+		w.violate("I12 bounded", "%s TryLock took %v for %d attempts", w, returned-called,
+			len(values))
 	}
 	if err != nil {
 		w.failed(ctx, what, m, err)
@@ -325,7 +333,8 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 
 	until := m.Until()
 	if held == nil && !until.Equal(began.Add(w.expiry()-w.drift())) {
-		w.violate("I2 validity", "%s: until %v, but the attempt began at %v", w, until.Sub(w.start), began.Sub(w.start))
+		w.violate("I2 validity", "%s: until %v, but the attempt began at %v", w, until.Sub(w.start),
+			began.Sub(w.start))
 	}
 	end := w.clock.truly(until)
 	if end <= returned {
@@ -370,7 +379,8 @@ var errImpatient = errors.New("impatient")
 
 // sentinels are the errors that say how an operation ended.
 var sentinels = []error{
-	redlock.ErrFailed, redlock.ErrTaken, redlock.ErrNoQuorum, redlock.ErrExpired, redlock.ErrNotHeld, redlock.ErrLost,
+	redlock.ErrFailed, redlock.ErrTaken, redlock.ErrNoQuorum, redlock.ErrExpired,
+	redlock.ErrNotHeld, redlock.ErrLost,
 	redlock.ErrReleased, redlock.ErrClosed, context.Canceled, errImpatient,
 }
 
@@ -407,8 +417,10 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 		w.reached("taken")
 		refused := func(n nodeRecord) bool { return n.taken != 0 || n.own != 0 && w.has(duplicate) }
 		answered := func(n nodeRecord) bool { return n.granted != 0 || n.gone != 0 || refused(n) }
-		if n, all := w.count(w.last, refused), w.count(w.last, answered); n < w.blocking() && (n == 0 || all < w.quorum()) {
-			bad(fmt.Sprintf("it was somebody else's on %d of %d nodes, of which %d answered", n, w.Nodes, all))
+		if n, all := w.count(w.last, refused), w.count(w.last, answered); n < w.blocking() &&
+			(n == 0 || all < w.quorum()) {
+			bad(fmt.Sprintf("it was somebody else's on %d of %d nodes, of which %d answered", n,
+				w.Nodes, all))
 		}
 		if w.split(m.Name()) {
 			w.reached("split vote")
@@ -472,8 +484,8 @@ func (w *worker) gone(values []string) {
 	}
 }
 
-// onQuorum checks that a quorum of nodes holds the lease now. A node that has lost the key with all its data is as good, for
-// as long as the key would have lived: until then it takes no part.
+// onQuorum checks that a quorum of nodes holds the lease now. A node that has lost the key with
+// all its data is as good, for as long as the key would have lived: until then it takes no part.
 func (w *worker) onQuorum(l *lease) {
 	values, now := w.nodes.Values(l.name), w.now()
 	w.history.mu.Lock()
@@ -482,7 +494,8 @@ func (w *worker) onQuorum(l *lease) {
 		switch at := r.confirmed(); {
 		case plain(values[i]) == plain(l.value):
 			n++
-		case w.has(loss) && (values[i] == "" || strings.HasPrefix(values[i], "~")) && r.deleted < at && now < at+w.expiry()-w.expiry()/200:
+		case w.has(loss) && (values[i] == "" || strings.HasPrefix(values[i], "~")) &&
+			r.deleted < at && now < at+w.expiry()-w.expiry()/200:
 			n++
 		}
 	}
@@ -508,8 +521,9 @@ func (w *worker) solid(l *lease) bool {
 	return n >= w.quorum()
 }
 
-// surelyTaken tells whether so many nodes to which nothing happens had somebody else's key, when they were to release value, that
-// a client cannot have missed it. It may have listened to the others instead, if one of those said the same.
+// surelyTaken tells whether so many nodes to which nothing happens had somebody else's key, when
+// they were to release value, that a client cannot have missed it. It may have listened to the
+// others instead, if one of those said the same.
 func (w *worker) surelyTaken(value string) bool {
 	w.history.mu.Lock()
 	defer w.history.mu.Unlock()
@@ -525,7 +539,8 @@ func (w *worker) surelyTaken(value string) bool {
 	return n >= w.blocking()
 }
 
-// provenLost tells whether so many nodes have said that they do not have the value's key that there is no quorum of others.
+// provenLost tells whether so many nodes have said that they do not have the value's key that
+// there is no quorum of others.
 func (w *worker) provenLost(value string) bool {
 	return w.count(value, func(n nodeRecord) bool { return n.gone != 0 }) >= w.blocking()
 }
@@ -542,8 +557,8 @@ func (w *worker) renewals(m *redlock.Mutex, l *lease, held context.Context) {
 	}
 }
 
-// confirmed checks that the lock lasts no longer than a quorum has said: it was extended by one from the time on
-// from which until counts.
+// confirmed checks that the lock lasts no longer than a quorum has said: it was extended by one
+// from the time on from which until counts.
 func (w *worker) confirmed(m *redlock.Mutex, l *lease) {
 	until := m.Until()
 	to := w.clock.truly(until)
@@ -552,9 +567,13 @@ func (w *worker) confirmed(m *redlock.Mutex, l *lease) {
 	}
 	w.reached("renewed")
 	from := to - w.span()
-	n := w.count(l.value, func(n nodeRecord) bool { return n.within(from-rounding, from+w.nodeTimeout()+rounding) })
+	n := w.count(l.value, func(n nodeRecord) bool {
+		return n.within(from-rounding,
+			from+w.nodeTimeout()+rounding)
+	})
 	if n < w.quorum() {
-		w.violate("I6 continuity", "%s: until is %v, and counts from %v: since then %s was extended on %d of %d nodes",
+		w.violate("I6 continuity", "%s: until is %v, and counts from %v: since then %s was "+
+			"extended on %d of %d nodes",
 			w, to, from, plain(l.value), n, w.Nodes)
 	}
 }
@@ -567,8 +586,10 @@ func (w *worker) lost(held context.Context, l *lease) {
 	cause := context.Cause(held)
 	w.note("%s: held context of %s ended: %v", w, l.name, kinds(cause))
 	// Timers run in true time, also those of a client whose clock is faster.
-	if now, most := w.now(), w.latest(l.value)+max(w.span(), w.expiry()-w.drift()); now > most+rounding {
-		w.violate("I7 loss signal", "%s: the held context of %s ended at %v, though no quorum has extended it beyond %v", w, plain(l.value), now, most)
+	if now, most := w.now(), w.latest(l.value)+max(w.span(),
+		w.expiry()-w.drift()); now > most+rounding {
+		w.violate("I7 loss signal", "%s: the held context of %s ended at %v, though no quorum "+
+			"has extended it beyond %v", w, plain(l.value), now, most)
 	}
 	switch {
 	case errors.Is(cause, redlock.ErrReleased), errors.Is(cause, errImpatient):
@@ -634,10 +655,13 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 			_, err := m.ValidContext(ctx)
 			if held != nil && errors.Is(err, redlock.ErrExpired) {
 				if time.Sleep(time.Nanosecond); held.Err() == nil {
-					w.violate("I7 loss signal", "%s: Valid says %v, but the held context goes on", w, err)
+					w.violate("I7 loss signal", "%s: Valid says %v, but the held context goes on",
+						w, err)
 				}
 			}
-			if err != nil && w.solid(l) && ctx.Err() == nil && (held == nil && before+4*time.Millisecond < l.until() || held != nil && held.Err() == nil) {
+			if err != nil && w.solid(l) && ctx.Err() == nil &&
+				(held == nil && before+4*time.Millisecond < l.until() || held != nil &&
+					held.Err() == nil) {
 				w.violate("I12 bounded", "%s: valid: %v", w, err)
 			}
 			if held == nil && errors.Is(err, redlock.ErrExpired) {
@@ -668,7 +692,8 @@ func (w *worker) probe(l *lease) {
 }
 
 // extend extends the lock and reports whether it is still worth working.
-func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held context.Context) bool {
+func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease,
+	held context.Context) bool {
 	called, most := w.now(), w.clock.Now().Add(w.expiry()-w.drift())
 	_, err := m.ExtendContext(ctx)
 	returned := w.now()
@@ -680,15 +705,21 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	if err == nil {
 		w.reached("extended")
 		if held == nil && called >= l.until() {
-			w.violate("I6 continuity", "%s extended %s at %v, after its end at %v", w, plain(l.value), called, l.until())
+			w.violate("I6 continuity", "%s extended %s at %v, after its end at %v", w,
+				plain(l.value), called, l.until())
 		}
-		if n := w.count(l.value, func(n nodeRecord) bool { return n.within(called, returned) }); n < w.quorum() {
-			w.violate("I6 continuity", "%s extended %s on %d of %d nodes", w, plain(l.value), n, w.Nodes)
+		if n := w.count(l.value, func(n nodeRecord) bool {
+			return n.within(called,
+				returned)
+		}); n < w.quorum() {
+			w.violate("I6 continuity", "%s extended %s on %d of %d nodes", w, plain(l.value), n,
+				w.Nodes)
 		}
 		w.confirmed(m, l)
 		if held == nil {
 			if m.Until().After(most) {
-				w.violate("I2 validity", "%s extended %s until %v, counting from after the call", w, l.name, m.Until().Sub(w.start))
+				w.violate("I2 validity", "%s extended %s until %v, counting from after the call", w,
+					l.name, m.Until().Sub(w.start))
 			}
 			to := w.clock.truly(m.Until())
 			if to <= returned {
@@ -703,15 +734,18 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 		w.reached("extend after the end")
 		if held != nil {
 			if time.Sleep(time.Nanosecond); held.Err() == nil {
-				w.violate("I7 loss signal", "%s: Extend says %v, but the held context goes on", w, err)
+				w.violate("I7 loss signal", "%s: Extend says %v, but the held context goes on", w,
+					err)
 			}
 		}
 		if held == nil && returned < l.until() && !w.provenLost(l.value) {
-			w.violate("I13 errors", "%s: Extend says %v, but %s lasts until %v", w, err, plain(l.value), l.until())
+			w.violate("I13 errors", "%s: Extend says %v, but %s lasts until %v", w, err,
+				plain(l.value), l.until())
 		}
 		l.end(w.now())
 		if m.Until().After(w.clock.Now()) {
-			w.violate("I13 errors", "%s: Extend says %v, but until is %v", w, err, m.Until().Sub(w.start))
+			w.violate("I13 errors", "%s: Extend says %v, but until is %v", w, err,
+				m.Until().Sub(w.start))
 		}
 		return false
 	case errors.Is(err, redlock.ErrNoQuorum):
@@ -731,9 +765,9 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease, held co
 	return true
 }
 
-// update is one read-modify-write of each of the three resources, with some time in between. One is
-// claimed with the token before it is read. One was read when the lease began, and is shown the token
-// with the writes alone. One is shown none.
+// update is one read-modify-write of each of the three resources, with some time in between. One
+// is claimed with the token before it is read. One was read when the lease began, and is shown
+// the token with the writes alone. One is shown none.
 func (w *worker) update(l *lease, i int64) {
 	if w.now() >= l.until() || !w.chance(0.7, "update", i) {
 		return
@@ -756,7 +790,8 @@ func (w *worker) update(l *lease, i int64) {
 }
 
 // finishWork releases the lock, or leaves it to its end. It reports whether the mutex is unlocked.
-func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string, held context.Context) bool {
+func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string,
+	held context.Context) bool {
 	if w.has(abandon) && held == nil && w.chance(0.2, "abandon") {
 		w.reached("abandoned")
 		time.Sleep(l.until() - w.now())
@@ -766,7 +801,8 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string, held co
 		// The nodes still have the key, for the drift.
 		time.Sleep(l.until() - w.now() + w.between(0, w.drift()/2, "too late"))
 		if _, err := m.Extend(); !errors.Is(err, redlock.ErrExpired) {
-			w.violate("I6 continuity", "%s extended %s when it had ended: %v", w, plain(l.value), err)
+			w.violate("I6 continuity", "%s extended %s when it had ended: %v", w, plain(l.value),
+				err)
 		}
 	}
 	inTime := w.now()+4*time.Millisecond < l.until()
@@ -794,14 +830,17 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string, held co
 		switch {
 		case err == nil:
 			if n := w.count(l.value, func(n nodeRecord) bool { return n.deleted != 0 }); n < w.quorum() {
-				w.violate("I8 no leaks", "%s unlocked %s on %d of %d nodes", w, plain(l.value), n, w.Nodes)
+				w.violate("I8 no leaks", "%s unlocked %s on %d of %d nodes", w, plain(l.value), n,
+					w.Nodes)
 			}
 			w.gone(values)
 			return true
 		case errors.Is(err, redlock.ErrExpired):
 			w.reached("unlock after the end")
-			if inTime && held == nil && w.count(l.value, func(n nodeRecord) bool { return n.gone != 0 || n.granted == 0 }) < w.blocking() {
-				w.violate("I13 errors", "%s: Unlock says %v, but %s was not gone", w, err, plain(l.value))
+			if inTime && held == nil && w.count(l.value,
+				func(n nodeRecord) bool { return n.gone != 0 || n.granted == 0 }) < w.blocking() {
+				w.violate("I13 errors", "%s: Unlock says %v, but %s was not gone", w, err,
+					plain(l.value))
 			}
 		case errors.Is(err, redlock.ErrNoQuorum):
 			w.reached("unlock without a quorum")

@@ -27,7 +27,8 @@ const (
 	commandCount
 )
 
-var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise", "inspect", "stand", "claim", "heal", "subscribe"}
+var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise",
+	"inspect", "stand", "claim", "heal", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -43,10 +44,11 @@ const maxToken = 1<<53 - 1
 
 // A command is one command with its arguments.
 type command struct {
-	code    int
-	key     string
-	value   string
-	fence   string        // key of the fence counter, or of stand that of the greatest ticket; "" for none
+	code  int
+	key   string
+	value string
+	// Key of the fence counter, or of stand that of the greatest ticket; "" for none.
+	fence   string
 	channel string        // of subscribe
 	queue   string        // key of the queue, "" for none
 	member  string        // of the queue
@@ -79,7 +81,8 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 		return c, fmt.Errorf("ERR sim: unknown script %q", s.Name)
 	}
 	a := arguments{rest: args}
-	if len(keys) < 1 || c.code == cmdStand && len(keys) != 4 || c.code != cmdStand && len(keys) > 2 {
+	if len(keys) < 1 || c.code == cmdStand && len(keys) != 4 || c.code != cmdStand &&
+		len(keys) > 2 {
 		return c, errArgs
 	}
 	c.key = keys[0]
@@ -225,7 +228,8 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 		n.subscribe(c.sub)
 	}
 	n.log.add(Event{
-		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value, Member: c.member, Final: c.final, Back: c.ticket != 0,
+		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
+		Member: c.member, Final: c.final, Back: c.ticket != 0,
 		Before: before, After: n.get(c.key).value, Effect: effect, Reply: reply, Err: err,
 	})
 	return reply, err

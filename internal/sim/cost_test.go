@@ -33,8 +33,8 @@ func commands(e sim.Event) int {
 	}
 }
 
-// lesson L51: what a turn costs does not depend on how many processes wait. They come once, all at the
-// same time, or come back again and again.
+// lesson L51: what a turn costs does not depend on how many processes wait. They come once, all
+// at the same time, or come back again and again.
 func TestTheCostOfATurnDoesNotGrow(t *testing.T) {
 	const n, hold = 5, 5 * time.Millisecond
 	for _, again := range []int{1, 5} {
@@ -56,7 +56,8 @@ func TestTheCostOfATurnDoesNotGrow(t *testing.T) {
 						m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited))
 						all.Go(func() {
 							defer rl.Close()
-							time.Sleep(d.between(0, time.Duration(p)*50*time.Microsecond, "idle", int64(c)))
+							time.Sleep(d.between(0, time.Duration(p)*50*time.Microsecond, "idle",
+								int64(c)))
 							for range again {
 								assert.NoError(t, m.LockContext(context.Background()))
 								time.Sleep(hold)

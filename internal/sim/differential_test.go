@@ -82,13 +82,16 @@ func scripts(t *testing.T) map[string]*pool.Script {
 var counters = []string{
 	"7", "1762000000000001", "9007199254740991", "0000000000000012",
 	"9007199254740992", "00000000000000012", "12345678901234567", "x1", "-3", "3.5",
-	"-123456789012345", " 123456789012345", "12345678901234.5", "17620000000000xy", "nan(12345678901)",
+	"-123456789012345", " 123456789012345", "12345678901234.5", "17620000000000xy",
+	"nan(12345678901)",
 }
 
 // members wait in queues: two that listen, and one that is dead.
 var members = []string{
-	"redlock:turn:" + strings.Repeat("A", 26) + "1", "redlock:turn:" + strings.Repeat("A", 26) + "2",
-	"redlock:turn:" + strings.Repeat("B", 26) + "1", "redlock:turn:" + strings.Repeat("C", 26) + "1",
+	"redlock:turn:" + strings.Repeat("A", 26) + "1", "redlock:turn:" + strings.Repeat("A", 26) +
+		"2",
+	"redlock:turn:" + strings.Repeat("B", 26) + "1", "redlock:turn:" + strings.Repeat("C", 26) +
+		"1",
 }
 
 // listening are the channels that have a listener.
@@ -132,7 +135,8 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	key, value := "{"+name+"}", "v"+strconv.Itoa(r.IntN(3))
 	fence := "{" + strconv.Itoa(r.IntN(2)) + "}:fence" // of the name, or shared with the other
 	some := func() int64 { return ms[r.IntN(len(ms))] }
-	keep := func() int64 { return append([]int64{0, 0}, ms...)[r.IntN(len(ms)+2)] } // a counter's expiry, 0 for none
+	// A counter's expiry, 0 for none.
+	keep := func() int64 { return append([]int64{0, 0}, ms...)[r.IntN(len(ms)+2)] }
 	s := step{keys: []string{key}, args: []any{value}}
 	if r.IntN(4) == 0 {
 		s.sleep = time.Duration(r.IntN(40)) * time.Millisecond
@@ -141,7 +145,8 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	if fenced {
 		s.keys = append(s.keys, fence)
 	}
-	tokens := []int64{1, 2, int64(r.IntN(50)), 1 << 40, 1_762_000_000_000_000 + int64(r.IntN(3)), 1<<53 - 2}
+	tokens := []int64{1, 2, int64(r.IntN(50)), 1 << 40, 1_762_000_000_000_000 + int64(r.IntN(3)),
+		1<<53 - 2}
 	proposed := tokens[r.IntN(len(tokens))]
 	if r.IntN(200) == 0 {
 		proposed = []int64{1<<53 - 1, 1 << 53}[r.IntN(2)]
@@ -219,10 +224,12 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 }
 
 // onSim performs s on the simulated node.
-func (s step) onSim(t *testing.T, node *sim.Node, link *sim.Link, all map[string]*pool.Script) (any, error) {
+func (s step) onSim(t *testing.T, node *sim.Node, link *sim.Link, all map[string]*pool.Script) (any,
+	error) {
 	switch s.script {
 	case "":
-		return link.SetNX(t.Context(), s.keys[0], s.args[0].(string), time.Duration(s.args[1].(int64))*time.Millisecond)
+		return link.SetNX(t.Context(), s.keys[0], s.args[0].(string),
+			time.Duration(s.args[1].(int64))*time.Millisecond)
 	case "put":
 		node.Set(s.keys[0], s.args[0].(string), 0)
 		return nil, nil
@@ -257,7 +264,8 @@ func (s step) onRedis(all map[string]*pool.Script, do func(args ...any) (any, er
 func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int64) {
 	t.Helper()
 	if wantErr != nil || gotErr != nil {
-		require.True(t, wantErr != nil && gotErr != nil, "%s: sim %v, %v; redis %v, %v", s, got, gotErr, want, wantErr)
+		require.True(t, wantErr != nil && gotErr != nil, "%s: sim %v, %v; redis %v, %v", s, got,
+			gotErr, want, wantErr)
 		if _, text, ok := strings.Cut(gotErr.Error(), "ERR redlock"); ok {
 			require.Contains(t, wantErr.Error(), text, "%s", s)
 		}
@@ -305,7 +313,8 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 			do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
 
 			node := sim.NewNodes(1)[0]
-			begun := time.Now().Unix() - int64(1000*24*time.Hour/time.Second) // what the node's clock shows
+			// What the node's clock shows.
+			begun := time.Now().Unix() - int64(1000*24*time.Hour/time.Second)
 			link := node.Link("a")
 			raw, err = m.Dial()
 			require.NoError(t, err)
@@ -330,15 +339,19 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 				want, wantErr := s.onRedis(all, do)
 				same(t, s, got, want, gotErr, wantErr, 0)
 				for _, key := range queues {
-					require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key, s)
+					require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key,
+						s)
 				}
 				for _, key := range []string{"{0}:roll", "{1}:roll"} {
-					require.Equal(t, byMember(t, standings(t, do, key), -begun), byMember(t, node.Standings(key), 0), "%s after %s", key, s)
+					require.Equal(t, byMember(t, standings(t, do, key), -begun),
+						byMember(t, node.Standings(key), 0), "%s after %s", key, s)
 				}
-				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence", "{0}:ticket", "{1}:ticket"} {
+				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence", "{0}:ticket",
+					"{1}:ticket"} {
 					value, _ := m.Get(key)
 					require.Equal(t, value, node.Value(key), "%s after %s", key, s)
-					require.Equal(t, m.TTL(key), max(0, node.TTL(key)), "expiry of %s after %s", key, s)
+					require.Equal(t, m.TTL(key), max(0, node.TTL(key)), "expiry of %s after %s",
+						key, s)
 					require.Equal(t, m.Exists(key), node.TTL(key) != 0, "%s after %s", key, s)
 				}
 			}
@@ -392,7 +405,8 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 			require.Equal(t, value, node.Value(key), "%s after %s", key, s)
 			ttl, err := redis.Int64(do("PTTL", key))
 			require.NoError(t, err)
-			require.InDelta(t, max(ttl, 0), max(0, node.TTL(key).Milliseconds()), 5_000, "expiry of %s after %s", key, s)
+			require.InDelta(t, max(ttl, 0), max(0, node.TTL(key).Milliseconds()), 5_000,
+				"expiry of %s after %s", key, s)
 		}
 	}
 }

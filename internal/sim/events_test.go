@@ -30,7 +30,8 @@ type told struct {
 // events returns Events that keep the worker's ledger.
 func (l *ledger) events() *redlock.Events {
 	return &redlock.Events{
-		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context, func(redlock.Acquired)) {
+		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context,
+			func(redlock.Acquired)) {
 			return ctx, begun(l, func(a redlock.Acquired) {
 				if (a.Err == nil) != (a.Outcome == redlock.OutcomeOK) {
 					l.violate(invariantEvents, "%s: outcome %s of %v", l.owner, a.Outcome, a.Err)
@@ -40,14 +41,16 @@ func (l *ledger) events() *redlock.Events {
 				}
 			})
 		},
-		Extend: func(ctx context.Context, _ redlock.Extending) (context.Context, func(redlock.Extended)) {
+		Extend: func(ctx context.Context, _ redlock.Extending) (context.Context,
+			func(redlock.Extended)) {
 			return ctx, begun(l, func(e redlock.Extended) {
 				if last := l.last(); e.Err == nil && last != nil && last.ended {
 					l.violate(invariantEvents, "%s: extended after its end", l.owner)
 				}
 			})
 		},
-		Release: func(ctx context.Context, _ redlock.Releasing) (context.Context, func(redlock.Released)) {
+		Release: func(ctx context.Context, _ redlock.Releasing) (context.Context,
+			func(redlock.Released)) {
 			l.mu.Lock()
 			if last := l.last(); last != nil {
 				last.released = true
@@ -115,7 +118,8 @@ func (l *ledger) check() {
 		l.violate(invariantEvents, "%s: %d operations have begun and not ended", l.owner, l.open)
 	}
 	if len(l.locks) != len(leases) {
-		l.violate(invariantEvents, "%s: %d locks were granted, and %d told", l.owner, len(leases), len(l.locks))
+		l.violate(invariantEvents, "%s: %d locks were granted, and %d told", l.owner, len(leases),
+			len(l.locks))
 		return
 	}
 	for i, t := range l.locks {
@@ -124,7 +128,8 @@ func (l *ledger) check() {
 			l.violate(invariantEvents, "%s was granted %s with %d, and told of %s with %d",
 				l.owner, s.name, s.token, t.name, t.token)
 		case t.released && !t.ended:
-			l.violate(invariantEvents, "%s: no end of %s with %d was told", l.owner, s.name, s.token)
+			l.violate(invariantEvents, "%s: no end of %s with %d was told", l.owner, s.name,
+				s.token)
 		}
 	}
 }

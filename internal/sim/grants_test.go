@@ -37,7 +37,8 @@ const grantsPerSeed = 50
 func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour}.run)
 	r.clean(t)
-	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name")
+	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire",
+		"overtaken by another name")
 }
 
 // With loss of data, and nodes that are back at once, they rest on the restart guard and on
@@ -46,7 +47,8 @@ func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
 	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true,
 		guard: true}.run)
 	r.clean(t)
-	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire", "overtaken by another name", "guard refused")
+	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire",
+		"overtaken by another name", "guard refused")
 }
 
 // What makes tokens grow is necessary, and what the campaigns look at finds that out.
@@ -56,10 +58,14 @@ func TestSchedulesOfGrantsWithPlantedBugs(t *testing.T) {
 		bug    grantSetup
 		breaks []string
 	}{
-		"tokens by INCR and maximum": {grantSetup{clocks: time.Hour, plainIncr: true}, []string{"I3 token order"}},
-		"no raise round":             {grantSetup{clocks: time.Hour, noRaise: true}, []string{"I3 token order"}},
-		"counters go with the lock":  {grantSetup{clocks: time.Hour, noCounter: true}, []string{"I3 token order"}},
-		"no restart guard":           {grantSetup{clocks: time.Second, loss: true}, []string{"I1 mutual exclusion", "I3 token order", "I6 continuity"}},
+		"tokens by INCR and maximum": {grantSetup{clocks: time.Hour, plainIncr: true},
+			[]string{"I3 token order"}},
+		"no raise round": {grantSetup{clocks: time.Hour, noRaise: true},
+			[]string{"I3 token order"}},
+		"counters go with the lock": {grantSetup{clocks: time.Hour, noCounter: true},
+			[]string{"I3 token order"}},
+		"no restart guard": {grantSetup{clocks: time.Second, loss: true},
+			[]string{"I1 mutual exclusion", "I3 token order", "I6 continuity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := grantCampaign(t, seeds*grantsPerSeed, planted.bug.run)
@@ -93,7 +99,8 @@ type grantReport struct {
 func (r *grantReport) clean(t *testing.T) {
 	t.Helper()
 	if r.violations != nil {
-		t.Errorf("%d violations in\n\tseed %d\n%s%s", len(r.violations), r.seed, some(r.violations), grantSeed(t, r.seed))
+		t.Errorf("%d violations in\n\tseed %d\n%s%s", len(r.violations), r.seed, some(r.violations),
+			grantSeed(t, r.seed))
 	}
 }
 
@@ -101,7 +108,8 @@ func (r *grantReport) clean(t *testing.T) {
 // before.
 func grantSeed(t *testing.T, seed uint64) string {
 	top, _, _ := strings.Cut(t.Name(), "/")
-	return fmt.Sprintf("go test ./internal/sim -run '^%s$' -v -first %d -grants 1 -parallel 1", top, seed)
+	return fmt.Sprintf("go test ./internal/sim -run '^%s$' -v -first %d -grants 1 -parallel 1", top,
+		seed)
 }
 
 // saw requires that the campaign has reached what makes it worth running, if it was not a short
@@ -139,7 +147,8 @@ func grantCampaign(t *testing.T, wanted int, run func(t *testing.T, d dice) *gra
 			})
 		}
 	})
-	t.Logf("%d grants in %v, %d seeds, %v", r.grants, time.Since(begun).Round(time.Millisecond), next.Load(), r.states)
+	t.Logf("%d grants in %v, %d seeds, %v", r.grants, time.Since(begun).Round(time.Millisecond),
+		next.Load(), r.states)
 	return r
 }
 
@@ -196,7 +205,8 @@ type lastGrant struct {
 
 func (s grantSetup) run(t *testing.T, d dice) *grants {
 	g := &grants{
-		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}), states: make(map[string]int), locks: make(map[string]*lastGrant),
+		grantSetup: s, dice: d, start: time.Now(), over: make(chan struct{}),
+		states: make(map[string]int), locks: make(map[string]*lastGrant),
 		nodes:  sim.NewNodes([]int{3, 3, 3, 3, 5, 4}[d.below(6, "nodes")]),
 		expiry: time.Second,
 		faulty: []float64{0.05, 0.2, 0.4}[d.below(3, "faulty")],
@@ -255,7 +265,8 @@ func (g *grants) reached(state string) {
 }
 
 func (g *grants) violate(invariant, format string, args ...any) {
-	g.violations = append(g.violations, violation{invariant, fmt.Sprintf("%v: ", time.Since(g.start)) + fmt.Sprintf(format, args...)})
+	g.violations = append(g.violations, violation{invariant,
+		fmt.Sprintf("%v: ", time.Since(g.start)) + fmt.Sprintf(format, args...)})
 }
 
 // owner is one client. Its wall clock is wrong, its monotonic clock is not.
@@ -299,9 +310,11 @@ func (o *owner) run(t *testing.T) {
 		link.Plan(o.plan(int64(i)))
 		pools[i] = ownerWay{link, n, o}
 	}
-	rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry), redlock.WithoutAnnouncements(),
+	rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry),
+		redlock.WithoutAnnouncements(),
 		redlock.WithRetryDelayFunc(func(tries int) time.Duration {
-			return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry", o.id, int64(tries), int64(time.Since(o.start)))
+			return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry", o.id,
+				int64(tries), int64(time.Since(o.start)))
 		}))
 	if o.guard {
 		rl = rl.With(redlock.WithRestartGuard(o.expiry))
@@ -387,10 +400,12 @@ func (o *taker) grant(m *redlock.Mutex) {
 	o.granted++
 	now, token, before := time.Since(o.start), m.FencingToken(), o.locks[m.Name()]
 	if token <= before.token || token >= 1<<53 {
-		o.violate("I3 token order", "client %d is granted %s with token %d after %d", o.id, m.Name(), token, before.token)
+		o.violate("I3 token order", "client %d is granted %s with token %d after %d", o.id,
+			m.Name(), token, before.token)
 	}
 	if now < before.until {
-		o.violate("I1 mutual exclusion", "client %d is granted %s which another holds until %v", o.id, m.Name(), before.until)
+		o.violate("I1 mutual exclusion", "client %d is granted %s which another holds until %v",
+			o.id, m.Name(), before.until)
 	}
 	if token <= o.last {
 		o.states["overtaken by another name"]++
@@ -406,7 +421,8 @@ func (o *taker) prolong(m *redlock.Mutex) {
 	o.states["extended"]++
 	l := o.locks[m.Name()]
 	if l.holder != m || l.token != m.FencingToken() {
-		o.violate("I6 continuity", "client %d extended %s with token %d after %d was granted", o.id, m.Name(), m.FencingToken(), l.token)
+		o.violate("I6 continuity", "client %d extended %s with token %d after %d was granted", o.id,
+			m.Name(), m.FencingToken(), l.token)
 	}
 	l.until = o.truly(m.Until())
 }
@@ -451,7 +467,8 @@ type ownerWay struct {
 	*owner
 }
 
-func (w ownerWay) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+func (w ownerWay) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any,
+	error) {
 	switch {
 	case s.Name == "acquire" && w.plainIncr:
 		args = append([]any(nil), args...)

@@ -12,8 +12,8 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
-// history is what happened in one schedule, and what was wrong with it. Unless said otherwise its times are
-// true ones, since the start of the schedule.
+// history is what happened in one schedule, and what was wrong with it. Unless said otherwise its
+// times are true ones, since the start of the schedule.
 //
 // Invariants have the names that docs/testing.md explains.
 type history struct {
@@ -67,7 +67,8 @@ func (n nodeRecord) confirmed() time.Duration {
 
 // within tells whether the node extended the key in that time.
 func (n nodeRecord) within(from, to time.Duration) bool {
-	return slices.ContainsFunc(n.extended, func(at time.Duration) bool { return from <= at && at <= to })
+	return slices.ContainsFunc(n.extended,
+		func(at time.Duration) bool { return from <= at && at <= to })
 }
 
 // lease is the time in which one owner believes that it holds the lock.
@@ -78,7 +79,8 @@ type lease struct {
 	first              time.Duration // when the first node granted it
 	to                 atomic.Int64
 	kept               atomic.Int64 // of a held lock: the last until that was seen
-	late               int          // what its owner believes to be in the resource that it has not claimed
+	// What its owner believes to be in the resource that it has not claimed.
+	late int
 }
 
 // until is when the lease ends, as far as is known.
@@ -98,8 +100,10 @@ func (l *lease) end(to time.Duration) {
 
 func newHistory(s setup) *history {
 	return &history{
-		setup: s, start: time.Now(), values: make(map[string]*record), sometimes: make(map[string]int),
-		fenced: make(map[string]*resource), late: make(map[string]*resource), unfenced: make(map[string]*resource),
+		setup: s, start: time.Now(), values: make(map[string]*record),
+		sometimes: make(map[string]int),
+		fenced:    make(map[string]*resource), late: make(map[string]*resource),
+		unfenced: make(map[string]*resource),
 	}
 }
 
@@ -113,7 +117,8 @@ func (h *history) violate(invariant, format string, args ...any) {
 }
 
 func (h *history) violated(invariant, format string, args ...any) {
-	h.violations = append(h.violations, violation{invariant, fmt.Sprintf("%v: ", h.now()) + fmt.Sprintf(format, args...)})
+	h.violations = append(h.violations, violation{invariant, fmt.Sprintf("%v: ", h.now()) +
+		fmt.Sprintf(format, args...)})
 }
 
 // reached counts an interesting state.
@@ -123,7 +128,8 @@ func (h *history) reached(state string) {
 	h.sometimes[state]++
 }
 
-// note adds a line to the trace, together with the time. Lines of the same nanosecond may come in any order.
+// note adds a line to the trace, together with the time. Lines of the same nanosecond may come in
+// any order.
 func (h *history) note(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,12 +175,14 @@ func (h *history) watch(e sim.Event) {
 		h.event()
 	}
 	now := h.now()
-	h.noted(fmt.Sprintf("%v node %d %s %s %s %q: %v %v %v", now, e.Node, e.Client, e.Command, plain(e.Key), plain(e.Value), e.Reply, e.Err, e.Effect))
+	h.noted(fmt.Sprintf("%v node %d %s %s %s %q: %v %v %v", now, e.Node, e.Client, e.Command,
+		plain(e.Key), plain(e.Value), e.Reply, e.Err, e.Effect))
 	if e.Command == "raise" {
 		h.sometimes["raise round"]++
 	}
 	if e.Command == "release" && e.Effect == sim.Deleted && !e.Back && e.After == "~"+e.Member {
-		h.violated("I8 no leaks", "node %d keeps the key for the one who releases it: %v", e.Node, e)
+		h.violated("I8 no leaks", "node %d keeps the key for the one who releases it: %v", e.Node,
+			e)
 	}
 	if n, ok := e.Reply.(int64); ok && e.Command == "acquire" && n < 0 {
 		h.sometimes["restart guard refused"]++
@@ -183,7 +191,9 @@ func (h *history) watch(e sim.Event) {
 		h.denied(e, now)
 		return
 	}
-	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && e.Before != "" && (e.Command != "claim" && e.Command != "heal" || !strings.HasPrefix(e.Before, "~")) {
+	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted &&
+		e.Before != "" && (e.Command != "claim" && e.Command != "heal" ||
+		!strings.HasPrefix(e.Before, "~")) {
 		h.violated("I5 ownership", "%v", e)
 	}
 	r := h.of(e.Value)
@@ -207,13 +217,14 @@ func (h *history) watch(e sim.Event) {
 	}
 }
 
-// denied looks at a command that has changed nothing. What a client says of the nodes has to follow from this, whether
-// or not the reply has reached it.
+// denied looks at a command that has changed nothing. What a client says of the nodes has to
+// follow from this, whether or not the reply has reached it.
 func (h *history) denied(e sim.Event, now time.Duration) {
 	if e.Err != nil {
 		return
 	}
-	foreign := e.Before != "" && e.Before != e.Value // or reserved, which is no reason to lose a lock
+	// Or reserved, which is no reason to lose a lock.
+	foreign := e.Before != "" && e.Before != e.Value
 	switch e.Command {
 	case "set", "acquire", "claim", "heal":
 		n := &h.of(e.Value).node[e.Node]
@@ -246,11 +257,13 @@ func (h *history) sent(op sim.Op) {
 	if op.Command == "claim" {
 		h.sometimes["claim"]++
 	}
-	if op.Command == "release" || op.Command == "stand" || op.Command == "valid" || op.Command == "subscribe" || op.Command == "message" {
+	if op.Command == "release" || op.Command == "stand" || op.Command == "valid" ||
+		op.Command == "subscribe" || op.Command == "message" {
 		return
 	}
 	if r := h.of(op.Value); r.ended {
-		h.violated("I11 silence", "%s sends %s of %s to node %d, which ended at %v", op.Client, op.Command, plain(op.Value), op.Node, r.at)
+		h.violated("I11 silence", "%s sends %s of %s to node %d, which ended at %v", op.Client,
+			op.Command, plain(op.Value), op.Node, r.at)
 	}
 }
 
@@ -270,7 +283,8 @@ func (h *history) begin(owner, name, value string, token uint64, to time.Duratio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.of(value)
-	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), first: r.first, late: at(h.late, name).value}
+	l := &lease{owner: owner, name: name, value: value, token: token, from: h.now(), first: r.first,
+		late: at(h.late, name).value}
 	l.prolong(to)
 	h.leases = append(h.leases, l)
 	h.grants++
@@ -297,8 +311,8 @@ func (h *history) count(value string, f func(nodeRecord) bool) int {
 	return h.of(value).count(f)
 }
 
-// latest returns a time that is no earlier than the start of the last round in which a quorum of nodes granted or
-// extended the value's key.
+// latest returns a time that is no earlier than the start of the last round in which a quorum of
+// nodes granted or extended the value's key.
 func (h *history) latest(value string) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -380,7 +394,9 @@ func (h *history) finish() {
 			h.violated("I4 fenced resource", "%q: %d updates, value %d", name, r.by, r.value)
 		}
 	}
-	for what, all := range map[string]map[string]*resource{"lost update without fencing": h.unfenced, "lost update without a claim": h.late} {
+	for what, all := range map[string]map[string]*resource{
+		"lost update without fencing": h.unfenced, "lost update without a claim": h.late,
+	} {
 		for _, r := range all {
 			if r.value != r.by {
 				h.sometimes[what]++
@@ -394,7 +410,9 @@ func (h *history) checkOverlap(leases []*lease) {
 	var last *lease // that ends latest
 	for _, l := range leases {
 		if last != nil && l.from < last.until() {
-			h.violated("I1 mutual exclusion", "%q: %s holds %s from %v while %s holds %s until %v", l.name, l.owner, plain(l.value), l.from, last.owner, plain(last.value), last.until())
+			h.violated("I1 mutual exclusion", "%q: %s holds %s from %v while %s holds %s until %v",
+				l.name, l.owner, plain(l.value), l.from, last.owner, plain(last.value),
+				last.until())
 		}
 		if last == nil || l.until() > last.until() {
 			last = l
@@ -408,7 +426,8 @@ func (h *history) checkTokens(leases []*lease) {
 	for i, b := range leases {
 		for _, a := range leases[:i] {
 			if a.from <= b.first && a.token >= b.token && a.token != 0 && b.token != 0 {
-				h.violated("I3 token order", "%q: %s has %d at %v, then %s %d at %v", a.name, a.owner, a.token, a.from, b.owner, b.token, b.from)
+				h.violated("I3 token order", "%q: %s has %d at %v, then %s %d at %v", a.name,
+					a.owner, a.token, a.from, b.owner, b.token, b.from)
 			}
 		}
 	}

@@ -151,7 +151,8 @@ func (l *Link) currentPlan() Plan {
 
 // SetNX implements pool.Pool.
 func (l *Link) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	reply, err := l.do(ctx, &command{code: cmdSet, key: key, value: value, expiry: expiry.Truncate(time.Millisecond)})
+	reply, err := l.do(ctx, &command{code: cmdSet, key: key, value: value,
+		expiry: expiry.Truncate(time.Millisecond)})
 	if err != nil {
 		return false, err
 	}
@@ -163,7 +164,8 @@ func (l *Link) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 }
 
 // Eval implements pool.Pool for the scripts of package redlock, which it knows by name.
-func (l *Link) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
+func (l *Link) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any,
+	error) {
 	c, err := parse(script, keys, args)
 	if err != nil {
 		return nil, err
@@ -196,7 +198,8 @@ func (l *Link) do(ctx context.Context, c *command) (any, error) {
 	case fate != nil:
 		f = *fate
 	case plan != nil:
-		f = plan(Op{Client: l.client, Node: n.id, Command: commandNames[c.code], Key: c.key, Value: c.value, Member: c.member})
+		f = plan(Op{Client: l.client, Node: n.id, Command: commandNames[c.code], Key: c.key,
+			Value: c.value, Member: c.member})
 	}
 	return l.send(ctx, *c, f, epoch)
 }

@@ -91,11 +91,13 @@ func TestFates(t *testing.T) {
 		{"reply lost", sim.LoseReply(), false, context.DeadlineExceeded, limit, true},
 		{"late", sim.Slow(10 * time.Second), false, context.DeadlineExceeded, limit, true},
 		{"deaf", sim.Deaf(sim.Slow(10 * time.Second)), true, nil, 10 * time.Second, true},
-		{"client's own limit", sim.Fate{Lost: true, Timeout: 50 * time.Millisecond}, false, sim.ErrTimeout, 50 * time.Millisecond, false},
+		{"client's own limit", sim.Fate{Lost: true, Timeout: 50 * time.Millisecond}, false,
+			sim.ErrTimeout, 50 * time.Millisecond, false},
 		{"failed", sim.Fail(boom), false, boom, 0, false},
 		{"failed after", sim.FailAfter(boom), false, boom, 0, true},
 		{"refused", sim.Refuse(), false, nil, 0, false},
-		{"resent, second reply", sim.Fate{ReplyLost: true, Again: 10 * time.Millisecond}, false, nil, 10 * time.Millisecond, true},
+		{"resent, second reply", sim.Fate{ReplyLost: true, Again: 10 * time.Millisecond}, false,
+			nil, 10 * time.Millisecond, true},
 		{"twice, first reply", sim.Fate{Again: 10 * time.Millisecond}, true, nil, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -184,7 +186,8 @@ func TestSubscribersHearOfReleases(t *testing.T) {
 		require.NoError(t, err)
 		publish := func(key string) {
 			node.Set(key, "v", 0)
-			_, err := a.Eval(t.Context(), stand, []string{key, key + ":queue", key + ":ticket", key + ":roll"},
+			_, err := a.Eval(t.Context(), stand,
+				[]string{key, key + ":queue", key + ":ticket", key + ":roll"},
 				400, channel+"v", 1, 0, 60000, 3)
 			require.NoError(t, err)
 			_, err = a.Eval(t.Context(), release, []string{key, key + ":queue"}, "v", 400)

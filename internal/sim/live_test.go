@@ -16,7 +16,8 @@ import (
 	"github.com/redlock-go/redlock/internal/sim"
 )
 
-var breakdowns = [...]string{"down for good", "frozen for good", "hung for good", "silent for good", "slow for good"}
+var breakdowns = [...]string{"down for good", "frozen for good", "hung for good", "silent for good",
+	"slow for good"}
 
 // breakDown puts a minority of the nodes out of order for good, each in a way of its own.
 func (w *world) breakDown() {
@@ -67,7 +68,8 @@ func (w *worker) live() {
 			w.waited = max(w.waited, wait)
 			w.history.mu.Unlock()
 			if wait > w.patience() {
-				w.violate("I9 liveness", "%s was served %v after the faults had ended, not within %v", w, wait, w.patience())
+				w.violate("I9 liveness", "%s was served %v after the faults had ended, not "+
+					"within %v", w, wait, w.patience())
 			}
 		}
 		if last {
@@ -77,20 +79,21 @@ func (w *worker) live() {
 	}
 }
 
-// patience is how long after the end of the faults everybody has had a turn: when what was left behind
-// has expired and all have come to hear of it, each turn takes a hold and some round trips, and, because
-// the broken nodes leave no vote to spare, now and then a split vote.
+// patience is how long after the end of the faults everybody has had a turn: when what was left
+// behind has expired and all have come to hear of it, each turn takes a hold and some round
+// trips, and, because the broken nodes leave no vote to spare, now and then a split vote.
 func (w *world) patience() time.Duration {
 	turns := time.Duration(w.Clients * w.Workers)
 	if w.has(mute) {
-		// Whose turn it is must ask to know that; each asks after a retry delay and a tenth for each before it.
+		// Whose turn it is must ask to know that; each asks after a retry delay and a tenth for
+		// each before it.
 		return w.expiry() + turns*(turn+4*w.nodeTimeout()+w.expiry()/10+turns*w.expiry()/100)
 	}
 	return w.expiry() + 4*w.expiry()/10 + turns*(turn+4*w.nodeTimeout())
 }
 
-// Once the faults are over, or have settled on a minority of the nodes, everybody gets a turn, also if no
-// announcement ever arrives.
+// Once the faults are over, or have settled on a minority of the nodes, everybody gets a turn,
+// also if no announcement ever arrives.
 func TestEverybodyGetsATurn(t *testing.T) {
 	r := campaign(t, 100, func(seed uint64) setup {
 		s := newSetup(seed, slow|lostRequest|lostReply|duplicate|partition|failing|freeze|crash|rates|deaf|mute)
@@ -105,9 +108,9 @@ func TestEverybodyGetsATurn(t *testing.T) {
 	r.sawStrike(t, slow|lostRequest|lostReply|duplicate|partition|failing|deaf|mute)
 }
 
-// One hung node of five, and contenders who each get hold of two of the others while they wait for its
-// vote: nobody was granted the lock for minutes, before an attempt that had been refused somewhere gave
-// up waiting. Seed 203 of TestEverybodyGetsATurn.
+// One hung node of five, and contenders who each get hold of two of the others while they wait
+// for its vote: nobody was granted the lock for minutes, before an attempt that had been refused
+// somewhere gave up waiting. Seed 203 of TestEverybodyGetsATurn.
 func TestContentionBesideAHungNode(t *testing.T) {
 	const hold, contenders = 10 * time.Millisecond, 8
 	for _, hung := range []int{0, 1, 2} {
@@ -127,8 +130,10 @@ func TestContentionBesideAHungNode(t *testing.T) {
 					p.(*sim.Link).Plan(func(sim.Op) sim.Fate {
 						now := int64(time.Since(start))
 						return sim.Fate{
-							Request: d.between(50*time.Microsecond, 300*time.Microsecond, "request", int64(i), now),
-							Reply:   d.between(50*time.Microsecond, 300*time.Microsecond, "reply", int64(i), now),
+							Request: d.between(50*time.Microsecond, 300*time.Microsecond, "request",
+								int64(i), now),
+							Reply: d.between(50*time.Microsecond, 300*time.Microsecond, "reply",
+								int64(i), now),
 						}
 					})
 				}
@@ -155,10 +160,12 @@ func TestContentionBesideAHungNode(t *testing.T) {
 			all.Wait()
 			nodes.Close()
 			longest := slices.Max(waits[:])
-			t.Logf("%d hung: %.0f turns/s, longest wait %v", hung, float64(turns.Load())/20, longest)
+			t.Logf("%d hung: %.0f turns/s, longest wait %v", hung, float64(turns.Load())/20,
+				longest)
 			// A wait for a hung node alone would take a node timeout, 400 ms.
 			assert.Less(t, longest, 2*contenders*(hold+time.Millisecond))
-			assert.Greater(t, turns.Load(), int64(0.85*20*float64(time.Second/(hold+time.Millisecond))))
+			assert.Greater(t, turns.Load(),
+				int64(0.85*20*float64(time.Second/(hold+time.Millisecond))))
 		})
 	}
 }

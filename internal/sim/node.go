@@ -141,8 +141,8 @@ func (n *Node) Value(key string) string {
 	return n.get(key).value
 }
 
-// TTL returns the time until key expires by the node's clock, 0 if there is no such key, and -1 if it
-// never expires.
+// TTL returns the time until key expires by the node's clock, 0 if there is no such key, and -1
+// if it never expires.
 func (n *Node) TTL(key string) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -63,8 +63,9 @@ type grant struct {
 
 func newOrder(nodes int) *order {
 	return &order{
-		nodes: nodes, quorum: nodes/2 + 1, members: map[string]*member{}, first: map[string]int{}, votes: map[string]int{},
-		kept: make([]kept, nodes),
+		nodes: nodes, quorum: nodes/2 + 1, members: map[string]*member{}, first: map[string]int{},
+		votes: map[string]int{},
+		kept:  make([]kept, nodes),
 	}
 }
 
@@ -148,7 +149,8 @@ func (o *order) overtaken(lossy bool) (all []string) {
 				break // it has been served; what it has sent before may still arrive
 			}
 			if g.first > known {
-				all = append(all, fmt.Sprintf("%s, known at step %d, by %s, who came at step %d and got it by %s at step %d",
+				all = append(all, fmt.Sprintf("%s, known at step %d, by %s, who came at step %d "+
+					"and got it by %s at step %d",
 					m.client, known, g.client, g.first, g.by, g.step))
 			}
 		}
@@ -171,7 +173,8 @@ func farAway(d dice, c, node int, far time.Duration, start time.Time) sim.Plan {
 func losing(p sim.Plan, d dice, c, node int, often float64, start time.Time) sim.Plan {
 	return func(op sim.Op) sim.Fate {
 		f := p(op)
-		f.ReplyLost = op.Command == "message" && d.chance(often, "lost", int64(c), int64(node), int64(time.Since(start)))
+		f.ReplyLost = op.Command == "message" &&
+			d.chance(often, "lost", int64(c), int64(node), int64(time.Since(start)))
 		return f
 	}
 }
@@ -190,7 +193,8 @@ func TestNobodyIsOvertaken(t *testing.T) {
 			n, p := 1+d.below(7, "nodes"), 2+d.below(11, "processes")
 			nodes, o := sim.NewNodes(n), newOrder(n)
 			nodes.Log().Watch(o.watch)
-			start, lost, patience := time.Now(), 0.0, 2*redlock.DefaultMaxRetryDelay+time.Duration(p)*50*time.Millisecond
+			start, lost, patience := time.Now(), 0.0,
+				2*redlock.DefaultMaxRetryDelay+time.Duration(p)*50*time.Millisecond
 			if d.chance(0.5, "mute") {
 				lost, patience = d.unit("messages"), time.Duration(p)*redlock.DefaultExpiry/10
 			}
@@ -210,9 +214,11 @@ func TestNobodyIsOvertaken(t *testing.T) {
 					pools[i] = way{link, own}
 				}
 				rl := redlock.New(pools...)
-				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelayFunc(func(int) time.Duration {
-					return d.between(redlock.DefaultMinRetryDelay, redlock.DefaultMaxRetryDelay, "delay", int64(c), int64(time.Since(start)))
-				}))
+				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited),
+					redlock.WithRetryDelayFunc(func(int) time.Duration {
+						return d.between(redlock.DefaultMinRetryDelay, redlock.DefaultMaxRetryDelay,
+							"delay", int64(c), int64(time.Since(start)))
+					}))
 				all.Go(func() {
 					defer rl.Close()
 					for turn := range int64(8) {
@@ -249,13 +255,17 @@ func TestNobodyIsOvertaken(t *testing.T) {
 					missed++
 				}
 			}
-			again := fmt.Sprintf("go test ./internal/sim -run '^TestNobodyIsOvertaken$' -first %d -schedules 1", seed)
+			again := fmt.Sprintf("go test ./internal/sim -run '^TestNobodyIsOvertaken$' -first "+
+				"%d -schedules 1", seed)
 			if passed := o.overtaken(lost > 0); len(passed) > 0 {
-				t.Errorf("%d violations in\n\tnodes=%d processes=%d lost=%.2f, %s\n    I20 order: %s",
-					len(passed), n, p, lost, again, strings.Join(passed[:min(3, len(passed))], "; "))
+				t.Errorf("%d violations in\n\tnodes=%d processes=%d lost=%.2f, %s\n    I20 "+
+					"order: %s",
+					len(passed), n, p, lost, again,
+					strings.Join(passed[:min(3, len(passed))], "; "))
 			}
 			if waited > patience {
-				t.Errorf("1 violations in\n\tnodes=%d processes=%d lost=%.2f, %s\n    I9 liveness: somebody waited %v, not %v at most",
+				t.Errorf("1 violations in\n\tnodes=%d processes=%d lost=%.2f, %s\n    I9 "+
+					"liveness: somebody waited %v, not %v at most",
 					n, p, lost, again, waited, patience)
 			}
 			if lost == 0 {
@@ -270,7 +280,8 @@ func TestNobodyIsOvertaken(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d schedules in %v: %d grants, %d of them to those who had queued; %d places were known to a quorum; %d missed a turn; longest wait %v",
+	t.Logf("%d schedules in %v: %d grants, %d of them to those who had queued; %d places were "+
+		"known to a quorum; %d missed a turn; longest wait %v",
 		schedules, time.Since(begun), grants, queued, known, missed, longest)
 	if !t.Failed() {
 		assert.Greater(t, queued, grants/4)
@@ -303,7 +314,8 @@ func TestTheDeadCostNobodyATurn(t *testing.T) {
 							return f
 						})
 					}
-					return redlock.New(pools...).With(redlock.WithExpiry(expiry), redlock.WithTries(redlock.Unlimited))
+					return redlock.New(pools...).With(redlock.WithExpiry(expiry),
+						redlock.WithTries(redlock.Unlimited))
 				}
 				holder := open(0, false)
 				m := holder.NewMutex("k")

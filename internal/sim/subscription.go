@@ -21,7 +21,8 @@ type subscription struct {
 // Subscribe implements pool.Subscriber.
 func (l *Link) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
 	s := &subscription{link: l, channel: channel, messages: make(chan string, backlogSize)}
-	if _, err := l.do(ctx, &command{code: cmdSubscribe, key: channel, channel: channel, sub: s}); err != nil {
+	if _, err := l.do(ctx, &command{code: cmdSubscribe, key: channel, channel: channel,
+		sub: s}); err != nil {
 		_ = s.Close() // the confirmation may be what was lost
 		return nil, err
 	}
@@ -62,8 +63,8 @@ func (n *Node) subscribe(s *subscription) {
 	}
 }
 
-// publish sends message to the subscribers of channel, and of "*", which stands for PSUBSCRIBE, and returns how many there
-// are. The caller holds the mutex.
+// publish sends message to the subscribers of channel, and of "*", which stands for PSUBSCRIBE,
+// and returns how many there are. The caller holds the mutex.
 func (n *Node) publish(channel, message string) int {
 	heard := 0
 	for _, s := range n.subs {
@@ -79,7 +80,8 @@ func (n *Node) publish(channel, message string) int {
 func (s *subscription) send(message string) {
 	var f Fate
 	if plan := s.link.currentPlan(); plan != nil {
-		f = plan(Op{Client: s.link.client, Node: s.link.node.id, Command: "message", Key: s.channel, Value: message})
+		f = plan(Op{Client: s.link.client, Node: s.link.node.id, Command: "message", Key: s.channel,
+			Value: message})
 	}
 	if f.Lost || f.ReplyLost {
 		return

@@ -41,14 +41,15 @@ func run(t *testing.T, s setup, verbose bool) *history {
 	return h
 }
 
-// bubble is synctest.Test that says how to run again what fails in it. When all that is left in a bubble waits
-// for ever, synctest panics, and that would be all one knew.
+// bubble is synctest.Test that says how to run again what fails in it. When all that is left in a
+// bubble waits for ever, synctest panics, and that would be all one knew.
 func bubble(t *testing.T, again string, f func(*testing.T)) {
 	t.Helper()
 	over := false
 	defer func() {
 		if !over {
-			t.Errorf("1 violations in\n\tthe bubble of: %s\nI10 nothing runs on: the bubble did not end, or the test was stopped", again)
+			t.Errorf("1 violations in\n\tthe bubble of: %s\nI10 nothing runs on: the bubble did "+
+				"not end, or the test was stopped", again)
 		}
 	}()
 	synctest.Test(t, f)
@@ -62,10 +63,12 @@ func (s setup) replay() string {
 
 // verdict says what was wrong in the schedule and how to run it again.
 func (h *history) verdict() string {
-	return fmt.Sprintf("%d violations in\n\t%s\n%s%s", len(h.violations), h.setup, some(h.violations), h.replay())
+	return fmt.Sprintf("%d violations in\n\t%s\n%s%s", len(h.violations), h.setup,
+		some(h.violations), h.replay())
 }
 
-// play lets the clients and the nemesis have their time, then heals everything, and looks at what is left.
+// play lets the clients and the nemesis have their time, then heals everything, and looks at what
+// is left.
 func (w *world) play() {
 	var clients, nemesis sync.WaitGroup
 	over := make(chan struct{})
@@ -112,7 +115,8 @@ func (w *world) play() {
 	time.Sleep(2 * time.Minute)
 	for i, n := range w.nodes {
 		for name := range w.names() {
-			if q := n.Queue(lockName(name) + ":{" + lockName(name) + "}:redlock:queue"); len(q) > 0 {
+			if q := n.Queue(lockName(name) + ":{" + lockName(name) +
+				"}:redlock:queue"); len(q) > 0 {
 				w.violate("I8 no leaks", "%d still queue on node %d", len(q), i)
 			}
 		}
@@ -148,7 +152,8 @@ func (w *world) trouble(id int, n *sim.Node, over <-chan struct{}) {
 		return
 	}
 	for i := int64(0); ; i++ {
-		if !sleep(over, d.between(0, w.faultTime()/2, "peace", node, i)) || w.now() >= w.faultTime() {
+		if !sleep(over, d.between(0, w.faultTime()/2, "peace", node, i)) ||
+			w.now() >= w.faultTime() {
 			return
 		}
 		last := min(d.between(0, 2*w.expiry(), "trouble", node, i), max(0, w.faultTime()-w.now()))
@@ -225,7 +230,8 @@ func (w *world) plan(c *client, node int) sim.Plan {
 		w.sent(op)
 		// One command is like another only if everything about it is.
 		sum := fnv.New64a()
-		_, _ = sum.Write([]byte(op.Command + " " + plain(op.Key) + " " + plain(op.Value) + " " + plain(op.Member)))
+		_, _ = sum.Write([]byte(op.Command + " " + plain(op.Key) + " " + plain(op.Value) + " " +
+			plain(op.Member)))
 		id := []int64{cl, nd, int64(sum.Sum64()), int64(now)}
 		hits := func(f faults, what string) bool {
 			return faulty && w.has(f) && now < w.faultTime() && d.chance(rate, what, id...)
@@ -262,9 +268,11 @@ func (w *world) plan(c *client, node int) sim.Plan {
 				f.Reply += d.between(0, 2*timeout, "slower", id...)
 			}
 		}
-		if w.has(slow) && !w.Few && timeout == w.expiry() && now < w.faultTime() && d.chance(0.3, "close", cl, int64(sum.Sum64())) {
+		if w.has(slow) && !w.Few && timeout == w.expiry() && now < w.faultTime() &&
+			d.chance(0.3, "close", cl, int64(sum.Sum64())) {
 			// All nodes answer one command just before the lease ends: the vote is won too late.
-			f.Reply = w.expiry() - f.Request - d.between(2500*time.Microsecond, w.drift(), "how close", id...)
+			f.Reply = w.expiry() - f.Request - d.between(2500*time.Microsecond, w.drift(),
+				"how close", id...)
 		}
 		if hits(late, "late") {
 			f.Request += d.between(timeout, 2*w.expiry(), "later", id...)
@@ -292,8 +300,8 @@ func (w *world) plan(c *client, node int) sim.Plan {
 	}
 }
 
-// cut tells whether client and node cannot talk at that time, in one direction: 0 for requests, 1 for
-// replies. It changes every now and then.
+// cut tells whether client and node cannot talk at that time, in one direction: 0 for requests, 1
+// for replies. It changes every now and then.
 func (w *world) cut(client, node int64, now time.Duration, direction int64) bool {
 	if !w.has(partition) || !w.faulty(int(node)) || now > w.faultTime() {
 		return false
@@ -319,17 +327,19 @@ func (p pauses) until(at time.Duration) time.Duration {
 	return at
 }
 
-// through returns how long something takes that leaves at now+before, if it
-// cannot be sent or received while the client is paused. Afterwards everything comes in a random order.
+// through returns how long something takes that leaves at now+before, if it cannot be sent or
+// received while the client is paused. Afterwards everything comes in a random order.
 func (c *client) through(now, before, takes time.Duration, id ...int64) time.Duration {
 	at := now + before + takes
 	if end := c.pauses.until(at); end != at {
-		return end - now - before + c.dice().between(0, time.Millisecond, "resume", append(id, int64(before))...)
+		return end - now - before + c.dice().between(0, time.Millisecond, "resume",
+			append(id, int64(before))...)
 	}
 	return takes
 }
 
-// clientClock is the clock of one client: what it shows at true time t is start + offset + rate × t.
+// clientClock is the clock of one client: what it shows at true time t is start + offset + rate ×
+// t.
 type clientClock struct {
 	start  time.Time
 	offset time.Duration
@@ -338,7 +348,10 @@ type clientClock struct {
 	id     int64
 }
 
-func (c clientClock) Clock() clock.Own { return clock.Own{Now: c.Now, Jitter: c.Jitter, Name: c.Name} }
+func (c clientClock) Clock() clock.Own {
+	return clock.Own{Now: c.Now, Jitter: c.Jitter,
+		Name: c.Name}
+}
 
 // Name follows from the client, too.
 func (c clientClock) Name() string { return fmt.Sprintf("%026d", c.id) }

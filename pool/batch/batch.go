@@ -91,9 +91,10 @@ type Batcher[T any] struct {
 	wakes   chan bool    // for the idle worker: true is for work, false for its end
 	full    time.Time    // when a worker was added to maxWorkers-1 or more
 	late    time.Time    // when the queue has waited for long enough
-	look    time.Time    // when the batches under way are looked at; zero if there is nothing to see
-	timer   *time.Timer  // calls check then
-	used    bool         // there was a batch since the last look at an idle Batcher
+	// When the batches under way are looked at; zero if there is nothing to see.
+	look  time.Time
+	timer *time.Timer // calls check then
+	used  bool        // there was a batch since the last look at an idle Batcher
 }
 
 // Start sends a command and tells its outcome to the receiver, under the rules of [pool.Starter].

@@ -803,7 +803,8 @@ func TestAnIdleBatcherHasNoGoroutine(t *testing.T) {
 			for range 20 {
 				all.Go(func() {
 					time.Sleep(time.Millisecond)
-					if ok, err := calls.Do(t.Context(), pool.SetNX("k", "v", time.Minute)); ok != true ||
+					if ok, err := calls.Do(t.Context(),
+						pool.SetNX("k", "v", time.Minute)); ok != true ||
 						err != nil {
 						t.Errorf("SetNX = %v, %v", ok, err)
 					}

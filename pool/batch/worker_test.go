@@ -106,7 +106,8 @@ func batches(t *testing.T, callers, rounds int) (sizes []int) {
 		go func() {
 			var err error
 			for range rounds {
-				if _, e := calls.Do(t.Context(), pool.SetNX(fmt.Sprint(i), "v", time.Second)); e != nil {
+				if _, e := calls.Do(t.Context(),
+					pool.SetNX(fmt.Sprint(i), "v", time.Second)); e != nil {
 					err = e
 				}
 			}

@@ -62,8 +62,9 @@ func (c *command) Args() []any {
 	return c.Cmd.Args()
 }
 
-// unsent marks the error of a command that was certainly not sent: nobody has asked for its arguments while
-// its context lasted. It is called when the command has come to its end, or the context to its own.
+// unsent marks the error of a command that was certainly not sent: nobody has asked for its
+// arguments while its context lasted. It is called when the command has come to its end, or the
+// context to its own.
 func (c *command) unsent(err error) error {
 	if c.asked.Load() {
 		return err

@@ -36,13 +36,15 @@ func unknownCA(t *testing.T) string {
 		t.Fatal(err)
 	}
 	self := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, self, self, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}}
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert},
+		PrivateKey: key}}}
 	return listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, tls.Server(c, config)) })
 }
 
@@ -75,8 +77,10 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 		want   string
 	}{
 		{"wrong port", redis.NewClient(&redis.Options{Addr: port}), connect},
-		{"unknown host", redis.NewClient(&redis.Options{Addr: "not..a..name:6379"}), "not..a..name"},
-		{"unknown CA", redis.NewClient(&redis.Options{Addr: ca, TLSConfig: &tls.Config{}}), "signed by unknown authority"},
+		{"unknown host", redis.NewClient(&redis.Options{Addr: "not..a..name:6379"}),
+			"not..a..name"},
+		{"unknown CA", redis.NewClient(&redis.Options{Addr: ca, TLSConfig: &tls.Config{}}),
+			"signed by unknown authority"},
 		{"one dial", redis.NewClient(&redis.Options{Addr: port, DialerRetries: 1}), connect},
 		{"cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{port}}), connect},
 	} {
@@ -120,9 +124,21 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 			})
 
 			for what, call := range map[string]func(ctx context.Context) error{
-				"SetNX": func(ctx context.Context) error { _, err := p.SetNX(ctx, "x", "v", time.Second); return err },
-				"Eval":  func(ctx context.Context) error { _, err := p.Eval(ctx, release, []string{"x"}, "v"); return err },
-				"Do":    func(ctx context.Context) error { _, err := p.Do(ctx, "PING"); return err },
+				"SetNX": func(ctx context.Context) error {
+					_,
+						err := p.SetNX(ctx, "x", "v", time.Second)
+					return err
+				},
+				"Eval": func(ctx context.Context) error {
+					_,
+						err := p.Eval(ctx, release, []string{"x"}, "v")
+					return err
+				},
+				"Do": func(ctx context.Context) error {
+					_,
+						err := p.Do(ctx, "PING")
+					return err
+				},
 				"Start": func(ctx context.Context) error {
 					told := make(outcomes, 1)
 					p.Start(ctx, pool.SetNX("x", "v", time.Second), told)

@@ -43,7 +43,8 @@ func TestFrozenNode(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), budget)
 			defer cancel()
 			ok, err := p.SetNX(ctx, fmt.Sprint(i), "v", time.Minute)
-			if n := returned.Add(1); n < callers && (ok || err == nil) { // the last one may be the lone caller, after the thaw
+			// The last one may be the lone caller, after the thaw.
+			if n := returned.Add(1); n < callers && (ok || err == nil) {
 				t.Errorf("SetNX on a frozen node = %v, %v, want an error", ok, err)
 			}
 		})
@@ -87,7 +88,8 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	over := make(chan struct{}) // go-redis before v9.23 forgets a connection that it opens while the client is closed
+	// Go-redis before v9.23 forgets a connection that it opens while the client is closed.
+	over := make(chan struct{})
 	t.Cleanup(func() { _ = l.Close(); close(over); wg.Wait() })
 	wg.Go(func() {
 		for {
@@ -173,12 +175,14 @@ func TestErrorRepliesSayThemselves(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	p := goredis.NewPool(newClient(t, server.Addr(), 3))
 	server.Must("CONFIG", "SET", "min-replicas-to-write", "1")
-	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
+	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil ||
+		!strings.Contains(err.Error(), "NOREPLICAS") {
 		t.Errorf("SetNX = %v, %v, want NOREPLICAS", ok, err)
 	}
 	server.Must("CONFIG", "SET", "min-replicas-to-write", "0")
 	server.Must("CONFIG", "SET", "maxmemory", "1")
-	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil || !strings.Contains(err.Error(), "OOM") {
+	if ok, err := p.SetNX(t.Context(), "k", "v", time.Minute); ok || err == nil ||
+		!strings.Contains(err.Error(), "OOM") {
 		t.Errorf("SetNX = %v, %v, want OOM", ok, err)
 	}
 }
@@ -216,7 +220,8 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 		// So set up, go-redis sends clones of a command that is for all masters. It cannot put
 		// their replies together for a command of the adapter's, which says so.
 		client.SetCommandInfoResolver(client.NewDynamicResolver())
-		if reply, err := p.Do(t.Context(), "FLUSHALL"); reply != nil || err == nil || !strings.Contains(err.Error(), "neither a reply nor an error") {
+		if reply, err := p.Do(t.Context(), "FLUSHALL"); reply != nil || err == nil ||
+			!strings.Contains(err.Error(), "neither a reply nor an error") {
 			t.Errorf("FLUSHALL on all masters = %v, %v", reply, err)
 		}
 		for _, s := range servers {
@@ -228,7 +233,8 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 			if ok, err := p.SetNX(t.Context(), fmt.Sprint(i), "v", time.Minute); !ok || err != nil {
 				t.Errorf("SetNX = %v, %v, want true", ok, err)
 			}
-			if n, err := p.Eval(t.Context(), release, []string{fmt.Sprint(i)}, "v"); n != int64(1) || err != nil {
+			if n, err := p.Eval(t.Context(), release, []string{fmt.Sprint(i)},
+				"v"); n != int64(1) || err != nil {
 				t.Errorf("release = %v, %v, want 1", n, err)
 			}
 		}
@@ -264,16 +270,19 @@ func TestSubscriptionsLeaveNothing(t *testing.T) {
 			}
 			subs = append(subs, sub)
 		}
-		if n := strings.Count(server.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n"); n != 1 {
+		if n := strings.Count(server.Must("CLIENT", "LIST", "TYPE", "pubsub").(string),
+			"\n"); n != 1 {
 			t.Errorf("%d connections for Pub/Sub, want 1", n)
 		}
 		for _, sub := range subs {
 			_ = sub.Close()
 		}
 		end := time.Now().Add(10 * time.Second)
-		for server.Must("CLIENT", "LIST", "TYPE", "pubsub") != "" || runtime.NumGoroutine() > before {
+		for server.Must("CLIENT", "LIST", "TYPE", "pubsub") != "" ||
+			runtime.NumGoroutine() > before {
 			if time.Now().After(end) {
-				t.Fatalf("%d goroutines, %d before; connections: %v", runtime.NumGoroutine(), before,
+				t.Fatalf("%d goroutines, %d before; connections: %v", runtime.NumGoroutine(),
+					before,
 					server.Must("CLIENT", "LIST", "TYPE", "pubsub"))
 			}
 			time.Sleep(time.Millisecond)
@@ -286,7 +295,8 @@ func TestSubscriptionsLeaveNothing(t *testing.T) {
 func TestALostSubscriptionDialsOnce(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	var dials atomic.Int32
-	client := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", server.Addr()) // as go-redis's own
 		if err == nil {
 			dials.Add(1)
@@ -320,7 +330,8 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 			server := redistest.Start(t, 1)[0]
 			server.Must("ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "&app:*",
 				"+@all", "-unsubscribe", "-ping")
-			client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret", Protocol: protocol})
+			client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app",
+				Password: "secret", Protocol: protocol})
 			defer client.Close()
 			p := goredis.NewPool(client)
 			receives := func(sub pool.Subscription, want string) {
@@ -341,7 +352,8 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 			defer ours.Close()
 			id := server.Must("CLIENT", "LIST", "TYPE", "pubsub")
 			for i := range 10 {
-				if _, err := p.Subscribe(t.Context(), "others"); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+				if _, err := p.Subscribe(t.Context(), "others"); err == nil ||
+					!strings.Contains(err.Error(), "NOPERM") {
 					t.Errorf("Subscribe to a denied channel: %v, want NOPERM", err)
 				}
 				other, err := p.Subscribe(t.Context(), fmt.Sprint("app:", i))
@@ -356,7 +368,8 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 			}
 			words := func(list any) string { return strings.Fields(list.(string))[0] }
 			if now := server.Must("CLIENT", "LIST", "TYPE", "pubsub"); words(now) != words(id) {
-				t.Errorf("the connection was %s and is %s, want the same one", words(id), words(now))
+				t.Errorf("the connection was %s and is %s, want the same one", words(id),
+					words(now))
 			}
 		})
 	}
@@ -381,7 +394,8 @@ func TestACommandThatWasNotSentSaysSo(t *testing.T) {
 		<-queued.done
 		<-sent.done
 		<-ended.done
-		for what, err := range map[string]error{"queued": queued.err, "started": <-started, "ended": ended.err} {
+		for what, err := range map[string]error{"queued": queued.err, "started": <-started,
+			"ended": ended.err} {
 			if !errors.Is(err, pool.ErrNotSent) {
 				t.Errorf("%s: %v does not match ErrNotSent", what, err)
 			}
@@ -400,18 +414,22 @@ func TestACommandThatWasNotSentSaysSo(t *testing.T) {
 				t.Errorf("a lost reply: %v", cut.err)
 			}
 		}
-		if _, err := b.pool.Eval(b.ctx, release, []string{"k"}, "v"); err == nil || errors.Is(err, pool.ErrNotSent) {
+		if _, err := b.pool.Eval(b.ctx, release, []string{"k"}, "v"); err == nil ||
+			errors.Is(err, pool.ErrNotSent) {
 			t.Errorf("a lost reply: %v", err)
 		}
 	})
-	refused := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("refused")
-	}})
+	refused := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("refused")
+		}})
 	defer refused.Close()
-	if _, err := goredis.NewPool(refused).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err, pool.ErrNotSent) || err.Error() != "refused" {
+	if _, err := goredis.NewPool(refused).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err,
+		pool.ErrNotSent) || err.Error() != "refused" {
 		t.Errorf("refused: %v", err)
 	}
-	if _, err := goredis.NewPool(nil).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err, pool.ErrNotSent) {
+	if _, err := goredis.NewPool(nil).SetNX(t.Context(), "k", "v", time.Hour); !errors.Is(err,
+		pool.ErrNotSent) {
 		t.Errorf("no client: %v", err)
 	}
 }
@@ -443,7 +461,8 @@ func TestProcessesQueueOnClusters(t *testing.T) {
 			redlock.WithRetryDelay(time.Minute), redlock.WithTries(redlock.Unlimited))
 		defer rl.Close()
 		all.Go(func() {
-			m := rl.NewMutex("x", redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(5*time.Second))
+			m := rl.NewMutex("x", redlock.WithExpiry(time.Hour),
+				redlock.WithNodeTimeout(5*time.Second))
 			if err := m.Lock(); err != nil {
 				t.Error(err)
 				return

@@ -32,8 +32,9 @@ type bench struct {
 	mu    sync.Mutex
 	seen  []string                 // commands that arrived: "SET key", "PING", …
 	gates map[string]chan struct{} // a command waits at its gate, if it has one
-	cut   map[string]bool          // a command is executed, and its connection closed instead of a reply
-	pipes []int                    // sizes of the pipelines sent
+	// A command is executed, and its connection closed instead of a reply.
+	cut   map[string]bool
+	pipes []int // sizes of the pipelines sent
 }
 
 // inBubbleHooked is inBubble with a hook that comes after the Pool's own.
@@ -78,7 +79,8 @@ func newBench(t *testing.T, m *miniredis.Miniredis, opt redis.Options) *bench {
 	t.Cleanup(cancel)
 	b := &bench{T: t, ctx: ctx, gates: map[string]chan struct{}{}, cut: map[string]bool{}}
 	m.Server().SetPreHook(func(peer *server.Peer, name string, args ...string) bool {
-		command := strings.Join(append([]string{strings.ToUpper(name)}, args[:min(1, len(args))]...), " ")
+		command := strings.Join(append([]string{strings.ToUpper(name)},
+			args[:min(1, len(args))]...), " ")
 		b.mu.Lock()
 		b.seen = append(b.seen, command)
 		gate, cut := b.gates[command], b.cut[command]
@@ -240,7 +242,8 @@ func TestCommandsThatArriveTogetherShareAPipeline(t *testing.T) {
 			o.granted(t)
 		}
 		if <-taken.done; taken.ok || taken.err != nil {
-			t.Errorf("SetNX of a key taken in the same pipeline = %v, %v, want false", taken.ok, taken.err)
+			t.Errorf("SetNX of a key taken in the same pipeline = %v, %v, want false", taken.ok,
+				taken.err)
 		}
 		if p := b.pipelines(); !slices.Equal(p, []int{11}) {
 			t.Errorf("pipelines of %v were sent, want one of 11", p)
@@ -295,7 +298,8 @@ func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
 		cancel()
 		for _, o := range gone {
 			if !o.returned() || !errors.Is(o.err, context.Canceled) || o.after != 0 {
-				t.Errorf("a cancelled call: %v after %v, want %v at once", o.err, o.after, context.Canceled)
+				t.Errorf("a cancelled call: %v after %v, want %v at once", o.err, o.after,
+					context.Canceled)
 			}
 		}
 		close(gate)
@@ -322,7 +326,8 @@ func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
 			o.granted(t)
 			p.granted(t)
 			if max(o.after, p.after) > time.Millisecond {
-				t.Errorf("commands behind a late one took %v and %v, want 1ms at most", o.after, p.after)
+				t.Errorf("commands behind a late one took %v and %v, want 1ms at most", o.after,
+					p.after)
 			}
 		}
 		if slow.returned() {
@@ -360,13 +365,15 @@ func TestAFrozenNodeTiesUpABoundedNumberOfCallers(t *testing.T) {
 			t.Errorf("%d of %d callers still wait for a frozen node, want none", waiting, len(all))
 		}
 		if n := b.arrived("SET frozen"); n != 16+2 { // within 300 ms
-			t.Errorf("%d connections wait for a frozen node, want 16, and one more for each 100ms", n)
+			t.Errorf("%d connections wait for a frozen node, want 16, and one more for each 100ms",
+				n)
 		}
 		close(gate)
 		for _, o := range all {
 			<-o.done
 			if o.after > 3*time.Second {
-				t.Errorf("a call returned after %v, want no more than the read timeout of 3s", o.after)
+				t.Errorf("a call returned after %v, want no more than the read timeout of 3s",
+					o.after)
 			}
 		}
 		b.set(b.ctx, "after").granted(t)
@@ -392,8 +399,8 @@ func TestConnectionsThatNeverReplyAreBounded(t *testing.T) {
 	})
 }
 
-// lesson L58: pipelines that wait for replies on lost connections do not keep a node unasked that has come
-// back.
+// lesson L58: pipelines that wait for replies on lost connections do not keep a node unasked that
+// has come back.
 func TestANodeIsAskedBesideLostConnections(t *testing.T) {
 	inBubble(t, redis.Options{PoolSize: 100, PipelinePoolSize: 100}, func(b *bench) {
 		b.hold("lost")
@@ -407,7 +414,8 @@ func TestANodeIsAskedBesideLostConnections(t *testing.T) {
 			o := b.set(b.within(time.Second), strconv.Itoa(i))
 			o.granted(t)
 			if o.after > 100*time.Millisecond {
-				t.Errorf("a command took %v beside lost connections, want no more than 100ms", o.after)
+				t.Errorf("a command took %v beside lost connections, want no more than 100ms",
+					o.after)
 			}
 		}
 		close(b.gates["SET lost"])
@@ -442,7 +450,8 @@ func TestACommandWhoseContextEndsBeforeThereIsAConnectionIsNotSent(t *testing.T)
 			started.granted(t)
 			staying.granted(t)
 			if <-leaving.done; !errors.Is(leaving.err, context.DeadlineExceeded) {
-				t.Errorf("SetNX = %v, %v, want %v", leaving.ok, leaving.err, context.DeadlineExceeded)
+				t.Errorf("SetNX = %v, %v, want %v", leaving.ok, leaving.err,
+					context.DeadlineExceeded)
 			}
 			if n := b.arrived("SET " + gone); n != 0 {
 				t.Errorf("a command was sent after its context had ended")
@@ -452,41 +461,45 @@ func TestACommandWhoseContextEndsBeforeThereIsAConnectionIsNotSent(t *testing.T)
 }
 
 func TestNobodyWaitsForAConnectionThatNobodyNeeds(t *testing.T) {
-	inRealTime(t, redis.Options{PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: time.Hour}, func(b *bench) {
-		b.hold("first")
-		busy := make(chan error)
-		go func() { busy <- b.client.Set(b.ctx, "first", "x", 0).Err() }() // somebody else's
-		for b.arrived("SET first") == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		var all []*outcome
-		for i := range 5 {
-			all = append(all, b.start(b.within(time.Duration(10+i)*time.Millisecond), strconv.Itoa(i)))
-		}
-		for _, o := range all { // long before the connection is free
-			if <-o.done; !errors.Is(o.err, context.DeadlineExceeded) || o.after > time.Second {
-				t.Errorf("SetNX = %v, %v after %v, want %v", o.ok, o.err, o.after, context.DeadlineExceeded)
+	inRealTime(t, redis.Options{PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: time.Hour},
+		func(b *bench) {
+			b.hold("first")
+			busy := make(chan error)
+			go func() { busy <- b.client.Set(b.ctx, "first", "x", 0).Err() }() // somebody else's
+			for b.arrived("SET first") == 0 {
+				time.Sleep(time.Millisecond)
 			}
-		}
-		told := make(outcomes, 6)
-		for i := range cap(told) {
-			b.pool.Start(b.within(time.Duration(10+i)*time.Millisecond), pool.SetNX("started", "value", time.Hour), told)
-		}
-		for range cap(told) {
-			select {
-			case err := <-told:
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("a started SetNX: %v, want %v", err, context.DeadlineExceeded)
+			var all []*outcome
+			for i := range 5 {
+				all = append(all, b.start(b.within(time.Duration(10+i)*time.Millisecond),
+					strconv.Itoa(i)))
+			}
+			for _, o := range all { // long before the connection is free
+				if <-o.done; !errors.Is(o.err, context.DeadlineExceeded) || o.after > time.Second {
+					t.Errorf("SetNX = %v, %v after %v, want %v", o.ok, o.err, o.after,
+						context.DeadlineExceeded)
 				}
-			case <-time.After(time.Second):
-				t.Error("a started SetNX waits for a connection that nobody needs any more")
 			}
-		}
-		close(b.gates["SET first"])
-		if err := <-busy; err != nil {
-			t.Error(err)
-		}
-	})
+			told := make(outcomes, 6)
+			for i := range cap(told) {
+				b.pool.Start(b.within(time.Duration(10+i)*time.Millisecond),
+					pool.SetNX("started", "value", time.Hour), told)
+			}
+			for range cap(told) {
+				select {
+				case err := <-told:
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("a started SetNX: %v, want %v", err, context.DeadlineExceeded)
+					}
+				case <-time.After(time.Second):
+					t.Error("a started SetNX waits for a connection that nobody needs any more")
+				}
+			}
+			close(b.gates["SET first"])
+			if err := <-busy; err != nil {
+				t.Error(err)
+			}
+		})
 }
 
 // lesson L15, L93: go-redis by itself would send the SET again and say "taken". Before v9.19 it
@@ -552,7 +565,10 @@ func TestErrorsWrappedByAHook(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
 		b.client.AddHook(hooks{
 			process: func(next redis.ProcessHook) redis.ProcessHook {
-				return func(ctx context.Context, cmd redis.Cmder) error { return wrap(next(ctx, cmd)) }
+				return func(ctx context.Context,
+					cmd redis.Cmder) error {
+					return wrap(next(ctx, cmd))
+				}
 			},
 			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 				return func(ctx context.Context, cmds []redis.Cmder) error {
@@ -612,8 +628,10 @@ func TestAHookThatDoesNotLetCommandsPass(t *testing.T) {
 		})
 		for _, err = range []error{errHook, nil} {
 			_ = b.client.Del(b.ctx, "first").Err()
-			if ok, got := b.pool.SetNX(b.ctx, "k", "v", time.Hour); ok || got == nil || err != nil && !errors.Is(got, err) {
-				t.Errorf("SetNX = %v, %v, want the hook's error or one for want of a reply", ok, got)
+			if ok, got := b.pool.SetNX(b.ctx, "k", "v", time.Hour); ok || got == nil ||
+				err != nil && !errors.Is(got, err) {
+				t.Errorf("SetNX = %v, %v, want the hook's error or one for want of a reply", ok,
+					got)
 			}
 			gate := b.hold("first")
 			b.set(b.ctx, "first")
@@ -621,7 +639,8 @@ func TestAHookThatDoesNotLetCommandsPass(t *testing.T) {
 			close(gate)
 			for _, o := range all {
 				if <-o.done; o.ok || o.err == nil || err != nil && !errors.Is(o.err, err) {
-					t.Errorf("SetNX in a pipeline = %v, %v, want the hook's error or one for want of a reply", o.ok, o.err)
+					t.Errorf("SetNX in a pipeline = %v, %v, want the hook's error or one for "+
+						"want of a reply", o.ok, o.err)
 				}
 			}
 		}
@@ -650,7 +669,8 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 		})
 		lone := b.set(b.ctx, "panic")
 		if <-lone.done; lone.err == nil || !strings.Contains(lone.err.Error(), "panicked: hook") {
-			t.Errorf("SetNX whose hook panicked = %v, %v, want an error that says so", lone.ok, lone.err)
+			t.Errorf("SetNX whose hook panicked = %v, %v, want an error that says so", lone.ok,
+				lone.err)
 		}
 		b.set(b.ctx, "after").granted(t)
 
@@ -660,21 +680,25 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 		close(gate)
 		first.granted(t)
 		for _, o := range crew {
-			if <-o.done; o.ok || o.err == nil || !strings.Contains(o.err.Error(), "panicked: hook") {
-				t.Errorf("SetNX in a pipeline whose hook panicked = %v, %v, want an error that says so", o.ok, o.err)
+			if <-o.done; o.ok || o.err == nil ||
+				!strings.Contains(o.err.Error(), "panicked: hook") {
+				t.Errorf("SetNX in a pipeline whose hook panicked = %v, %v, want an error that "+
+					"says so", o.ok, o.err)
 			}
 		}
 		var started received
 		b.pool.Start(b.ctx, pool.SetNX("panic", "v", time.Hour), &started)
 		synctest.Wait()
 		if started.err == nil || !strings.Contains(started.err.Error(), "panicked: hook") {
-			t.Errorf("a started SetNX whose hook panicked = %v, %v, want an error that says so", started.reply, started.err)
+			t.Errorf("a started SetNX whose hook panicked = %v, %v, want an error that says so",
+				started.reply, started.err)
 		}
 		b.set(b.ctx, "later").granted(t)
 	})
 }
 
-// A command is made once for all nodes, and a hook that changes what it is given changes it for one of them.
+// A command is made once for all nodes, and a hook that changes what it is given changes it for
+// one of them.
 func TestAHookMayChangeArguments(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
 		b.client.AddHook(hooks{
@@ -717,7 +741,8 @@ func (o outcomes) Receive(_ any, err error) { o <- err }
 func TestBadUseIsAnError(t *testing.T) {
 	ctx := context.Background()
 	for name, client := range map[string]redis.UniversalClient{
-		"nil": nil, "Client": (*redis.Client)(nil), "ClusterClient": (*redis.ClusterClient)(nil), "Ring": (*redis.Ring)(nil),
+		"nil": nil, "Client": (*redis.Client)(nil), "ClusterClient": (*redis.ClusterClient)(nil),
+		"Ring": (*redis.Ring)(nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := goredis.NewPool(client)

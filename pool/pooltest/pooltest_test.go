@@ -83,7 +83,10 @@ type broken struct {
 // starting is a broken Pool that has a Start.
 type starting struct{ *broken }
 
-func (s starting) Start(ctx context.Context, c *pool.Command, to pool.Receiver) { s.start(ctx, c, to) }
+func (s starting) Start(ctx context.Context, c *pool.Command,
+	to pool.Receiver) {
+	s.start(ctx, c, to)
+}
 
 func (b *broken) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
 	if b.set == nil {
@@ -92,7 +95,8 @@ func (b *broken) SetNX(ctx context.Context, key, value string, expiry time.Durat
 	return b.set(ctx, key, value, expiry)
 }
 
-func (b *broken) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
+func (b *broken) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any,
+	error) {
 	if b.eval == nil {
 		return b.Pool.Eval(ctx, s, keys, args...)
 	}
@@ -122,7 +126,8 @@ type subscription struct {
 func (s *subscription) Messages() <-chan string { return s.messages }
 
 // relay passes messages on as f says.
-func relay(p pool.Subscriber, ctx context.Context, channel string, f func(out chan string, message string)) (pool.Subscription, error) {
+func relay(p pool.Subscriber, ctx context.Context, channel string,
+	f func(out chan string, message string)) (pool.Subscription, error) {
 	sub, err := p.Subscribe(ctx, channel)
 	if err != nil {
 		return nil, err
@@ -146,7 +151,8 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 	},
 	"SetNX/cuts the expiry to seconds": func(p *redigo.Pool, b *broken) {
 		b.set = func(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-			return p.SetNX(ctx, key, value, max(expiry.Truncate(time.Second), min(expiry, time.Second)))
+			return p.SetNX(ctx, key, value,
+				max(expiry.Truncate(time.Second), min(expiry, time.Second)))
 		}
 	},
 	"SetNX/sets a key that never expires": func(p *redigo.Pool, b *broken) {
@@ -326,7 +332,8 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 			args := c.Args()
 			if c.Script() == nil {
 				args[1] = "prefix:" + args[1].(string)
-				ok, err := p.SetNX(ctx, args[1].(string), args[2].(string), time.Duration(args[5].(int64))*time.Millisecond)
+				ok, err := p.SetNX(ctx, args[1].(string), args[2].(string),
+					time.Duration(args[5].(int64))*time.Millisecond)
 				to.Receive(ok, err)
 				return
 			}
@@ -379,7 +386,8 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 	},
 	"Subscribe/trims messages": func(p *redigo.Pool, b *broken) {
 		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
-			return relay(p, ctx, channel, func(out chan string, m string) { out <- strings.TrimSpace(m) })
+			return relay(p, ctx, channel,
+				func(out chan string, m string) { out <- strings.TrimSpace(m) })
 		}
 	},
 	"Subscribe/delivers twice": func(p *redigo.Pool, b *broken) {
@@ -480,14 +488,16 @@ func TestDefects(t *testing.T) {
 
 // runDefect runs a group of the suite on a Pool with a defect, and returns what go test says.
 func runDefect(defect, group string) (string, error) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestDefects$/^"+group+"$", "-test.failfast", "-test.timeout=60s", "-test.v")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestDefects$/^"+group+"$", "-test.failfast",
+		"-test.timeout=60s", "-test.v")
 	cmd.Env = append(os.Environ(), "POOLTEST_DEFECT="+defect)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
 // mapped returns a Do that makes of a reply of keys and values what f does.
-func mapped(p *redigo.Pool, f func(pairs []any) any) func(ctx context.Context, args []any) (any, error) {
+func mapped(p *redigo.Pool, f func(pairs []any) any) func(ctx context.Context, args []any) (any,
+	error) {
 	return func(ctx context.Context, args []any) (any, error) {
 		reply, err := p.Do(ctx, args...)
 		if pairs, ok := reply.([]any); ok && err == nil {
@@ -504,7 +514,8 @@ var errUnsupported = fmt.Errorf("the client cannot: %w", errors.ErrUnsupported)
 var (
 	tolerated = map[string]func(p *redigo.Pool, b *broken){
 		"cuts off ERR": func(p *redigo.Pool, b *broken) { // as rueidis and valkey-go
-			b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any,
+				error) {
 				reply, err := p.Eval(ctx, s, keys, args...)
 				if err != nil {
 					err = errors.New(strings.TrimPrefix(err.Error(), "ERR "))
@@ -543,7 +554,10 @@ var (
 			})
 		},
 		"cannot subscribe": func(_ *redigo.Pool, b *broken) {
-			b.sub = func(context.Context, string) (pool.Subscription, error) { return nil, errUnsupported }
+			b.sub = func(context.Context, string) (pool.Subscription, error) {
+				return nil,
+					errUnsupported
+			}
 		},
 		"cannot send commands": func(_ *redigo.Pool, b *broken) {
 			b.do = func(context.Context, []any) (any, error) { return nil, errUnsupported }
@@ -557,7 +571,8 @@ var (
 			}
 		},
 		"sees no subscribers": func(p *redigo.Pool, b *broken) { // who are on another server
-			b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any,
+				error) {
 				reply, err := p.Eval(ctx, s, keys, args...)
 				if s.Name == "publish" && err == nil {
 					reply = int64(0)

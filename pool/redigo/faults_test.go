@@ -23,9 +23,10 @@ import (
 )
 
 var release = &pool.Script{
-	Name:   "release",
-	Source: `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
-	ID:     "6fbe84d1140fd2047394924af9d845b83c070bec",
+	Name: "release",
+	Source: `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) ` +
+		`end return 0`,
+	ID: "6fbe84d1140fd2047394924af9d845b83c070bec",
 }
 
 // lesson L41: redigo's Do would wait for ever.
@@ -40,14 +41,16 @@ func TestFrozenNode(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			ctx, cancel := context.WithCancel(context.Background()) // no deadline: redigo sees those by itself
+			// No deadline: redigo sees those by itself.
+			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(50*time.Millisecond, cancel)
 			start := time.Now()
 			ok, err := p.SetNX(ctx, fmt.Sprint(i), "v", time.Minute)
 			if ok || !errors.Is(err, context.Canceled) {
 				t.Errorf("SetNX on a frozen node = %v, %v, want %v", ok, err, context.Canceled)
 			}
-			if _, err := p.Eval(ctx, release, []string{fmt.Sprint(i)}, "v"); !errors.Is(err, context.Canceled) {
+			if _, err := p.Eval(ctx, release, []string{fmt.Sprint(i)}, "v"); !errors.Is(err,
+				context.Canceled) {
 				t.Errorf("Eval on a frozen node: %v, want %v", err, context.Canceled)
 			}
 			if d := time.Since(start); d > 5*time.Second {
@@ -96,7 +99,8 @@ func TestUsedUpPool(t *testing.T) {
 	<-arrived
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if ok, err := p.SetNX(ctx, "late", "v", time.Minute); ok || !errors.Is(err, context.DeadlineExceeded) {
+	if ok, err := p.SetNX(ctx, "late", "v", time.Minute); ok ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("SetNX with a used up pool = %v, %v, want %v", ok, err, context.DeadlineExceeded)
 	}
 	sub, err := p.Subscribe(t.Context(), "c") // has a connection of its own
@@ -130,9 +134,11 @@ func TestSlowDial(t *testing.T) {
 	if ok, err := p.SetNX(ctx, "k", "v", time.Minute); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("SetNX = %v, %v, want %v", ok, err, context.Canceled)
 	}
-	for end := time.Now().Add(10 * time.Second); inner.IdleCount() != 1; time.Sleep(time.Millisecond) {
+	end := time.Now().Add(10 * time.Second)
+	for ; inner.IdleCount() != 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d idle connections, want the new one, on which nothing was sent", inner.IdleCount())
+			t.Fatalf("%d idle connections, want the new one, on which nothing was sent",
+				inner.IdleCount())
 		}
 	}
 	if reply, err := p.Do(t.Context(), "EXISTS", "k"); reply != int64(0) || err != nil {
@@ -181,7 +187,8 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rl := redlock.New(redigo.NewPool(newPool(t, c.addr)))
 			defer rl.Close()
-			if err := rl.NewMutex("x").TryLock(); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := rl.NewMutex("x").TryLock(); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("TryLock: %v, want an error that says %q", err, c.want)
 			}
 			report, err := rl.Check(t.Context())
@@ -253,16 +260,19 @@ func TestSubscriptionsLeaveNothing(t *testing.T) {
 			}
 			subs = append(subs, sub)
 		}
-		if n := strings.Count(server.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n"); n != 1 {
+		if n := strings.Count(server.Must("CLIENT", "LIST", "TYPE", "pubsub").(string),
+			"\n"); n != 1 {
 			t.Errorf("%d connections for Pub/Sub, want 1", n)
 		}
 		for _, sub := range subs {
 			_ = sub.Close()
 		}
 		end := time.Now().Add(10 * time.Second)
-		for server.Must("CLIENT", "LIST", "TYPE", "pubsub") != "" || runtime.NumGoroutine() > before {
+		for server.Must("CLIENT", "LIST", "TYPE", "pubsub") != "" ||
+			runtime.NumGoroutine() > before {
 			if time.Now().After(end) {
-				t.Fatalf("%d goroutines, %d before; connections: %v", runtime.NumGoroutine(), before,
+				t.Fatalf("%d goroutines, %d before; connections: %v", runtime.NumGoroutine(),
+					before,
 					server.Must("CLIENT", "LIST", "TYPE", "pubsub"))
 			}
 			time.Sleep(time.Millisecond)
@@ -277,8 +287,10 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 		server := redistest.Start(t, 1)[0]
 		server.Must("ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "&app:*",
 			"+@all", "-unsubscribe", "-ping")
-		inner := &redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialContext(ctx, "tcp", server.Addr(), redis.DialUsername("app"), redis.DialPassword("secret"))
+		inner := &redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn,
+			error) {
+			return redis.DialContext(ctx, "tcp", server.Addr(), redis.DialUsername("app"),
+				redis.DialPassword("secret"))
 		}}
 		defer inner.Close()
 		p := redigo.NewPool(inner)
@@ -300,7 +312,8 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 		defer ours.Close()
 		id := server.Must("CLIENT", "LIST", "TYPE", "pubsub")
 		for i := range 10 {
-			if _, err := p.Subscribe(t.Context(), "others"); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+			if _, err := p.Subscribe(t.Context(), "others"); err == nil ||
+				!strings.Contains(err.Error(), "NOPERM") {
 				t.Errorf("Subscribe to a denied channel: %v, want NOPERM", err)
 			}
 			other, err := p.Subscribe(t.Context(), fmt.Sprint("app:", i))

@@ -152,7 +152,8 @@ func (r *received) failed(notSent bool) {
 	r.b.Helper()
 	synctest.Wait()
 	if r.times != 1 || r.err == nil || errors.Is(r.err, pool.ErrNotSent) != notSent {
-		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want one error that matches ErrNotSent: %v",
+		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want one error that matches ErrNotSent: "+
+			"%v",
 			r.key, r.times, r.reply, r.err, notSent)
 	}
 }
@@ -418,7 +419,8 @@ func (r *received) failure() error {
 	r.b.Helper()
 	synctest.Wait()
 	if r.times != 1 || r.err == nil {
-		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want an error", r.key, r.times, r.reply, r.err)
+		r.b.Errorf("%s: %d outcomes, the last is %v, %v, want an error", r.key, r.times, r.reply,
+			r.err)
 	}
 	return r.err
 }
@@ -501,7 +503,8 @@ func TestStaleConnections(t *testing.T) {
 		inBubble(t, func(b *bench) {
 			b.inner.MaxIdle = 8
 			if tested {
-				b.inner.TestOnBorrowContext = func(ctx context.Context, c redis.Conn, _ time.Time) error {
+				b.inner.TestOnBorrowContext = func(ctx context.Context, c redis.Conn,
+					_ time.Time) error {
 					_, err := redis.DoContext(c, ctx, "PING")
 					return err
 				}

@@ -38,12 +38,13 @@ var names = strings.NewReplacer(
 var clientName = regexp.MustCompile(`\brueidis\b(\.[A-Z])?`)
 
 func copyOf(source []byte) ([]byte, error) {
-	text := clientName.ReplaceAllStringFunc(names.Replace(string(source)), func(found string) string {
-		if rest := strings.TrimPrefix(found, "rueidis"); rest != "" {
-			return "valkey" + rest
-		}
-		return "valkey-go"
-	})
+	text := clientName.ReplaceAllStringFunc(names.Replace(string(source)),
+		func(found string) string {
+			if rest := strings.TrimPrefix(found, "rueidis"); rest != "" {
+				return "valkey" + rest
+			}
+			return "valkey-go"
+		})
 	return format.Source([]byte(header + text))
 }
 

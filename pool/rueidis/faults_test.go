@@ -166,7 +166,8 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rl := redlock.New(rueidis.NewPool(newClient(t, options(c.addr))))
 			defer rl.Close()
-			if err := rl.NewMutex("x").TryLock(); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := rl.NewMutex("x").TryLock(); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("TryLock: %v, want an error that says %q", err, c.want)
 			}
 			report, err := rl.Check(t.Context())
@@ -333,7 +334,8 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 			}
 			first := func(list any) string { return strings.Fields(list.(string))[0] }
 			if now := server.Must("CLIENT", "LIST", "TYPE", "pubsub"); first(now) != first(id) {
-				t.Errorf("the connection was %s and is %s, want the same one", first(id), first(now))
+				t.Errorf("the connection was %s and is %s, want the same one", first(id),
+					first(now))
 			}
 		})
 	}
@@ -343,7 +345,8 @@ func TestADeniedChannelIsItsOwnError(t *testing.T) {
 func TestAConnectionNeedsNoRights(t *testing.T) {
 	for _, resp2 := range []bool{false, true} {
 		server := redistest.Start(t, 1)[0]
-		server.Must("ACL", "SETUSER", "app", "on", ">secret", "-@all", "+set", "+get", "+del", "+eval",
+		server.Must("ACL", "SETUSER", "app", "on", ">secret", "-@all", "+set", "+get", "+del",
+			"+eval",
 			"+evalsha", "+pttl", "~app:*", "resetchannels")
 		o := options(server.Addr())
 		o.Username, o.Password, o.AlwaysRESP2 = "app", "secret", resp2
@@ -353,7 +356,8 @@ func TestAConnectionNeedsNoRights(t *testing.T) {
 			if ok, err := p.SetNX(t.Context(), "app:k", "v", time.Minute); !ok || err != nil {
 				t.Errorf("SetNX = %v, %v, want true", ok, err)
 			}
-			if n, err := p.Eval(t.Context(), release, []string{"app:k"}, "v"); n != int64(1) || err != nil {
+			if n, err := p.Eval(t.Context(), release, []string{"app:k"}, "v"); n != int64(1) ||
+				err != nil {
 				t.Errorf("release = %v, %v, want 1", n, err)
 			}
 		}
@@ -389,7 +393,8 @@ func TestAClusterIsANode(t *testing.T) {
 			if ok, err := p.SetNX(t.Context(), k, "v", time.Minute); !ok || err != nil {
 				t.Errorf("SetNX = %v, %v, want true", ok, err)
 			}
-			if n, err := p.Eval(t.Context(), release, []string{k}, "v"); n != int64(1) || err != nil {
+			if n, err := p.Eval(t.Context(), release, []string{k}, "v"); n != int64(1) ||
+				err != nil {
 				t.Errorf("release = %v, %v, want 1", n, err)
 			}
 		})

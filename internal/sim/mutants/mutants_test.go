@@ -24,8 +24,9 @@ import (
 )
 
 var (
-	kill   = flag.Bool("kill", false, "build every mutant and run the simulation against it")
-	only   = flag.String("only", "", "the names of the mutants that -kill is about, as M1,M2; all if empty")
+	kill = flag.Bool("kill", false, "build every mutant and run the simulation against it")
+	only = flag.String("only", "", "the names of the mutants that -kill is about, as M1,M2; "+
+		"all if empty")
 	update = flag.Bool("update", false, "write the result to docs/mutants.md")
 )
 
@@ -71,75 +72,94 @@ const (
 // readMutated lets the test that compares the simulated nodes with the Lua text read the edited
 // one.
 func readMutated(name string) edit {
-	return edit{"internal/sim/differential_test.go", `"../../scripts.go"`, `"DIR/` + name + `-0.go"`}
+	return edit{"internal/sim/differential_test.go", `"../../scripts.go"`, `"DIR/` + name +
+		`-0.go"`}
 }
 
 // anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
 var anyTicket = edit{
 	"stand.go", "	ticket = tickets[len(said)-q]\n",
-	"	if len(tickets) <= len(said)-q {\n		return 1, q\n	}\n	ticket = tickets[len(said)-q]\n",
+	"	if len(tickets) <= len(said)-q {\n		return 1, q\n	}\n	ticket = " +
+		"tickets[len(said)-q]\n",
 }
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{{
-		"acquire.go", "	if won && !m.cfg.fencing && clock.", "	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && !m.cfg.fencing && clock.",
+		"acquire.go", "	if won && !m.cfg.fencing && clock.", "	l.until = " +
+			"m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && !m.cfg.fencing && " +
+			"clock.",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
-		"options.go", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)", "return 0",
+		"options.go", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)",
+		"return 0",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M3", "no drift in an extension", []edit{{
-		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())", "until := start.Add(m.cfg.expiry)",
+		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
+		"until := start.Add(m.cfg.expiry)",
 	}}, edge, 100, []string{"I2 validity"}},
 	{"M4", "an extension counted from its end", []edit{{
-		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())", "_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
+		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
+		"_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
-		{"internal/sim/command.go", "	case held == 1, c.member != \"\" && n.get(c.key).value == reserved(c.member):\n", "	case held != 0:\n"},
-		{"internal/sim/command.go", "		if held == 1 {\n			return integer(reply), Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
+		{"internal/sim/command.go", "	case held == 1, c.member != \"\" && n.get(c.key).value " +
+			"== reserved(c.member):\n", "	case held != 0:\n"},
+		{"internal/sim/command.go", "		if held == 1 {\n			return integer(reply), " +
+			"Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
 	}, campaign, 100, []string{"I5 ownership"}},
 	{"M6", "half of the nodes are a quorum", []edit{
 		{"redlock.go", "quorum:  len(pools)/2 + 1,", "quorum:  max(len(pools)/2, 1),"},
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"acquire.go", "Need: m.blocking(), Skip: skip,\n", "Need: m.blocking(), Skip: func(int) bool { return true },\n",
+		"acquire.go", "Need: m.blocking(), Skip: skip,\n",
+		"Need: m.blocking(), Skip: func(int) bool { return true },\n",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum/round.go", "return context.WithoutCancel(ctx)", "return ctx",
 	}}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
-		"lease.go", "case !until.IsZero() && left <= 0:", "case !until.IsZero() && left <= -time.Hour:",
+		"lease.go", "case !until.IsZero() && left <= 0:",
+		"case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
 		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
 		{"internal/quorum/lane.go", "		idle = l.withdraw(c.mark)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"hold.go", "	over, r := h.over, h.renewal\n	h.finish()\n", "	over, r := h.over, (*renewal)(nil)\n"},
+		{"hold.go", "	over, r := h.over, h.renewal\n	h.finish()\n",
+			"	over, r := h.over, (*renewal)(nil)\n"},
 		{"lease.go", "	case releasing:\n", "	case releasing && false:\n"},
 		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
-		{"hold.go", "case clock.Remaining(now, h.l.until) <= 0:", "case clock.Remaining(now, h.l.until) <= -h.m.cfg.expiry/20:"},
+		{"hold.go", "case clock.Remaining(now, h.l.until) <= 0:",
+			"case clock.Remaining(now, h.l.until) <= -h.m.cfg.expiry/20:"},
 		{"hold.go", "h.l.until.Add(-h.m.cfg.margin)",
 			"h.l.until.Add(h.m.cfg.expiry/20 - h.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
-		"lease.go", "		h.cancel(why)\n", "		time.AfterFunc(m.cfg.expiry/20, func() { h.cancel(why) })\n",
+		"lease.go", "		h.cancel(why)\n",
+		"		time.AfterFunc(m.cfg.expiry/20, func() { h.cancel(why) })\n",
 	}}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
 		{"acquire.go", "	value, err := m.newValue()\n", "	value, err := m.oldValue()\n"},
-		{"acquire.go", "// sawToken remembers", "var old = map[*Mutex]string{}\n\nfunc (m *Mutex) oldValue() (v string, err error) {\n	m.core.mu.Lock()\n	defer m.core.mu.Unlock()\n	if v = old[m]; v == \"\" {\n		v, err = m.newValue()\n		old[m] = v\n	}\n	return v, err\n}\n\n// sawToken remembers"},
+		{"acquire.go", "// sawToken remembers", "var old = map[*Mutex]string{}\n\nfunc (m " +
+			"*Mutex) oldValue() (v string, err error) {\n	m.core.mu.Lock()\n	defer " +
+			"m.core.mu.Unlock()\n	if v = old[m]; v == \"\" {\n		v, err = " +
+			"m.newValue()\n		old[m] = v\n	}\n	return v, err\n}\n\n// sawToken remembers"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
-		"internal/quorum/round.go", "if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < r.need {", "if r.tally.Pending == 0 {",
+		"internal/quorum/round.go", "if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
+			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
 		"acquire.go", "Hasty: !final,", "Hasty: false,",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
 		"lease.go", "	if has {\n		return r, nil\n	}\n",
-		"	for _, o := range r.Outcomes() {\n		if o.Err == nil && o.Reply == 0 {\n			has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
+		"	for _, o := range r.Outcomes() {\n		if o.Err == nil && o.Reply == 0 {\n			" +
+			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
 	{"M18", "an error is a vote", []edit{
 		{"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
@@ -150,7 +170,8 @@ var mutants = []mutant{
 	}}, campaign, 1000, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
 		{"acquire.go", "	if agree >= m.core.quorum {\n", "	if agree > 0 {\n"},
-		{"acquire.go", "return max(c.lastToken.Load()+1, uint64(max(c.now().UnixMicro(), 1)))", "return 1"},
+		{"acquire.go", "return max(c.lastToken.Load()+1, uint64(max(c.now().UnixMicro(), 1)))",
+			"return 1"},
 	}, campaign, 300, []string{"I3 token order"}},
 	{"M21", "no lanes: a release overtakes its SET", []edit{{
 		"internal/quorum/lane.go", "	case l.running == nil:\n", "	case true:\n",
@@ -159,7 +180,8 @@ var mutants = []mutant{
 		"internal/quorum/round.go", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"lease.go", "	if s.Need == 0 {\n", "	if s.Vote == nil {\n		s.Vote = func(_ int, reply int64) bool { return reply >= 0 }\n	}\n	if s.Need == 0 {\n",
+		"lease.go", "	if s.Need == 0 {\n", "	if s.Vote == nil {\n		s.Vote = func(_ int, " +
+			"reply int64) bool { return reply >= 0 }\n	}\n	if s.Need == 0 {\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
 		"commands.go", "	return uptime(m.cfg.guard)\n", "	return 0\n",
@@ -174,7 +196,8 @@ var mutants = []mutant{
 		"scripts.go", "local mine = v == ARGV[1]\n", "local mine = v\n",
 	}, readMutated("M27")}, operations, 0, []string{"release ["}},
 	{"M28", "the Lua of extend asks only whether there is a key", []edit{{
-		"scripts.go", "if v == ARGV[1] then\n	redis.call('PEXPIRE'", "if v then\n	redis.call('PEXPIRE'",
+		"scripts.go", "if v == ARGV[1] then\n	redis.call('PEXPIRE'",
+		"if v then\n	redis.call('PEXPIRE'",
 	}, readMutated("M28")}, operations, 0, []string{"extend ["}},
 	{"M29", "the Lua of acquire writes tokens with 14 digits", []edit{{
 		"scripts.go", "token = string.format('%.0f'", "token = string.format('%.14g'",
@@ -183,14 +206,19 @@ var mutants = []mutant{
 		{"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
 		anyTicket,
 	}, adapters, 20, []string{"I15 quorum"}},
-	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it", []edit{{
-		"wait.go", "		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n", "		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n		if w.ctx.Err() != nil {\n			return nil, w.ended()\n		}\n",
-	}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
+	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
+		[]edit{{
+			"wait.go", "		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n",
+			"		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n		if w.ctx.Err() " +
+				"!= nil {\n			return nil, w.ended()\n		}\n",
+		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
-		"internal/quorum/mark.go", "		return c.debt(), onceItAnswers\n", "		return nil, never\n",
+		"internal/quorum/mark.go", "		return c.debt(), onceItAnswers\n",
+		"		return nil, never\n",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
-		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n", "	if true {\n",
+		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n",
+		"	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
 		"tellops.go", "		a.failed(err)\n",
@@ -214,31 +242,41 @@ var mutants = []mutant{
 		"election.go", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
 	}}, rests, 0, []string{"a rest"}},
 	{"M38", "no refusal at the node: a release frees the key although others queue", []edit{{
-		"internal/sim/queue.go", "	n.put(c.key, reserved(first), c.window)\n", "	delete(n.keys, c.key)\n",
+		"internal/sim/queue.go", "	n.put(c.key, reserved(first), c.window)\n",
+		"	delete(n.keys, c.key)\n",
 	}}, order, 100, []string{"I20 order"}},
 	{"M39", "the tickets of a node exceed only those in its queue", []edit{{
 		"internal/sim/queue.go", "	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
-		"	last := int64(0)\n	if q := n.waiting(c.queue); q != nil {\n		last = q.all[len(q.all)-1].ticket\n	}\n",
+		"	last := int64(0)\n	if q := n.waiting(c.queue); q != nil {\n		last = " +
+			"q.all[len(q.all)-1].ticket\n	}\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M40", "a waiter takes the least ticket that a node gave it", []edit{{
 		"stand.go", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
-		"commands.go", "	if s.agreed {\n		args[3] = 1\n", "	if false {\n		args[3] = 1\n",
+		"commands.go", "	if s.agreed {\n		args[3] = 1\n",
+		"	if false {\n		args[3] = 1\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M42", "what is given back goes to those only who listen", []edit{{
-		"internal/sim/queue.go", " || c.code == cmdStand && n.get(c.key).value == reserved(c.member) {", " {",
+		"internal/sim/queue.go", " || c.code == cmdStand && n.get(c.key).value == " +
+			"reserved(c.member) {", " {",
 	}}, regressions, 0, []string{"I9 liveness"}},
 	{"M43", "a dead waiter never leaves: it is waited for like the living", []edit{{
-		"internal/sim/queue.go", "heard = n.publish(to[:channelLength], to[channelLength:]) > 0", "heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
+		"internal/sim/queue.go", "heard = n.publish(to[:channelLength], to[channelLength:]) > 0",
+		"heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
 	}}, deaths, 0, []string{"is not less than"}},
 	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
-		{"commands.go", "	if s.agreed {\n		args[3] = 1\n", "	if false {\n		args[3] = 1\n"},
+		{"commands.go", "	if s.agreed {\n		args[3] = 1\n",
+			"	if false {\n		args[3] = 1\n"},
 		{"internal/sim/queue.go", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
-			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n				if s.member == c.member {\n					ticket = s.ticket\n				}\n			}\n		}\n"},
+			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +
+				"n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n" +
+				"				if s.member == c.member {\n					ticket = s.ticket\n				" +
+				"}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"queue.go", "	return s.rest(s.call.Wake(), next)\n", "	return s.rest(s.call.Wake(), time.Hour)\n",
+		"queue.go", "	return s.rest(s.call.Wake(), next)\n",
+		"	return s.rest(s.call.Wake(), time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 }
 
@@ -254,9 +292,12 @@ func (m mutant) overlay(t *testing.T, dir string) string {
 		}
 		text, err := os.ReadFile(from)
 		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(text), e.old), "%s: %s must contain once:\n%s", m.name, e.file, e.old)
+		require.Equal(t, 1, strings.Count(string(text), e.old), "%s: %s must contain once:\n%s",
+			m.name, e.file, e.old)
 		replace[path] = filepath.Join(dir, fmt.Sprintf("%s-%d.go", m.name, i))
-		require.NoError(t, os.WriteFile(replace[path], []byte(strings.Replace(string(text), e.old, strings.ReplaceAll(e.new, "DIR", dir), 1)), 0o600))
+		require.NoError(t, os.WriteFile(replace[path],
+			[]byte(strings.Replace(string(text), e.old, strings.ReplaceAll(e.new, "DIR", dir), 1)),
+			0o600))
 	}
 	name := filepath.Join(dir, m.name+".json")
 	text, err := json.Marshal(map[string]any{"Replace": replace})
@@ -284,7 +325,8 @@ func simulate(overlay, test string, schedules int) (text string, passed bool) {
 	if slices.Contains([]string{resent, leading, observe, rests}, test) {
 		pkg = "."
 	}
-	args := []string{"test", "-vet=off", "-count=1", "-timeout=10m", "-ldflags=-s -w", "-overlay", overlay, pkg, "-run", "^" + test + "$", "-v"}
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=10m", "-ldflags=-s -w", "-overlay",
+		overlay, pkg, "-run", "^" + test + "$", "-v"}
 	if schedules > 0 {
 		args = append(args, fmt.Sprintf("-schedules=%d", schedules), "-shrink=false")
 	}
@@ -325,7 +367,8 @@ func TestMutantsDie(t *testing.T) {
 		t.Skip("needs -kill; it takes some minutes")
 	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "| | planted bug | found by | after schedules | of at most | what broke |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&table, "| | planted bug | found by | after schedules | of at most | what broke "+
+		"|\n|---|---|---|---|---|---|\n")
 	row := func(begun time.Time, cells ...any) {
 		line := fmt.Sprintf("| %s | %s | %s | %v | %v | %s |", cells...)
 		t.Logf("%s %.1f s", line, time.Since(begun).Seconds())
@@ -367,7 +410,8 @@ func TestMutantsDie(t *testing.T) {
 			case strings.Contains(text, "[build failed]"):
 				t.Errorf("%s does not compile:\n%s", m.name, text)
 			case what == "":
-				t.Errorf("%s survives: %s; %s does not say any of %q\n%s", m.name, m.bug, m.test, m.breaks, text)
+				t.Errorf("%s survives: %s; %s does not say any of %q\n%s", m.name, m.bug, m.test,
+					m.breaks, text)
 				by, after, what = "**not found** by "+by, "", ""
 			}
 			row(begun, m.name, m.bug, by, number(after), number(m.schedules), what)
@@ -376,13 +420,15 @@ func TestMutantsDie(t *testing.T) {
 	if *update {
 		require.Empty(t, *only, "-update is about all mutants")
 		require.False(t, t.Failed(), "docs/mutants.md stays as it is")
-		require.NoError(t, os.WriteFile(filepath.Join(root, "docs/mutants.md"), []byte(head+table.String()), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(root, "docs/mutants.md"),
+			[]byte(head+table.String()), 0o644))
 	}
 }
 
 const head = `# Planted bugs
 
-` + "`go test ./internal/sim/mutants -kill -update`" + ` writes this page. It replaces part of the sources by
+` + "`go test ./internal/sim/mutants -kill -update`" +
+	` writes this page. It replaces part of the sources by
 each bug while it builds the simulation. The named test must find the bug within the stated number
 of schedules. It must find it by what the bug breaks: a failure for any other reason does not count.
 

@@ -38,11 +38,10 @@ type defeat struct {
 // attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
 // claims what they have reserved for it, and keeps its place if that fails.
 //
-// What the attempt was granted without winning is being released when it returns. If keep is set
-// and nothing was granted yet, the defeat still has the lease, and the caller settles that. The
-// keys are told when the nodes will have none any more; nil for new ones. If it is the final one,
-// it does not call the lock taken before it has made sure that what it was refused was not its
-// own.
+// An attempt that does not win releases what it was granted before it returns. If keep is set and
+// nothing was granted yet, the defeat still has the lease, and the caller settles that. The keys
+// learn when the nodes will have none any more; nil makes new ones. A final attempt does not call
+// the lock taken before it knows that the key which refused it was not its own.
 func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s *stay) (*lease,
 	*defeat) {
 	value, err := m.newValue()
@@ -178,9 +177,9 @@ func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	}
 }
 
-// settle gives back what the defeat still has. If the waiter is about to stand in the queue, the
-// nodes that have refused need no release: standing there takes back what a client that sends
-// commands twice may have been granted nevertheless. Then it returns the value.
+// settle releases what the defeat may still have on the nodes. Before the waiter stands in the
+// queue, it leaves out the nodes that refused, and returns the value. Standing there releases what
+// a client that sends commands twice was granted.
 func (d *defeat) settle(ctx context.Context, stands bool) (value string) {
 	if d == nil || d.lease == nil {
 		return ""
@@ -401,7 +400,7 @@ func (m *Mutex) newValue() (string, error) {
 
 // fence settles the token of a lease that a quorum has granted: the largest counter among the
 // granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares a
-// node with this one, gets at least one more. The nodes mostly agree at once, because the
+// node with this one, gets at least one more. Usually the nodes agree at once, because the
 // client's proposal is greater than what they had. If it fails, outcomes tell where it did.
 func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) (bool, error) {
 	token, agree := int64(0), 0

@@ -9,7 +9,7 @@
 //	go run . -all -only pairs  measure one section anew, and keep the others as they were
 //	go run . -docs        write docs and charts again from results.json
 //
-// The contenders take turns, so that what disturbs the machine disturbs all of them. Leave the
+// The contenders take turns: what disturbs the machine disturbs all of them. Leave the
 // machine alone meanwhile.
 package main
 

@@ -32,50 +32,62 @@ func scripts(t *testing.T) map[string]*pool.Script {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../scripts.go", nil, 0)
 	require.NoError(t, err)
 	found := make(map[string]*pool.Script)
-	var begun []*pool.Script
+	constants := make(map[string]string)
 	ast.Inspect(file, func(n ast.Node) bool {
-		literal, ok := n.(*ast.CompositeLit)
-		if !ok {
-			return true
-		}
-		var s pool.Script
-		for _, e := range literal.Elts {
-			field, _ := e.(*ast.KeyValueExpr)
-			if field == nil {
-				continue
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			if text, ok := textOf(t, n.Values[0], constants); ok {
+				constants[n.Names[0].Name] = text
 			}
-			whole, more := field.Value.(*ast.BinaryExpr) // a beginning, and the source of acquire
-			if more {
-				field.Value = whole.X
+		case *ast.CompositeLit:
+			var s pool.Script
+			for _, e := range n.Elts {
+				field := e.(*ast.KeyValueExpr)
+				text, ok := textOf(t, field.Value, constants)
+				require.True(t, ok, "a field of a script in scripts.go")
+				switch field.Key.(*ast.Ident).Name {
+				case "Name":
+					s.Name = text
+				case "Source":
+					s.Source = text
+				case "ID":
+					s.ID = text
+				}
 			}
-			text, ok := field.Value.(*ast.BasicLit)
-			if !ok || text.Kind != token.STRING {
-				continue
-			}
-			value, err := strconv.Unquote(text.Value)
-			require.NoError(t, err)
-			if more {
-				begun = append(begun, &s)
-			}
-			switch field.Key.(*ast.Ident).Name {
-			case "Name":
-				s.Name = value
-			case "Source":
-				s.Source = value
-			case "ID":
-				s.ID = value
-			}
-		}
-		if s.Name != "" {
 			found[s.Name] = &s
+			return false
 		}
-		return false
+		return true
 	})
 	require.Len(t, found, 9, "scripts in scripts.go")
-	for _, s := range begun {
-		s.Source += found["acquire"].Source
+	for _, s := range found {
+		s.Source = strings.ReplaceAll(s.Source, sourceOfAcquire, found["acquire"].Source)
 	}
 	return found
+}
+
+// sourceOfAcquire stands for the source of another script while that is not known.
+const sourceOfAcquire = "acquireScript.Source"
+
+// textOf returns the string that an expression stands for: literals, constants and
+// acquireScript.Source, one after the other.
+func textOf(t *testing.T, e ast.Expr, constants map[string]string) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		require.NoError(t, err)
+		return text, e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		x, isX := textOf(t, e.X, constants)
+		y, isY := textOf(t, e.Y, constants)
+		return x + y, isX && isY
+	case *ast.Ident:
+		text, ok := constants[e.Name]
+		return text, ok
+	case *ast.SelectorExpr:
+		return sourceOfAcquire, e.X.(*ast.Ident).Name+"."+e.Sel.Name == sourceOfAcquire
+	}
+	return "", false
 }
 
 // counters are contents of a fence counter, good and bad.

@@ -16,7 +16,7 @@ const (
 	linger = 200 * time.Millisecond
 	// A connection on which nothing arrives for silence is given up. A PING every pingEvery makes
 	// sure that something arrives.
-	pingEvery = 5 * time.Second
+	pingEvery = 3 * time.Second
 	silence   = 2*pingEvery + time.Second
 	// Attempts to open a lost connection again are minDelay apart at first, then more and more,
 	// up to maxDelay. A connection that worked for maxDelay starts this over; one that breaks

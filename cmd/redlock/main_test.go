@@ -23,6 +23,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTool) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(redistest.Main(m))
 }
 
 // patient is far longer than anything here takes.

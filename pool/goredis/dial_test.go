@@ -69,6 +69,7 @@ func TestTheFirstLockOnANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 // lesson L74: on a busy machine it takes more than one node timeout until an attempt to connect
 // has failed.
 func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
+	t.Parallel()
 	port, ca := redistest.Refused, unknownCA(t)
 	connect := port + ": connect: connection refused"
 	for _, c := range []struct {
@@ -183,7 +184,8 @@ func TestARingThatCannotBeReachedSaysWhy(t *testing.T) {
 func TestSentinelsThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "m", SentinelAddrs: []string{redistest.Refused}, DialTimeout: time.Second,
+		MasterName: "m", SentinelAddrs: []string{redistest.Refused},
+		DialTimeout: 300 * time.Millisecond, DialerRetries: 1, // the last dials outlive the test
 	})
 	defer client.Close()
 	rl := redlock.New(goredis.NewPool(client))

@@ -468,6 +468,7 @@ func TestDefects(t *testing.T) {
 		})
 		return
 	}
+	t.Parallel()
 	if out, err := runDefect("none", ".*"); err != nil {
 		t.Fatalf("without a defect the suite fails: %v\n%s", err, out)
 	}
@@ -591,6 +592,7 @@ var (
 
 // lesson L91
 func TestDifferencesThatAreAllowed(t *testing.T) {
+	t.Parallel()
 	for name := range tolerated {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ import (
 // memory with delays, partitions and losses, to embedded nodes. What the first ring assumes of a Pool,
 // the whole stack has to keep. Every fourth seed is without faults.
 func TestSchedulesThroughTheAdapters(t *testing.T) {
-	n := 40
+	n := 24
 	if *count > 0 {
 		n = *count
 	}

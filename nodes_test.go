@@ -97,8 +97,8 @@ func TestLockExtendUnlockOnNodes(t *testing.T) {
 func TestALockExpiresOnNodes(t *testing.T) {
 	t.Parallel()
 	onNodes(t, 3, func(t *testing.T, _ []redistest.Node, rl *redlock.Redlock) {
-		m := rl.NewMutex("x", redlock.WithExpiry(300*time.Millisecond),
-			redlock.WithNodeTimeout(300*time.Millisecond))
+		m := rl.NewMutex("x", redlock.WithExpiry(2*time.Second),
+			redlock.WithNodeTimeout(2*time.Second))
 		require.NoError(t, m.Lock())
 		other := rl.NewMutex("x", redlock.WithTries(redlock.Unlimited))
 		require.NoError(t, other.Lock())

@@ -78,7 +78,7 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 		_, err := rl.NewElection("x").Leader(context.Background())
 		return err
 	},
-	"refused by the first": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+	"taken by somebody who did not wait": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		m := locked(t, redlock.New(nodes.Pools("holder")...))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -89,7 +89,7 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 		}()
 		synctest.Wait()
 		for _, n := range nodes {
-			n.Next("set", sim.Slow(10*time.Millisecond))
+			n.Next("claim", sim.Slow(10*time.Millisecond))
 		}
 		mustUnlock(t, m)
 		for _, n := range nodes {

@@ -42,8 +42,8 @@ const driftFloor = 2 * time.Millisecond
 // network, a script, and the client's own work. Less than that is a setting that never works.
 const shortestTrip = time.Millisecond
 
-// Option configures a [Redlock] or a single [Mutex]. The options of this package are
-// the only ones. Of two that say different things the later one counts.
+// Option configures a [Redlock] or a single [Mutex]. The options of this package are the only
+// ones. If options conflict, the last one wins.
 type Option interface{ apply(*config) }
 
 type option func(*config)
@@ -287,96 +287,104 @@ func (c *config) drift() time.Duration {
 	return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)
 }
 
+// mistakes are what is wrong with options.
+type mistakes []error
+
+func (w *mistakes) add(option string, value any, rule string, args ...any) {
+	*w = append(*w, &OptionError{option, value, fmt.Sprintf(rule, args...)})
+}
+
 // finish fills in what follows from other options and says what is wrong with them.
 func (c *config) finish() error {
-	var errs []error
-	bad := func(option string, value any, rule string, args ...any) {
-		errs = append(errs, &OptionError{option, value, fmt.Sprintf(rule, args...)})
-	}
+	var wrong mistakes
+	c.finishExpiry(&wrong)
+	c.finishNodeTimeout(&wrong)
+	c.checkValue(&wrong)
+	c.checkTimes(&wrong)
+	c.window = max(c.nodeTimeout.Milliseconds(), 1)
+	return oneline.Join(wrong...)
+}
+
+func (c *config) finishExpiry(wrong *mistakes) {
 	if c.expiry < time.Millisecond {
-		bad("WithExpiry", c.expiry, "must be at least 1ms")
+		wrong.add("WithExpiry", c.expiry, "must be at least 1ms")
 	} else {
 		c.expiry = c.expiry.Truncate(time.Millisecond)
 	}
 	if c.tries < 1 && c.tries != Unlimited {
-		bad("WithTries", c.tries, "must be at least 1, or Unlimited")
+		wrong.add("WithTries", c.tries, "must be at least 1, or Unlimited")
 	}
 	for _, err := range []error{c.nilErr, c.delayErr, c.genValueErr, c.eventsErr} {
 		if err != nil {
-			errs = append(errs, err)
+			*wrong = append(*wrong, err)
 		}
 	}
 	if !(c.driftFactor >= 0 && c.driftFactor < 1) {
-		bad("WithDriftFactor", c.driftFactor, "must be at least 0 and less than 1")
-	} else if len(errs) == 0 && c.expiry-c.drift() < shortestTrip {
-		bad("WithExpiry", c.expiry, "must be at least %v more than the drift of %v (expiry × "+
-			"drift factor + 2ms)", shortestTrip, c.drift())
+		wrong.add("WithDriftFactor", c.driftFactor, "must be at least 0 and less than 1")
+	} else if len(*wrong) == 0 && c.expiry-c.drift() < shortestTrip {
+		wrong.add("WithExpiry", c.expiry, "must be at least %v more than the drift of %v "+
+			"(expiry × drift factor + 2ms)", shortestTrip, c.drift())
 	}
+}
+
+func (c *config) finishNodeTimeout(wrong *mistakes) {
 	switch {
 	case c.nodeTimeoutBy && c.nodeTimeout < shortestTrip:
-		bad("WithNodeTimeout", c.nodeTimeout, "must be at least %v", shortestTrip)
+		wrong.add("WithNodeTimeout", c.nodeTimeout, "must be at least %v", shortestTrip)
 	case c.nodeTimeoutBy && c.nodeTimeout > c.expiry:
-		bad("WithNodeTimeout", c.nodeTimeout, "must be at most the expiry of %v", c.expiry)
-	case !c.nodeTimeoutBy && !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
-		bad("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
-	case !c.nodeTimeoutBy:
+		wrong.add("WithNodeTimeout", c.nodeTimeout, "must be at most the expiry of %v", c.expiry)
+	case c.nodeTimeoutBy:
+	case !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
+		wrong.add("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
+	default:
 		c.nodeTimeout = clock.Part(c.expiry, c.timeoutFactor)
+		if c.nodeTimeout >= shortestTrip || len(*wrong) > 0 {
+			return
+		}
 		const rule = "must make a node timeout (expiry of %v × timeout factor of %v) of at least " +
 			"%v, not %v"
-		switch {
-		case c.nodeTimeout >= shortestTrip || len(errs) > 0:
-		case float64(c.expiry)*DefaultTimeoutFactor < float64(shortestTrip):
-			bad("WithExpiry", c.expiry, rule, c.expiry, c.timeoutFactor, shortestTrip,
-				c.nodeTimeout)
-		default:
-			bad("WithTimeoutFactor", c.timeoutFactor, rule, c.expiry, c.timeoutFactor, shortestTrip,
-				c.nodeTimeout)
+		option, value := "WithTimeoutFactor", any(c.timeoutFactor)
+		if float64(c.expiry)*DefaultTimeoutFactor < float64(shortestTrip) {
+			option, value = "WithExpiry", c.expiry
 		}
+		wrong.add(option, value, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
 	}
+}
+
+func (c *config) checkValue(wrong *mistakes) {
 	switch {
 	case c.value == nil:
 	case *c.value == "":
-		bad("WithValue", `""`, "must not be empty")
+		wrong.add("WithValue", `""`, "must not be empty")
 	case strings.HasPrefix(*c.value, reservation):
-		bad("WithValue", strconv.Quote(reservation+"…"),
+		wrong.add("WithValue", strconv.Quote(reservation+"…"),
 			"must be the value of a lock, not of a key that is kept for somebody who waits")
 	}
-	perName := c.fencing && c.fencePerName || c.fenceTTLBy
-	switch {
-	case c.minHold < 0:
-		bad("WithMinHold", c.minHold, "must be at least 0")
-	case perName && c.fenceTTL < c.minHold:
-		bad("WithFenceTTL", c.fenceTTL, "must be at least the minimum hold of %v", c.minHold)
-	case c.guarded && c.minHold > 0 && c.guard < c.linger(c.minHold):
-		bad("WithRestartGuard", c.guard, "must be at least the minimum hold of %v and its drift: "+
-			"%v",
-			c.minHold, c.linger(c.minHold))
-	}
-	if perName && c.fenceTTL < c.expiry {
-		bad("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
-	}
-	if c.guarded && c.guard < c.expiry {
-		bad("WithRestartGuard", c.guard, "must be at least the expiry of %v", c.expiry)
-	}
-	if c.maxHoldBy && c.maxHold < c.expiry {
-		bad("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
-	}
-	if c.margin < 0 || c.margin > (c.expiry-c.drift())/2 {
-		bad("WithMargin", c.margin, "must be at least 0 and at most half of what the drift "+
-			"leaves of the expiry: %v", (c.expiry-c.drift())/2)
-	}
-	c.window = max(c.nodeTimeout.Milliseconds(), 1)
-	return oneline.Join(errs...)
 }
 
-// checkName says what is wrong with a lock's name and the key that it makes.
-func (c *config) checkName(of, name, key string) error {
+// checkTimes checks what has to be longer or shorter than the expiry, or the minimum hold.
+func (c *config) checkTimes(wrong *mistakes) {
+	counts := c.fencing && c.fencePerName || c.fenceTTLBy
 	switch {
-	case name == "":
-		return &OptionError{of, `""`, "needs a name that is not empty"}
-	case isSharedCounter(key), c.fencePerName && isOwnCounter(key):
-		return &OptionError{of, fmt.Sprintf("%q", name),
-			"needs a name other than that of a fence counter"}
+	case c.minHold < 0:
+		wrong.add("WithMinHold", c.minHold, "must be at least 0")
+	case counts && c.fenceTTL < c.minHold:
+		wrong.add("WithFenceTTL", c.fenceTTL, "must be at least the minimum hold of %v", c.minHold)
+	case c.guarded && c.minHold > 0 && c.guard < c.linger(c.minHold):
+		wrong.add("WithRestartGuard", c.guard, "must be at least the minimum hold of %v and its "+
+			"drift: %v", c.minHold, c.linger(c.minHold))
 	}
-	return nil
+	if counts && c.fenceTTL < c.expiry {
+		wrong.add("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
+	}
+	if c.guarded && c.guard < c.expiry {
+		wrong.add("WithRestartGuard", c.guard, "must be at least the expiry of %v", c.expiry)
+	}
+	if c.maxHoldBy && c.maxHold < c.expiry {
+		wrong.add("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
+	}
+	if most := (c.expiry - c.drift()) / 2; c.margin < 0 || c.margin > most {
+		wrong.add("WithMargin", c.margin, "must be at least 0 and at most half of what the drift "+
+			"leaves of the expiry: %v", most)
+	}
 }

@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -257,4 +258,16 @@ func (m *Mutex) closing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cur == nil || m.cur.releasing
+}
+
+// checkName says what is wrong with a lock's name and the key that it makes.
+func (c *config) checkName(of, name, key string) error {
+	switch {
+	case name == "":
+		return &OptionError{of, `""`, "needs a name that is not empty"}
+	case isSharedCounter(key), c.fencePerName && isOwnCounter(key):
+		return &OptionError{of, strconv.Quote(name),
+			"needs a name other than that of a fence counter"}
+	}
+	return nil
 }

@@ -1,0 +1,192 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
+
+// parse makes a command of a script's keys and arguments.
+func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
+	c.code = -1
+	for code := cmdRelease; code <= cmdHeal; code++ {
+		if commandNames[code] == s.Name {
+			c.code = code
+		}
+	}
+	if c.code < 0 {
+		return c, fmt.Errorf("ERR sim: unknown script %q", s.Name)
+	}
+	a := arguments{rest: args}
+	if !c.parseKeys(keys) {
+		return c, errArgs
+	}
+	if c.code != cmdInspect && c.code != cmdStand {
+		c.value = a.text()
+	}
+	if c.code == cmdClaim && len(args) > 0 {
+		a.rest = a.rest[:len(a.rest)-1]
+		last := arguments{rest: args[len(args)-1:]}
+		c.reserved = reserved(last.text())
+		a.bad = a.bad || last.bad
+	}
+	c.parseArguments(&a)
+	if a.bad || len(a.rest) > 0 {
+		return c, errArgs
+	}
+	return c, nil
+}
+
+// parseKeys reports whether there are as many keys as the script has.
+func (c *command) parseKeys(keys []string) bool {
+	switch {
+	case c.code == cmdStand:
+		if len(keys) != 4 {
+			return false
+		}
+		c.queue, c.fence, c.roll = keys[1], keys[2], keys[3]
+	case len(keys) < 1 || len(keys) > 2:
+		return false
+	case len(keys) < 2:
+	case c.code == cmdRelease:
+		c.queue = keys[1]
+	default:
+		c.fence = keys[1]
+	}
+	c.key = keys[0]
+	return true
+}
+
+// parseArguments reads the arguments after the value.
+func (c *command) parseArguments(a *arguments) {
+	switch c.code {
+	case cmdRelease:
+		if c.queue != "" {
+			c.window = a.millis()
+		}
+		if len(a.rest) > 0 {
+			c.member = a.text()
+			a.bad = a.bad || c.queue == ""
+		}
+		if len(a.rest) > 0 {
+			c.ticket, c.keep = a.number(), a.millis()
+		}
+	case cmdStand:
+		c.window, c.member = a.millis(), a.text()
+		c.token, c.final, c.keep = a.number(), a.number() == 1, a.millis()
+		c.grace = a.number()
+		if len(a.rest) > 0 {
+			c.value = a.text()
+		}
+	case cmdExtend:
+		c.expiry = a.millis()
+		if c.fence != "" {
+			c.keep = a.millis()
+		}
+	case cmdAcquire, cmdClaim, cmdHeal:
+		c.expiry = a.millis()
+		if c.fence != "" {
+			c.token, c.keep = a.number(), a.millis()
+		}
+		if len(a.rest) > 0 {
+			c.guard = a.number()
+		}
+	case cmdRaise:
+		c.token, c.keep = a.number(), a.millis()
+		a.bad = a.bad || c.fence == ""
+	}
+}
+
+// arguments reads a script's arguments one by one.
+type arguments struct {
+	rest []any
+	bad  bool
+}
+
+func (a *arguments) take() any {
+	if len(a.rest) == 0 {
+		a.bad = true
+		return nil
+	}
+	v := a.rest[0]
+	a.rest = a.rest[1:]
+	return v
+}
+
+func (a *arguments) text() string {
+	switch v := a.take().(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case int:
+		return strconv.Itoa(v)
+	default:
+		a.bad = true
+		return ""
+	}
+}
+
+func (a *arguments) number() int64 {
+	switch v := a.take().(type) {
+	case int64:
+		return v
+	case int:
+		return int64(v)
+	case uint64:
+		return int64(v)
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		a.bad = a.bad || err != nil
+		return n
+	default:
+		a.bad = true
+		return 0
+	}
+}
+
+func (a *arguments) millis() time.Duration { return time.Duration(a.number()) * time.Millisecond }
+
+// execute runs c for client, tells the log, and returns the reply. The caller holds the mutex.
+func (n *Node) execute(client string, c *command) (reply any, err error) {
+	n.counts[c.code]++
+	before := n.get(c.key).value
+	var effect Effect
+	switch c.code {
+	case cmdSet:
+		reply, effect, err = n.set(c)
+	case cmdRelease:
+		reply, effect = n.release(c)
+	case cmdExtend:
+		reply, effect = n.extend(c)
+	case cmdValid:
+		reply = integer(n.has(c))
+	case cmdAcquire:
+		reply, effect, err = n.acquire(c)
+	case cmdRaise:
+		reply, effect, err = n.raise(c)
+	case cmdInspect:
+		reply = n.inspect(c)
+	case cmdStand:
+		reply = n.stand(c)
+	case cmdClaim:
+		c.free = n.get(c.key).value == c.reserved
+		reply, effect, err = n.acquire(c)
+	case cmdHeal:
+		c.free = isReserved(n.get(c.key).value)
+		reply, effect, err = n.acquire(c)
+	case cmdSubscribe:
+		n.subscribe(c.sub)
+	}
+	n.log.add(Event{
+		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
+		Member: c.member, Final: c.final, Back: c.ticket != 0,
+		Before: before, After: n.get(c.key).value, Effect: effect, Reply: reply, Err: err,
+	})
+	return reply, err
+}

@@ -82,14 +82,6 @@ func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry,
 		return func() { s.Must(strings.Fields(off)...) }
 	}
 	nothing := func() {}
-	lose := func() {
-		s.Kill()
-		if err := os.RemoveAll(filepath.Join(s.Dir(), "appendonlydir")); err != nil {
-			t.Error(err)
-		}
-	}
-	// Half the time the clock is off in one direction, half in the other.
-	sign := 1 - 2*int(lasts.Milliseconds()%2)
 	switch f {
 	case Freeze:
 		s.Freeze()
@@ -98,10 +90,10 @@ func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry,
 		s.Kill()
 		return func() { s.Restart() }
 	case Lose:
-		lose()
+		lose(t, s)
 		return func() { s.Restart() }
 	case LoseAtOnce:
-		lose()
+		lose(t, s)
 		s.Restart()
 		return nothing
 	case LoadSlowly:
@@ -129,18 +121,35 @@ func nodeFault(t testing.TB, s *redistest.Server, f Fault, expiry,
 	case Flush:
 		s.Must("FLUSHALL")
 		return nothing
-	case Rate:
-		s.Rate(sign * int(1e6*redlock.DefaultDriftFactor/2))
-		return func() { s.Rate(0) }
-	case WildRate:
-		s.Rate(map[int]int{1: 1_000_000, -1: -500_000}[sign])
-		return func() { s.Rate(0) }
-	case Jump:
-		s.Jump(time.Duration(sign) * expiry)
-		return nothing
+	case Rate, WildRate, Jump:
+		return clockFault(s, f, expiry, lasts)
 	}
 	t.Fatalf("chaos: no such fault of a node: %s", f)
 	return nil
+}
+
+// clockFault is nodeFault for the faults of a clock. Half the time the clock is off in one
+// direction, half in the other.
+func clockFault(s *redistest.Server, f Fault, expiry, lasts time.Duration) (undo func()) {
+	sign := 1 - 2*int(lasts.Milliseconds()%2)
+	switch f {
+	case Jump:
+		s.Jump(time.Duration(sign) * expiry)
+		return func() {}
+	case Rate:
+		s.Rate(sign * int(1e6*redlock.DefaultDriftFactor/2))
+	case WildRate:
+		s.Rate(map[int]int{1: 1_000_000, -1: -500_000}[sign])
+	}
+	return func() { s.Rate(0) }
+}
+
+// lose stops a server and deletes its data.
+func lose(t testing.TB, s *redistest.Server) {
+	s.Kill()
+	if err := os.RemoveAll(filepath.Join(s.Dir(), "appendonlydir")); err != nil {
+		t.Error(err)
+	}
 }
 
 // slow makes the server sleep again and again, so every command waits. It returns when one has.

@@ -58,6 +58,58 @@ const padding = 4000
 // to Check or CheckFence; it is kept in a file if the test fails.
 func (r Round) Run(t testing.TB) *Report {
 	t.Helper()
+	opts, nft := r.prepare(t)
+	servers := redistest.Start(t, 5, opts...)
+	for _, s := range servers {
+		s.Must("EVAL", fmt.Sprintf("for i = 1, %d do redis.call('SET', 'pad:' .. i, i) end",
+			padding), "0")
+	}
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keep(t, file) })
+	history := NewHistory(file)
+	resource, err := NewResource(filepath.Join(dir, "resource"), history)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resource.Close()
+
+	auditor := newAuditor(t, servers, lockName)
+	crew := newCrew(t, history, r.workers(servers, filepath.Join(dir, "resource")))
+	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource,
+		nft: nft, done: map[Fault]int{}}
+	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults), r.Duration)
+
+	rep := &Report{Tried: r.Faults, Injected: n.done}
+	r.recover(t, history, rep)
+	crew.stop(10*time.Second + r.Expiry + r.LongWork)
+	if err := resource.Close(); err != nil && !strings.Contains(err.Error(), "closed") {
+		t.Error(err)
+	}
+	r.leaks(t, servers, rep)
+	rep.audit(t, auditor)
+	rep.Tally = resource.Tally()
+	if rep.Events, err = history.Events(); err != nil {
+		t.Errorf("chaos: writing the history: %v", err)
+	}
+	for _, e := range rep.Events {
+		switch {
+		case e.Op == Lock && e.OK:
+			rep.Grants++
+		case e.Op == Lost:
+			rep.Lost++
+		}
+	}
+	return rep
+}
+
+// prepare fills in what the round does not say, and leaves out the faults that this machine cannot
+// make. It returns how the servers are started, and what makes partitions.
+func (r *Round) prepare(t testing.TB) ([]redistest.Option, *partitions) {
+	t.Helper()
 	opts := []redistest.Option{redistest.OwnAddress(), redistest.AOF()}
 	without := func(what string, why error, faults ...Fault) {
 		if slices.ContainsFunc(faults, func(f Fault) bool { return slices.Contains(r.Faults, f) }) {
@@ -81,48 +133,30 @@ func (r Round) Run(t testing.TB) *Report {
 	if r.LongWork == 0 {
 		r.LongWork = 3 * r.Expiry / 2
 	}
+	return opts, nft
+}
 
-	servers := redistest.Start(t, 5, opts...)
+// workers says what each worker does.
+func (r Round) workers(servers []*redistest.Server, resource string) []workerConfig {
 	addrs := make([]string, len(servers))
 	for i, s := range servers {
 		addrs[i] = s.Addr()
-		s.Must("EVAL", fmt.Sprintf("for i = 1, %d do redis.call('SET', 'pad:' .. i, i) end",
-			padding), "0")
 	}
-	dir := t.TempDir()
-	file, err := os.Create(filepath.Join(dir, "history.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { keep(t, file) })
-	history := NewHistory(file)
-	resource, err := NewResource(filepath.Join(dir, "resource"), history)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resource.Close()
-
 	confs := make([]workerConfig, r.Workers)
 	for i, source := range sources(r.Workers) {
 		confs[i] = workerConfig{
 			Worker: i, Seed: r.Seed, Servers: addrs, Source: source,
-			Resource: filepath.Join(dir, "resource"), Expiry: r.Expiry, NodeTimeout: r.NodeTimeout,
+			Resource: resource, Expiry: r.Expiry, NodeTimeout: r.NodeTimeout,
 			LongHolds: r.LongHolds, LongWork: r.LongWork,
 		}
 	}
-	auditor := newAuditor(t, servers, lockName)
-	crew := newCrew(t, history, confs)
-	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource,
-		nft: nft, done: map[Fault]int{}}
-	n.run(Plan(r.Seed, r.Duration, r.Expiry, len(servers), r.Workers, r.Faults), r.Duration)
+	return confs
+}
 
-	rep := &Report{Tried: r.Faults, Injected: n.done}
-	r.recover(t, history, rep)
-	crew.stop(10*time.Second + r.Expiry + r.LongWork)
-	if err := resource.Close(); err != nil && !strings.Contains(err.Error(), "closed") {
-		t.Error(err)
-	}
-	r.leaks(t, servers, rep)
+// audit adds what the servers executed, and fails the test for commands that changed somebody
+// else's key.
+func (rep *Report) audit(t testing.TB, auditor *auditor) {
+	t.Helper()
 	for i, l := range auditor.close() {
 		for _, wrong := range l.wrong {
 			t.Errorf("chaos: on server %d a command of somebody who does not own the key: %s", i,
@@ -136,19 +170,6 @@ func (r Round) Run(t testing.TB) *Report {
 		rep.Blind += l.blind
 		rep.Expired += l.expired
 	}
-	rep.Tally = resource.Tally()
-	if rep.Events, err = history.Events(); err != nil {
-		t.Errorf("chaos: writing the history: %v", err)
-	}
-	for _, e := range rep.Events {
-		switch {
-		case e.Op == Lock && e.OK:
-			rep.Grants++
-		case e.Op == Lost:
-			rep.Lost++
-		}
-	}
-	return rep
 }
 
 // recover waits until every worker has been granted the lock after the last fault. The first of

@@ -9,10 +9,23 @@ import (
 
 // charts draws what has been measured, by name. There is no chart of nothing.
 func (r *report) charts() map[string]string {
+	out := make(map[string]string)
+	r.costs(out)
+	r.crowds(out)
+	for _, n := range []int{5, 1} {
+		r.turns(out, n)
+	}
+	r.troubles(out)
+	maps.DeleteFunc(out, func(_, svg string) bool { return svg == "" })
+	return out
+}
+
+// costs draws what a pair, a waiter and a held lock cost.
+func (r *report) costs(out map[string]string) {
 	pairs := func(title, sub, xLabel string, at func(k key) (float64, bool)) string {
 		return chart{title, sub, "µs", true}.lines(xLabel, true, r.lines("pairs", "µs/pair", at))
 	}
-	out := map[string]string{
+	maps.Copy(out, map[string]string{
 		"goroutines": pairs("Lock + unlock on 5 nodes",
 			"distinct names, one shared client; time per pair, lower is better", "goroutines",
 			func(k key) (float64, bool) { return float64(k.Workers), k.Nodes == 5 }),
@@ -35,7 +48,11 @@ func (r *report) charts() map[string]string {
 			"one of 5 nodes stopped, 64 busy goroutines; heap after collection", "MB", false}.
 			lines("seconds", false, r.overTime(key{Section: "frozen", Who: we, Nodes: 5,
 				Workers: 64, Variant: "one frozen", Metric: "heap MB over time"})),
-	}
+	})
+}
+
+// crowds draws how cost and waits grow with the number of processes.
+func (r *report) crowds(out map[string]string) {
 	for _, kind := range []string{againKind, onceKind} {
 		at := func(k key) (float64, bool) { return float64(k.Workers), k.Variant == kind }
 		of := "5 nodes, 5 ms holds, processes that " + kind + "; "
@@ -47,34 +64,40 @@ func (r *report) charts() map[string]string {
 			"over the fair share, processes × mean turn; 1 is fair", "× fair share", true}.
 			lines("processes", true, r.lines(processPart, "longest wait/fair", at))
 	}
-	for _, n := range []int{5, 1} {
-		var waits, hand []bar
-		for _, w := range r.who("contention", "p99 wait ms") {
-			for _, waiters := range distinct(r, "contention",
-				func(k key) int { return k.Workers }) {
-				k := key{Section: "contention", Who: w, Nodes: n, Workers: waiters,
-					Metric: "p99 wait ms"}
-				if v := r.median(k); !math.IsNaN(v) {
-					waits = append(waits,
-						bar{w, fmt.Sprintf("%s, %d waiters", w, waiters), v, false})
-				}
-			}
-			if v := r.median(key{Section: "handover", Who: w, Nodes: n, Workers: 2,
-				Metric: "ms"}); !math.IsNaN(v) {
-				hand = append(hand, bar{w, w, v, false})
+}
+
+// turns draws on n nodes how long waiters wait, and how long a hand-over takes.
+func (r *report) turns(out map[string]string, n int) {
+	var waits, hand []bar
+	for _, w := range r.who("contention", "p99 wait ms") {
+		for _, waiters := range distinct(r, "contention",
+			func(k key) int { return k.Workers }) {
+			k := key{Section: "contention", Who: w, Nodes: n, Workers: waiters,
+				Metric: "p99 wait ms"}
+			if v := r.median(k); !math.IsNaN(v) {
+				waits = append(waits,
+					bar{w, fmt.Sprintf("%s, %d waiters", w, waiters), v, false})
 			}
 		}
-		on := fmt.Sprintf("%d nodes", n)
-		if n == 1 {
-			on = "one node"
+		if v := r.median(key{Section: "handover", Who: w, Nodes: n, Workers: 2,
+			Metric: "ms"}); !math.IsNaN(v) {
+			hand = append(hand, bar{w, w, v, false})
 		}
-		out[fmt.Sprintf("waits-%d", n)] = chart{"How long the unlucky wait, on " + on,
-			"99th percentile of the wait, 4 clients, 10 ms holds; lower is better", "ms",
-			false}.bars(waits)
-		out[fmt.Sprintf("handover-%d", n)] = chart{"Hand-over on " + on,
-			"from Unlock returning in one client to Lock returning in another, median", "ms",
-			false}.bars(hand)
 	}
+	on := fmt.Sprintf("%d nodes", n)
+	if n == 1 {
+		on = "one node"
+	}
+	out[fmt.Sprintf("waits-%d", n)] = chart{"How long the unlucky wait, on " + on,
+		"99th percentile of the wait, 4 clients, 10 ms holds; lower is better", "ms",
+		false}.bars(waits)
+	out[fmt.Sprintf("handover-%d", n)] = chart{"Hand-over on " + on,
+		"from Unlock returning in one client to Lock returning in another, median", "ms",
+		false}.bars(hand)
+}
+
+// troubles draws what a frozen and a distant node cost.
+func (r *report) troubles(out map[string]string) {
 	var frozen, far []bar
 	for _, w := range r.who("frozen", "ms for Lock and Unlock") {
 		v := r.median(key{Section: "frozen", Who: w, Nodes: 5, Workers: 1, Variant: "one frozen",
@@ -92,8 +115,6 @@ func (r *report) charts() map[string]string {
 		"ms", false}.bars(frozen)
 	out["latency"] = chart{"Four nodes 20 ms away, one 200 ms",
 		"median of one caller; lower is better", "ms", false}.bars(far)
-	maps.DeleteFunc(out, func(_, svg string) bool { return svg == "" })
-	return out
 }
 
 // lines makes one line per contender from the medians of a metric; at says where a key stands on

@@ -1,7 +1,7 @@
 /* The queue on the nodes: W processes wait for one lock, N nodes each keep a queue of them.
    model/README.md says what each part stands for; model/run checks this file and its mutants.
-   Exclusion is not what this model is about: the key alone decides that, see redlock.pml. It is about order
-   and about progress: nobody is overtaken, and nobody waits for ever. */
+   Exclusion is not what this model is about: the key alone decides that, see redlock.pml. It is
+   about order and about progress: nobody is overtaken, and nobody waits for ever. */
 #ifndef N
 #define N 3
 #endif
@@ -12,7 +12,7 @@
 #define DEATHS 0                        /* how many may die */
 #endif
 #ifndef SPARE
-#define SPARE 2                         /* claims that one may make without a quorum of reservations */
+#define SPARE 2                 /* claims that one may make without a quorum of reservations */
 #endif
 #define QUORUM (N/2 + 1)
 #define NOBODY 0
@@ -54,7 +54,8 @@ byte i, best, first;
 #define HEARS(w) (!dead[w])
 #endif
 
-/* hand on: reserve the key of node n for the first that hears of it, or else the first; free if there is none. */
+/* hand on: reserve the key of node n for the first that hears of it, or else the first; free if
+   there is none. */
 #ifdef NO_REFUSAL
 #define HAND_ON(n) key[n] = NOBODY      /* mutant: whoever asks first */
 #else
@@ -121,8 +122,8 @@ byte i, best, first;
 #endif
 #define ALL ((1 << N) - 1)
 
-/* agree on: the least ticket that fewer than a quorum of nodes exceed. Any one node may be late, which counts as if
-   it did. */
+/* agree on: the least ticket that fewer than a quorum of nodes exceed. Any one node may be late,
+   which counts as if it did. */
 #define LATE 255
 #define BETWEEN(a, b, c) (a <= b && b <= c || c <= b && b <= a)
 #ifdef LEAST
@@ -223,7 +224,8 @@ end:	skip
 }
 
 #ifndef DEAD_STAY
-/* What the dead hold or what is reserved for them expires, and those who ask again have it handed on. */
+/* What the dead hold or what is reserved for them expires, and those who ask again have it handed
+   on. */
 #define STALE(n) (key[n] != NOBODY && dead[(key[n] - 1) % W])
 proctype time() {
 end:	do

@@ -61,7 +61,7 @@ byte last = FREE;                       /* who was granted the lock last */
 #ifdef LOSS
 byte born[2];                           /* age at which its token came to be */
 bit  recent[2];                         /* its proposal exceeds the last granted token */
-byte old;                               /* ticks since the last granted token came to be, at most SKEW */
+byte old;                       /* ticks since the last granted token came to be, at most SKEW */
 #define PROPOSE recent[id] = (old >= SKEW); born[id] = 0
 #define GRANTED old = age[id] - born[id]; born[id] = 0; recent[id] = 0; \
 	recent[OTHER] = (old >= age[OTHER] + SKEW); if :: old > SKEW -> old = SKEW :: else fi
@@ -89,7 +89,8 @@ byte i, t;                              /* scratch, 0 between steps */
 
 /* Nodes are interchangeable: keeping them sorted leaves one of up to N! equal states. */
 #ifdef SORT
-#define KEY(k) (own[k] + 4*left[k] + 32*has[k] + 64*guard[k] + 512*flying[k] + 2048*got[k] + 8192*high[k])
+#define KEY(k) (own[k] + 4*left[k] + 32*has[k] + 64*guard[k] + 512*flying[k] + 2048*got[k] + \
+	8192*high[k])
 #define SWAP(a) t = a[i]; a[i] = a[i+1]; a[i+1] = t;
 #define UP(k) i = k; if :: KEY(i) > KEY(i+1) -> \
 	SWAP(own) SWAP(left) SWAP(has) SWAP(guard) SWAP(flying) SWAP(got) SWAP(high) :: else fi;
@@ -123,7 +124,7 @@ inline vote(k) {
 	:: VOTES(GOT, id) == 1 -> ADD(high, k); if :: above[id] = 1 :: !SURE(k) fi
 #else
 	:: EACH(LOWER) ADD(high, k); above[id] = 1; BORN               /* the largest yet, and above */
-	:: !above[id] && !SURE(k) -> EACH(LOWER) ADD(high, k)          /* the largest yet, but not above */
+	:: !above[id] && !SURE(k) -> EACH(LOWER) ADD(high, k)  /* the largest yet, but not above */
 	:: VOTES(GOT, id) > 1 && (above[id] || !SURE(k)) -> ADD(high, k) /* as large as the largest */
 	:: VOTES(GOT, id) > 1 && (above[id] || !SURE(k))               /* smaller */
 #endif
@@ -135,7 +136,8 @@ inline vote(k) {
 /* A SET of the running attempt arrives; its reply too, or not. Sent again, it finds its own key. */
 #define SET(k) \
 	:: atomic { age[id] < TTL && (flying[k] & ME) && own[k] == FREE && guard[k] == 0 -> \
-		printf("  client %d: SET at node %d\n", id, k); own[k] = id; lease(k); if :: vote(k) :: skip fi; SORTED } \
+		printf("  client %d: SET at node %d\n", id, k); own[k] = id; lease(k); \
+		if :: vote(k) :: skip fi; SORTED } \
 	:: atomic { age[id] < TTL && (flying[k] & ME) && own[k] == id -> \
 		printf("  client %d: SET again at node %d\n", id, k); vote(k); SORTED }
 
@@ -146,13 +148,15 @@ inline vote(k) {
 #else
 #define OPEN(k) (guard[k] == 0)
 #endif
-#define LANDS(k) printf("  client %d: late SET at node %d\n", id, k); own[k] = id; CUT(flying, k); lease(k); SORTED
+#define LANDS(k) printf("  client %d: late SET at node %d\n", id, k); own[k] = id; CUT(flying, k); \
+	lease(k); SORTED
 #ifdef PUNCTUAL
 #define LATE(k)
 #else
 #define LATE(k)   :: atomic { (flying[k] & ME) && own[k] == FREE && OPEN(k) -> LANDS(k) }
 #endif
-#define ZOMBIE(k) :: atomic { age[id] == TTL && (flying[k] & ME) && own[k] == FREE && guard[k] == 0 -> LANDS(k) }
+#define ZOMBIE(k) :: atomic { age[id] == TTL && (flying[k] & ME) && own[k] == FREE && \
+	guard[k] == 0 -> LANDS(k) }
 
 /* The second round lifts the counter where the key is ours. */
 #define RAISE(k) :: atomic { VOTES(GOT, id) >= QUORUM && own[k] == id && !(high[k] & ME) -> \
@@ -160,9 +164,11 @@ inline vote(k) {
 
 /* PEXPIRE where the key is ours; the reply arrives or not. */
 #define EXTEND(k) :: atomic { own[k] == id && !(got[k] & ME) -> \
-		printf("  client %d: PEXPIRE at node %d\n", id, k); lease(k); if :: ADD(got, k) :: skip fi; SORTED }
+		printf("  client %d: PEXPIRE at node %d\n", id, k); lease(k); \
+		if :: ADD(got, k) :: skip fi; SORTED }
 
-/* Healing that is counted, or that does not wait for the quorum: mutants. In the algorithm, LATE heals. */
+/* Healing that is counted, or that does not wait for the quorum: mutants. In the algorithm, LATE
+   heals. */
 #define HEALS(k) own[k] == FREE && OPEN(k) -> \
 		printf("  client %d: heal at node %d\n", id, k); own[k] = id; lease(k)
 #ifdef HEAL_COUNTS
@@ -183,8 +189,8 @@ inline vote(k) {
 		printf("  client %d: delete at node %d\n", id, k); own[k] = FREE; left[k] = 0; SORTED }
 
 /* A new attempt has a new value. A key of the old one is nobody's: its node refuses until it
-   expires. Any node may refuse at any time, so such a key need not be kept: it is dropped when the next
-   attempt begins or, with FORGET, as soon as nothing can make the client believe in it. */
+   expires. Any node may refuse at any time, so such a key need not be kept: it is dropped when the
+   next attempt begins or, with FORGET, as soon as nothing can make the client believe in it. */
 #define DROP(k, c) if :: own[k] == c -> own[k] = FREE; left[k] = 0 :: else fi;
 #ifdef SAME_VALUE
 #define RENEW(k) ADD(flying, k);
@@ -290,8 +296,8 @@ active proctype clock() {
 }
 
 #ifdef DELETED
-/* Somebody deletes the lock's keys, on all nodes and while no command is under way. Then there may be two holders, but the one
-   whose keys they were must find out. */
+/* Somebody deletes the lock's keys, on all nodes and while no command is under way. Then there may
+   be two holders, but the one whose keys they were must find out. */
 #define ERASE(k) own[k] = FREE; left[k] = 0;
 active proctype operator() {
 	do :: atomic { age[0] == TTL && age[1] == TTL ->
@@ -311,19 +317,22 @@ active proctype operator() {
 #else
 #define CALM true
 #endif
-#define LOSE(k) :: atomic { CALM -> printf("node %d loses its data\n", k); own[k] = FREE; left[k] = 0; has[k] = 0; \
+#define LOSE(k) :: atomic { CALM -> printf("node %d loses its data\n", k); \
+	own[k] = FREE; left[k] = 0; has[k] = 0; \
 	if :: guard[k] = GUARD :: GUARD > DRIFT -> guard[k] = GUARD - DRIFT fi; SORTED }
 active proctype crash() { do EACH(LOSE) od }
 #endif
 
-/* Locks of other names share the counter. They raise it, by any amount and at any time. LOWERED: they
-   lower it, as one that deleted its counter would. */
+/* Locks of other names share the counter. They raise it, by any amount and at any time. LOWERED:
+   they lower it, as one that deleted its counter would. */
 #ifdef SHARED
-#define LIFT(k) :: atomic { !has[k] -> printf("another name raises the counter of node %d\n", k); has[k] = 1; SORTED }
+#define LIFT(k) :: atomic { !has[k] -> printf("another name raises the counter of node %d\n", k); \
+	has[k] = 1; SORTED }
 active proctype others() { do EACH(LIFT) od }
 #endif
 #ifdef LOWERED
-#define DROPS(k) :: atomic { has[k] -> printf("another name lowers the counter of node %d\n", k); has[k] = 0; SORTED }
+#define DROPS(k) :: atomic { has[k] -> printf("another name lowers the counter of node %d\n", k); \
+	has[k] = 0; SORTED }
 active proctype vandal() { do EACH(DROPS) od }
 #endif
 

@@ -226,7 +226,8 @@ func TestAHoldSurvivesOutages(t *testing.T) {
 				least = max(least, time.Until(m.Until())*time.Duration(r.IntN(100))/100)
 			}
 			// What is under way may still move until.
-			for left := time.Until(m.Until()) - least; left > 0; left = time.Until(m.Until()) - least {
+			enough := func() time.Duration { return time.Until(m.Until()) - least }
+			for left := enough(); left > 0; left = enough() {
 				time.Sleep(left)
 			}
 			for i, n := range out {

@@ -839,7 +839,7 @@ func TestHowLongALockWaitsByDefault(t *testing.T) {
 			31 * redlock.DefaultMaxRetryDelay, redlock.ErrTaken},
 		"majority down": {func(nodes sim.Nodes) { nodes[0].Crash(); nodes[1].Crash() },
 			5 * time.Second, 31 * redlock.DefaultMaxRetryDelay, redlock.ErrNoQuorum},
-		"majority silent": {func(nodes sim.Nodes) { nodes[0].Always(sim.Hang()); nodes[1].Always(sim.Hang()) },
+		"majority silent": {func(nodes sim.Nodes) { all(nodes[:2], sim.Hang()) },
 			18 * time.Second, 21 * time.Second, redlock.ErrNoQuorum},
 		"taken, minority silent": {func(nodes sim.Nodes) {
 			occupy(nodes,

@@ -88,8 +88,9 @@ func ExampleReport_String() {
 			Severity: doctor.Warning,
 			Code:     "restart",
 			Nodes:    []int{0, 1, 2},
-			Problem:  "A restart forgets locks (persistence: RDB), and the node could grant them again.",
-			Advice:   "Use WithRestartGuard with the longest expiry in use.",
+			Problem: "A restart forgets locks (persistence: RDB), and the node could grant them " +
+				"again.",
+			Advice: "Use WithRestartGuard with the longest expiry in use.",
 		}},
 	}
 	fmt.Print(report)

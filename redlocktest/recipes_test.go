@@ -55,7 +55,8 @@ func TestStopsWhenTheLockIsLost(t *testing.T) {
 		c := redlocktest.New(t, 3)
 		time.AfterFunc(10*time.Second, func() { c.Steal("report") })
 		pages := 0
-		if err := report(t.Context(), c.Redlock(), func(int) { pages++ }); err == nil || pages > 18 {
+		if err := report(t.Context(), c.Redlock(), func(int) { pages++ }); err == nil ||
+			pages > 18 {
 			t.Errorf("%d pages written, and reported %v", pages, err)
 		}
 	})

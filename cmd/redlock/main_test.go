@@ -318,7 +318,8 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
 		syscall.SIGUSR2,
 	} {
-		const script = `trap "echo got; exit 3" INT TERM HUP QUIT USR1 USR2; echo ready; while :; do sleep 0.05; done`
+		const script = `trap "echo got; exit 3" INT TERM HUP QUIT USR1 USR2
+echo ready; while :; do sleep 0.05; done`
 		cmd := command(t, nodes, "run", "-name", "job", "--", "sh", "-c", script)
 		lines, wait := background(t, cmd)
 		require.Equal(t, "ready", line(t, lines))
@@ -356,7 +357,8 @@ func TestTheCommandIsDeadBeforeTheLockEnds(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
 	const expiry = 6 * time.Second
-	const script = `trap "" TERM; live() { while :; do date +%s%N >"$1"; sleep 0.05; done; }; live "$1.a" & echo $!; echo $$; live "$1.b"`
+	const script = `trap "" TERM; live() { while :; do date +%s%N >"$1"; sleep 0.05; done; }
+live "$1.a" & echo $!; echo $$; live "$1.b"`
 	diary := filepath.Join(t.TempDir(), "diary")
 	cmd := command(t, nodes, "run", "-name", "job", "-expiry", expiry.String(), "-grace", "2.9s",
 		"--", "sh", "-c", script, "sh", diary)

@@ -9,9 +9,9 @@ import (
 // ErrStale is the answer to a client whose lock has been somebody else's since.
 var ErrStale = errors.New("stale fencing token")
 
-// Store keeps stocks, as a database would. It refuses claims and writes with a fencing token lower than
-// one that it has seen for the same item. That is all a resource has to do; for SQL databases, package
-// fence does it. A Store is safe for concurrent use.
+// Store keeps stocks, as a database would. It refuses claims and writes with a fencing token
+// lower than one that it has seen for the same item. That is all a resource has to do; for SQL
+// databases, package fence does it. A Store is safe for concurrent use.
 type Store struct {
 	fencing bool
 

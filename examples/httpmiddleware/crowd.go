@@ -21,9 +21,11 @@ type crowd struct {
 	mu sync.Mutex // keeps lines whole
 }
 
-// withdraw lets all clients withdraw at once, each from both accounts in turn and at other replicas.
+// withdraw lets all clients withdraw at once, each from both accounts in turn and at other
+// replicas.
 func (c *crowd) withdraw(ctx context.Context, clients int) error {
-	fmt.Fprintf(c.w, "%7s  %-6s  %-7s  %-8s  %6s  %s\n", "time", "client", "account", "replica", "took", "answer")
+	fmt.Fprintf(c.w, "%7s  %-6s  %-7s  %-8s  %6s  %s\n", "time", "client", "account", "replica",
+		"took", "answer")
 	errs := make(chan error, clients)
 	for i := range clients {
 		go func() { errs <- c.customer(ctx, i) }()
@@ -62,8 +64,10 @@ func (c *crowd) customer(ctx context.Context, i int) error {
 const attempts = 60
 
 // post withdraws once. It returns after what time to try again, or 0, and why it did not withdraw.
-func (c *crowd) post(ctx context.Context, i int, account string, replica int) (again time.Duration, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.urls[replica]+"/accounts/"+account+"/withdraw", nil)
+func (c *crowd) post(ctx context.Context, i int, account string, replica int) (again time.Duration,
+	err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		c.urls[replica]+"/accounts/"+account+"/withdraw", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +83,8 @@ func (c *crowd) post(ctx context.Context, i int, account string, replica int) (a
 	}
 	text := strings.TrimSpace(string(body))
 	c.mu.Lock()
-	fmt.Fprintf(c.w, "%6.2fs  %-6d  %-7s  %-8d  %4dms  %d %s\n", time.Since(c.start).Seconds(), i+1, account, replica+1,
+	fmt.Fprintf(c.w, "%6.2fs  %-6d  %-7s  %-8d  %4dms  %d %s\n", time.Since(c.start).Seconds(), i+1,
+		account, replica+1,
 		time.Since(began).Milliseconds(), res.StatusCode, text)
 	c.mu.Unlock()
 	if res.StatusCode == http.StatusOK {

@@ -30,10 +30,14 @@ type account struct {
 
 func newAccount(w io.Writer, rl *redlock.Redlock, n, total int) *account {
 	a := &account{w: w, rl: rl, n: n, start: time.Now(), votes: map[int]int{}, least: expiry}
-	fmt.Fprintf(w, "%d workers take %d turns on the lock %q, on %d nodes: a quorum is %d.\n", len(workers), total, name, n, n/2+1)
-	fmt.Fprintf(w, "Each reads a counter, lets the others run for %v, and writes it back, plus 1.\n\n", work)
-	fmt.Fprintf(w, "Votes: ● the node has the holder's key, ○ it has not, × it does not answer.\n\n")
-	fmt.Fprintf(w, "%7s  %4s  %-8s  %8s  %-*s  %10s  %s\n", "time", "turn", "holder", "waited", n+6, "votes", "valid for", "nodes that failed")
+	fmt.Fprintf(w, "%d workers take %d turns on the lock %q, on %d nodes: a quorum is %d.\n",
+		len(workers), total, name, n, n/2+1)
+	fmt.Fprintf(w, "Each reads a counter, lets the others run for %v, and writes it back, plus "+
+		"1.\n\n", work)
+	fmt.Fprintf(w, "Votes: ● the node has the holder's key, ○ it has not, × it does not "+
+		"answer.\n\n")
+	fmt.Fprintf(w, "%7s  %4s  %-8s  %8s  %-*s  %10s  %s\n", "time", "turn", "holder", "waited", n+6,
+		"votes", "valid for", "nodes that failed")
 	return a
 }
 
@@ -63,7 +67,8 @@ func (a *account) turn(ctx context.Context, worker string, m *redlock.Mutex, wai
 	a.count++
 	a.votes[votes]++
 	a.least = min(a.least, left)
-	fmt.Fprintf(a.w, "%6.2fs  %4d  %-8s  %8v  %s  %d/%d  %10v  %s\n", time.Since(a.start).Seconds(), a.count, worker,
+	fmt.Fprintf(a.w, "%6.2fs  %4d  %-8s  %8v  %s  %d/%d  %10v  %s\n", time.Since(a.start).Seconds(),
+		a.count, worker,
 		waited.Round(time.Millisecond), dots, votes, a.n, left.Round(time.Millisecond), failed)
 }
 
@@ -104,7 +109,8 @@ func brief(err error) string {
 func (a *account) note(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	fmt.Fprintf(a.w, "%6.2fs  ---- %s\n", time.Since(a.start).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(a.w, "%6.2fs  ---- %s\n", time.Since(a.start).Seconds(),
+		fmt.Sprintf(format, args...))
 }
 
 func (a *account) turns() int {
@@ -121,7 +127,8 @@ func (a *account) summary(counter, want int64) error {
 	for _, v := range slices.Backward(slices.Sorted(maps.Keys(a.votes))) {
 		votes = append(votes, fmt.Sprintf("%d/%d in %d turns", v, a.n, a.votes[v]))
 	}
-	fmt.Fprintf(a.w, "\nVotes: %s. Valid for %v at least.\n", strings.Join(votes, ", "), a.least.Round(time.Millisecond))
+	fmt.Fprintf(a.w, "\nVotes: %s. Valid for %v at least.\n", strings.Join(votes, ", "),
+		a.least.Round(time.Millisecond))
 	if counter != want {
 		return fmt.Errorf("the counter is %d after %d additions", counter, want)
 	}

@@ -1,11 +1,12 @@
-// Command quickstart lets several workers take turns on one lock, while a node is stopped for good and another one
-// is restarted.
+// Command quickstart lets several workers take turns on one lock, while a node is stopped for
+// good and another one is restarted.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
-// Each worker adds 1 to a shared counter, by reading it, letting the others run, and writing it back: without
-// the lock most of the additions would be lost. The exit status is 0 only if the counter is exact.
+// Each worker adds 1 to a shared counter, by reading it, letting the others run, and writing it
+// back: without the lock most of the additions would be lost. The exit status is 0 only if the
+// counter is exact.
 package main
 
 import (
@@ -33,7 +34,8 @@ const (
 var workers = []string{"Ada", "Barbara", "Dorothy", "Grace", "Radia"}
 
 func main() {
-	addrs := flag.String("addrs", "", "comma-separated `host:port` of real nodes; if empty, five embedded ones")
+	addrs := flag.String("addrs", "",
+		"comma-separated `host:port` of real nodes; if empty, five embedded ones")
 	turns := flag.Int("turns", 5, "how often each worker takes the lock")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -55,7 +57,8 @@ func run(ctx context.Context, w io.Writer, addrs string, turns int) error {
 	defer nodes.close()
 
 	// This is all there is to it: a Redlock on the nodes, and a mutex for each owner.
-	rl := redlock.New(nodes.pools()...).With(redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/5))
+	rl := redlock.New(nodes.pools()...).With(redlock.WithExpiry(expiry),
+		redlock.WithNodeTimeout(expiry/5))
 	defer rl.Close()
 
 	var counter atomic.Int64 // atomic reads and writes, but adding is not
@@ -99,9 +102,10 @@ func run(ctx context.Context, w io.Writer, addrs string, turns int) error {
 	return show.summary(counter.Load(), int64(total))
 }
 
-// turn takes the lock, adds 1 to the counter, and gives the lock back. It reports false if the lock ran out before
-// the counter could be written.
-func turn(ctx context.Context, m *redlock.Mutex, worker string, counter *atomic.Int64, show *account) (done bool, err error) {
+// turn takes the lock, adds 1 to the counter, and gives the lock back. It reports false if the
+// lock ran out before the counter could be written.
+func turn(ctx context.Context, m *redlock.Mutex, worker string, counter *atomic.Int64,
+	show *account) (done bool, err error) {
 	asked := time.Now()
 	for {
 		err := m.LockContext(ctx)

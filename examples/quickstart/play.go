@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// play says when nodes fail: after a fifth of the turns one is stopped for good, after two fifths another one,
-// which comes back after three. As many fail as leave a quorum: of three nodes only the latter.
+// play says when nodes fail: after a fifth of the turns one is stopped for good, after two fifths
+// another one, which comes back after three. As many fail as leave a quorum: of three nodes only
+// the latter.
 type play struct {
 	nodes *nodes
 	show  *account
@@ -25,7 +26,8 @@ type play struct {
 }
 
 func newPlay(nodes *nodes, show *account, total int) *play {
-	p := &play{nodes: nodes, show: show, total: total, first: -1, other: -1, restored: make(chan struct{})}
+	p := &play{nodes: nodes, show: show, total: total, first: -1, other: -1,
+		restored: make(chan struct{})}
 	n := len(nodes.list)
 	spare := n - (n/2 + 1)
 	if spare >= 2 {

@@ -13,8 +13,9 @@ import (
 )
 
 var (
-	duration = flag.Duration("duration", 30*time.Second, "how long TestChaos goes on, in rounds of at most 30 s")
-	seed     = flag.Uint64("seed", 1, "of the first round; the next ones have the numbers after it")
+	duration = flag.Duration("duration", 30*time.Second,
+		"how long TestChaos goes on, in rounds of at most 30 s")
+	seed = flag.Uint64("seed", 1, "of the first round; the next ones have the numbers after it")
 )
 
 // roundLength is as much as the linearizability checker can take.
@@ -23,7 +24,8 @@ const roundLength = 30 * time.Second
 func TestMain(m *testing.M) {
 	WorkerMain()
 	lockerMain()
-	_ = flag.Set("test.parallel", "6") // unless the command line says otherwise: the tests wait most of their time
+	// Unless the command line says otherwise: the tests wait most of their time.
+	_ = flag.Set("test.parallel", "6")
 	flag.Parse()
 	goredislib.SetLogger(quiet{}) // it would tell of every server that is down
 	os.Exit(m.Run())
@@ -41,9 +43,11 @@ func run(t *testing.T, r Round, sum *Summary) (*Report, error) {
 func TestChaos(t *testing.T) {
 	redistest.Require(t)
 	var sum Summary
-	for left, seed := *duration, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength, seed+1 {
+	for left, seed := *duration, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength,
+		seed+1 {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond, Workers: 4, Faults: Survivable}
+			r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond,
+				Workers: 4, Faults: Survivable}
 			rep, err := run(t, r, &sum)
 			if err != nil {
 				t.Error(err)
@@ -68,11 +72,13 @@ func TestChaos(t *testing.T) {
 	t.Log(&sum)
 }
 
-// Without faults nothing is lost even where no fence is, and nothing remains: each key is deleted by its owner.
+// Without faults nothing is lost even where no fence is, and nothing remains: each key is deleted
+// by its owner.
 func TestCalm(t *testing.T) {
 	redistest.Require(t)
 	var sum Summary
-	r := Round{Seed: *seed, Duration: 2 * time.Second, Expiry: 2 * time.Second, NodeTimeout: time.Second, Workers: 4}
+	r := Round{Seed: *seed, Duration: 2 * time.Second, Expiry: 2 * time.Second,
+		NodeTimeout: time.Second, Workers: 4}
 	rep, err := run(t, r, &sum)
 	t.Log(&sum)
 	if err != nil {
@@ -90,7 +96,8 @@ func TestCalm(t *testing.T) {
 		t.Errorf("%d keys had to expire", rep.Expired)
 	}
 	if rep.Changes < 2*rep.Grants || rep.Blind != 0 {
-		t.Errorf("%d changes of the key were seen, and %d could not be judged, for %d grants", rep.Changes, rep.Blind, rep.Grants)
+		t.Errorf("%d changes of the key were seen, and %d could not be judged, for %d grants",
+			rep.Changes, rep.Blind, rep.Grants)
 	}
 }
 
@@ -99,7 +106,8 @@ func TestCalm(t *testing.T) {
 func TestPausesLoseUpdatesWithoutAFence(t *testing.T) {
 	redistest.Require(t)
 	var sum Summary
-	r := Round{Seed: *seed, Duration: 6 * time.Second, Expiry: 300 * time.Millisecond, Workers: 4, Faults: []Fault{PauseHold}}
+	r := Round{Seed: *seed, Duration: 6 * time.Second, Expiry: 300 * time.Millisecond, Workers: 4,
+		Faults: []Fault{PauseHold}}
 	rep, err := run(t, r, &sum)
 	t.Log(&sum)
 	if err != nil {
@@ -113,12 +121,13 @@ func TestPausesLoseUpdatesWithoutAFence(t *testing.T) {
 	}
 }
 
-// Holders that are cut off from a majority of the servers lose the lock by the clock. Each is told in time, before
-// anybody else is granted the lock.
+// Holders that are cut off from a majority of the servers lose the lock by the clock. Each is
+// told in time, before anybody else is granted the lock.
 func TestCutOffHoldersAreToldInTime(t *testing.T) {
 	redistest.Require(t)
 	var sum Summary
-	r := Round{Seed: *seed, Duration: 5 * time.Second, Expiry: 500 * time.Millisecond, Workers: 4, Faults: []Fault{CutOff},
+	r := Round{Seed: *seed, Duration: 5 * time.Second, Expiry: 500 * time.Millisecond, Workers: 4,
+		Faults:    []Fault{CutOff},
 		LongHolds: 1, LongWork: 2 * time.Second}
 	rep, err := run(t, r, &sum)
 	t.Log(&sum)
@@ -133,13 +142,14 @@ func TestCutOffHoldersAreToldInTime(t *testing.T) {
 	}
 }
 
-// Servers that lose their data at once or whose clocks jump are more than Redlock claims to survive. Two may
-// hold the lock then. The fence must hold all the same, held contexts must end in time, and everything must be
-// well afterwards.
+// Servers that lose their data at once or whose clocks jump are more than Redlock claims to
+// survive. Two may hold the lock then. The fence must hold all the same, held contexts must end
+// in time, and everything must be well afterwards.
 func TestFenceHoldsWhenTheLockBreaks(t *testing.T) {
 	redistest.Require(t)
 	var sum Summary
-	r := Round{Seed: *seed, Duration: 6 * time.Second, Expiry: 500 * time.Millisecond, Workers: 4, Faults: Wild, LongHolds: 4}
+	r := Round{Seed: *seed, Duration: 6 * time.Second, Expiry: 500 * time.Millisecond, Workers: 4,
+		Faults: Wild, LongHolds: 4}
 	rep, wrong := run(t, r, &sum)
 	t.Log(&sum)
 	if err := CheckFence(rep.Events); err != nil {

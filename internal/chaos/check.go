@@ -29,7 +29,8 @@ func grants(events []Event) ([]*grant, error) {
 			if byID[e.Grant] != nil {
 				return nil, fmt.Errorf("grant %s is in the history twice", e.Grant)
 			}
-			g := &grant{Event: e, granted: min(e.Return, e.Until), end: e.Until, released: math.MaxInt64}
+			g := &grant{Event: e, granted: min(e.Return, e.Until), end: e.Until,
+				released: math.MaxInt64}
 			if e.Until == 0 {
 				// Paused for so long that the hold was lost before it asked how long it may
 				// trust it. All that is known is that it was granted, and is over.
@@ -70,14 +71,16 @@ func Check(events []Event) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(checkOverlap(all), checkTokens(all), checkFence(events), checkLinearizable(all, events))
+	return errors.Join(checkOverlap(all), checkTokens(all), checkFence(events),
+		checkLinearizable(all, events))
 }
 
 // CheckFence is Check for a history with faults that the lock does not claim to survive:
 // two may hold it, but the fence still lets no update get lost.
 func CheckFence(events []Event) error { return checkFence(events) }
 
-// CheckTold wants each held context that was lost to have ended by the time until which it could be trusted.
+// CheckTold wants each held context that was lost to have ended by the time until which it could
+// be trusted.
 func CheckTold(events []Event) error {
 	var errs []error
 	for _, e := range events {
@@ -85,11 +88,13 @@ func CheckTold(events []Event) error {
 			continue
 		}
 		if e.Value > tooLate {
-			errs = append(errs, fmt.Errorf("worker %d was told %v too late that it had lost grant %s: %s",
+			errs = append(errs, fmt.Errorf("worker %d was told %v too late that it had lost "+
+				"grant %s: %s",
 				e.Worker, time.Duration(e.Return-e.Until), e.Grant, e.Err))
 		}
 		if !e.OK {
-			errs = append(errs, fmt.Errorf("worker %d was told that grant %s ended, with the wrong cause: %s", e.Worker, e.Grant, e.Err))
+			errs = append(errs, fmt.Errorf("worker %d was told that grant %s ended, with the "+
+				"wrong cause: %s", e.Worker, e.Grant, e.Err))
 		}
 	}
 	return errors.Join(errs...)
@@ -129,7 +134,8 @@ func checkTokens(all []*grant) error {
 			returned = returned[1:]
 		}
 		if highest != nil && g.Token <= highest.Token {
-			return fmt.Errorf("token %d of grant %s is not above %d of grant %s, which was there before",
+			return fmt.Errorf("token %d of grant %s is not above %d of grant %s, which was there "+
+				"before",
 				g.Token, g.Grant, highest.Token, highest.Grant)
 		}
 	}
@@ -147,7 +153,8 @@ func checkFence(events []Event) error {
 			continue
 		}
 		if accept := e.Token >= fence; accept != e.OK {
-			return fmt.Errorf("%s with token %d was accepted: %v, after token %d was seen", e.Op, e.Token, e.OK, fence)
+			return fmt.Errorf("%s with token %d was accepted: %v, after token %d was seen", e.Op,
+				e.Token, e.OK, fence)
 		}
 		if !e.OK {
 			continue
@@ -157,7 +164,8 @@ func checkFence(events []Event) error {
 			value++
 		}
 		if e.Value != value {
-			return fmt.Errorf("%s by grant %s of value %d, after %d accepted writes: an update was lost", e.Op, e.Grant, e.Value, value)
+			return fmt.Errorf("%s by grant %s of value %d, after %d accepted writes: an update "+
+				"was lost", e.Op, e.Grant, e.Value, value)
 		}
 	}
 	return nil
@@ -209,12 +217,15 @@ func checkLinearizable(all []*grant, events []Event) error {
 	ops := make([]porcupine.Operation, 0, 2*len(all)+len(events))
 	for i, g := range all {
 		ops = append(ops,
-			porcupine.Operation{ClientId: 2 * i, Input: acquired{g}, Call: g.Call, Return: g.granted},
-			porcupine.Operation{ClientId: 2*i + 1, Input: ended{g}, Call: g.end, Return: g.released})
+			porcupine.Operation{ClientId: 2 * i, Input: acquired{g}, Call: g.Call,
+				Return: g.granted},
+			porcupine.Operation{ClientId: 2*i + 1, Input: ended{g}, Call: g.end,
+				Return: g.released})
 	}
 	for i, e := range events {
 		if (e.Op == Read || e.Op == Write) && e.Token != 0 {
-			ops = append(ops, porcupine.Operation{ClientId: 2*len(all) + i, Input: accessed{e}, Call: e.Call, Return: e.Return})
+			ops = append(ops, porcupine.Operation{ClientId: 2*len(all) + i, Input: accessed{e},
+				Call: e.Call, Return: e.Return})
 		}
 	}
 	switch porcupine.CheckOperationsTimeout(fencedLock, ops, time.Minute) {

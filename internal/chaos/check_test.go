@@ -9,7 +9,8 @@ import (
 
 // A history in few words: l(grant, call, return, token, until) and so on.
 func l(grant string, call, ret int64, token uint64, until int64) Event {
-	return Event{Op: Lock, Grant: grant, Call: call, Return: ret, Token: token, Until: until, OK: true}
+	return Event{Op: Lock, Grant: grant, Call: call, Return: ret, Token: token, Until: until,
+		OK: true}
 }
 
 func x(grant string, call, ret, until int64) Event {
@@ -54,67 +55,87 @@ func TestCheck(t *testing.T) {
 		"granted while the other's Unlock, which kills it, is under way": {history: []Event{
 			l("a", 0, 10, 5, 100), leave("a", 20), l("b", 5, 25, 6, 200),
 		}},
-		"granted before the other is about to unlock": {wrong: "two holders: a until 26", history: []Event{
-			l("a", 0, 10, 5, 100), leave("a", 26), l("b", 5, 25, 6, 200),
-		}},
+		"granted before the other is about to unlock": {wrong: "two holders: a until 26",
+			history: []Event{
+				l("a", 0, 10, 5, 100), leave("a", 26), l("b", 5, 25, 6, 200),
+			}},
 		"granted after the other's validity": {history: []Event{
 			l("a", 0, 10, 5, 100), l("b", 50, 101, 6, 200), u("a", 110, 120, false),
 		}},
 		"told of the grant after its end": {history: []Event{
-			l("a", 0, 300, 5, 100), l("b", 50, 150, 6, 250), u("b", 200, 210, true), u("a", 310, 320, false),
+			l("a", 0, 300, 5, 100), l("b", 50, 150, 6, 250), u("b", 200, 210, true),
+			u("a", 310, 320, false),
 		}},
 		"told of the grant when it was lost": {history: []Event{
-			l("a", 0, 300, 5, 0), l("b", 50, 150, 6, 250), u("b", 200, 210, true), x("a", 301, 302, 0), u("a", 310, 320, false),
+			l("a", 0, 300, 5, 0), l("b", 50, 150, 6, 250), u("b", 200, 210, true),
+			x("a", 301, 302, 0), u("a", 310, 320, false),
 		}},
 		"lost, and told before the next was granted the lock": {history: []Event{
-			l("a", 0, 10, 5, 100), l("b", 120, 175, 6, 250), x("a", 170, 171, 180), lost("a", 169, 180), u("a", 172, 173, false),
+			l("a", 0, 10, 5, 100), l("b", 120, 175, 6, 250), x("a", 170, 171, 180),
+			lost("a", 169, 180), u("a", 172, 173, false),
 		}},
-		"lost, and told after the next was granted the lock": {wrong: "two holders: a until 178", history: []Event{
-			l("a", 0, 10, 5, 100), l("b", 120, 175, 6, 250), x("a", 179, 180, 180), lost("a", 178, 180), u("a", 180, 181, false),
-		}},
+		"lost, and told after the next was granted the lock": {wrong: "two holders: a until 178",
+			history: []Event{
+				l("a", 0, 10, 5, 100), l("b", 120, 175, 6, 250), x("a", 179, 180, 180),
+				lost("a", 178, 180), u("a", 180, 181, false),
+			}},
 		"told late, but nobody could trust it any more": {history: []Event{
-			l("a", 0, 10, 5, 100), l("b", 120, 185, 6, 250), x("a", 190, 190, 180), lost("a", 189, 180), u("a", 191, 192, false),
+			l("a", 0, 10, 5, 100), l("b", 120, 185, 6, 250), x("a", 190, 190, 180),
+			lost("a", 189, 180), u("a", 191, 192, false),
 		}},
-		"a loss of nothing": {wrong: "lost of grant b, which the history has not", history: []Event{lost("b", 1, 2)}},
+		"a loss of nothing": {wrong: "lost of grant b, which the history has not",
+			history: []Event{lost("b", 1, 2)}},
 		"a stale write refused": {history: []Event{
 			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), r(6, 110, 0, true),
 			w(5, 120, 1, false), w(6, 130, 1, true),
 		}},
 		"a stale write before the next holder shows its token": {history: []Event{
-			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), w(5, 120, 1, true), r(6, 130, 1, true),
+			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), w(5, 120, 1, true),
+			r(6, 130, 1, true),
 		}},
 		"two at once": {wrong: "two holders: a until 80, and b from 50 on", history: []Event{
-			l("a", 0, 10, 5, 100), l("b", 40, 50, 6, 200), u("b", 60, 70, true), u("a", 80, 90, true),
+			l("a", 0, 10, 5, 100), l("b", 40, 50, 6, 200), u("b", 60, 70, true),
+			u("a", 80, 90, true),
 		}},
-		"two at once, because the first had extended": {wrong: "two holders: a until 180", history: []Event{
-			l("a", 0, 10, 5, 100), x("a", 50, 60, 180), l("b", 120, 150, 6, 250),
-		}},
+		"two at once, because the first had extended": {wrong: "two holders: a until 180",
+			history: []Event{
+				l("a", 0, 10, 5, 100), x("a", 50, 60, 180), l("b", 120, 150, 6, 250),
+			}},
 		"two at once, with a third between": {wrong: "two holders: a until 100", history: []Event{
 			l("a", 0, 10, 5, 100), l("c", 11, 90, 7, 80), l("b", 40, 95, 8, 200),
 		}},
-		"a token again": {wrong: "token 5 of grant b is not above 5 of grant a", without: "two holders", history: []Event{
-			l("a", 0, 10, 5, 100), u("a", 20, 30, true), l("b", 40, 50, 5, 200),
+		"a token again": {wrong: "token 5 of grant b is not above 5 of grant a",
+			without: "two holders", history: []Event{
+				l("a", 0, 10, 5, 100), u("a", 20, 30, true), l("b", 40, 50, 5, 200),
+			}},
+		"a token that falls": {wrong: "token 4 of grant b is not above 5 of grant a",
+			history: []Event{
+				l("a", 0, 10, 5, 100), u("a", 20, 30, true), l("b", 40, 50, 4, 200),
+			}},
+		"tokens out of order in overlapping calls": {wrong: "not linearizable", without: "token",
+			history: []Event{
+				l("a", 0, 10, 6, 100), u("a", 20, 30, true), l("b", 5, 25, 5, 200),
+			}},
+		"a token that nobody was granted": {wrong: "not linearizable", without: "two holders",
+			history: []Event{
+				l("a", 0, 10, 5, 100), r(6, 11, 0, true),
+			}},
+		"a stale write accepted": {wrong: "write with token 5 was accepted: true, after token 6 " +
+			"was seen", fence: true, history: []Event{
+			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), r(6, 110, 0, true),
+			w(5, 120, 1, true),
 		}},
-		"a token that falls": {wrong: "token 4 of grant b is not above 5 of grant a", history: []Event{
-			l("a", 0, 10, 5, 100), u("a", 20, 30, true), l("b", 40, 50, 4, 200),
-		}},
-		"tokens out of order in overlapping calls": {wrong: "not linearizable", without: "token", history: []Event{
-			l("a", 0, 10, 6, 100), u("a", 20, 30, true), l("b", 5, 25, 5, 200),
-		}},
-		"a token that nobody was granted": {wrong: "not linearizable", without: "two holders", history: []Event{
-			l("a", 0, 10, 5, 100), r(6, 11, 0, true),
-		}},
-		"a stale write accepted": {wrong: "write with token 5 was accepted: true, after token 6 was seen", fence: true, history: []Event{
-			l("a", 0, 10, 5, 100), r(5, 11, 0, true), l("b", 50, 101, 6, 200), r(6, 110, 0, true), w(5, 120, 1, true),
-		}},
-		"a fresh write refused": {wrong: "write with token 6 was accepted: false", fence: true, history: []Event{
-			l("a", 0, 10, 6, 100), r(6, 11, 0, true), w(6, 12, 1, false),
-		}},
+		"a fresh write refused": {wrong: "write with token 6 was accepted: false", fence: true,
+			history: []Event{
+				l("a", 0, 10, 6, 100), r(6, 11, 0, true), w(6, 12, 1, false),
+			}},
 		"a lost update": {wrong: "an update was lost", fence: true, history: []Event{
 			l("a", 0, 10, 5, 100), r(5, 11, 0, true), w(5, 12, 1, true), w(5, 13, 1, true),
 		}},
-		"an unlock of nothing": {wrong: "unlock of grant b, which the history has not", history: []Event{u("b", 1, 2, true)}},
-		"a grant twice":        {wrong: "grant a is in the history twice", history: []Event{l("a", 0, 10, 5, 100), l("a", 110, 120, 6, 200)}},
+		"an unlock of nothing": {wrong: "unlock of grant b, which the history has not",
+			history: []Event{u("b", 1, 2, true)}},
+		"a grant twice": {wrong: "grant a is in the history twice",
+			history: []Event{l("a", 0, 10, 5, 100), l("a", 110, 120, 6, 200)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -160,7 +181,8 @@ func TestCheckTold(t *testing.T) {
 // The sweep and the linearizability checker answer the same question about overlaps; each
 // has to find them without the other.
 func TestLinearizabilityFindsOverlapsToo(t *testing.T) {
-	all, err := grants([]Event{l("a", 0, 10, 5, 100), l("b", 40, 50, 6, 200), u("b", 60, 70, true), u("a", 80, 90, true)})
+	all, err := grants([]Event{l("a", 0, 10, 5, 100), l("b", 40, 50, 6, 200), u("b", 60, 70, true),
+		u("a", 80, 90, true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +194,8 @@ func TestLinearizabilityFindsOverlapsToo(t *testing.T) {
 func TestHistoryRoundTrip(t *testing.T) {
 	var out bytes.Buffer
 	h := NewHistory(&out)
-	want := []Event{l("a", 0, 10, 5, 100), {Op: Lock, Worker: 3, Call: 1, Return: 2, Err: "no quorum"}, r(5, 7, 0, true)}
+	want := []Event{l("a", 0, 10, 5, 100),
+		{Op: Lock, Worker: 3, Call: 1, Return: 2, Err: "no quorum"}, r(5, 7, 0, true)}
 	for _, e := range want {
 		h.Add(e)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/redlock-go/redlock/internal/redistest"
 )
 
-// The histories in this file once broke a lock, here or elsewhere. Each is repeated on real servers.
+// The histories in this file once broke a lock, here or elsewhere. Each is repeated on real
+// servers.
 
 // eventually waits for what comes by itself.
 func eventually(t *testing.T, what string, f func() bool) {
@@ -43,7 +44,8 @@ func mustBe(t *testing.T, what string, err, want error) {
 func onAll(t *testing.T, servers []*redistest.Server, key string, want int64) {
 	t.Helper()
 	for i, s := range servers {
-		eventually(t, fmt.Sprintf("EXISTS %s to be %d on server %d", key, want, i), func() bool { return s.Must("EXISTS", key) == want })
+		eventually(t, fmt.Sprintf("EXISTS %s to be %d on server %d", key, want, i),
+			func() bool { return s.Must("EXISTS", key) == want })
 	}
 }
 
@@ -57,7 +59,8 @@ func moreSets(t *testing.T, servers []*redistest.Server) (wait func()) {
 	return func() {
 		t.Helper()
 		for i, s := range servers {
-			eventually(t, fmt.Sprintf("a SET on server %d", i), func() bool { return s.Commands()["set"] > before[i] })
+			eventually(t, fmt.Sprintf("a SET on server %d", i),
+				func() bool { return s.Commands()["set"] > before[i] })
 		}
 	}
 }
@@ -76,13 +79,15 @@ func warm(t *testing.T, c *client, servers []*redistest.Server) {
 // lease is the expiry of A's and B's locks in overlap.
 const lease = 6 * time.Second
 
-// overlap is the situation in which one server decides: A holds servers 0 to 2, B reaches 2 to 4, and
-// what is done to server 2 lets B in while A still trusts its lock. It returns once B holds the lock as well and A has
-// been told, or with the error that kept B out for as long.
-func overlap(t *testing.T, servers []*redistest.Server, b *client, hurt func(*redistest.Server), opts ...redlock.Option) error {
+// overlap is the situation in which one server decides: A holds servers 0 to 2, B reaches 2 to 4,
+// and what is done to server 2 lets B in while A still trusts its lock. It returns once B holds
+// the lock as well and A has been told, or with the error that kept B out for as long.
+func overlap(t *testing.T, servers []*redistest.Server, b *client, hurt func(*redistest.Server),
+	opts ...redlock.Option) error {
 	t.Helper()
 	const nodeTimeout = time.Second
-	opts = append([]redlock.Option{redlock.WithFencing(), redlock.WithExpiry(lease), redlock.WithNodeTimeout(nodeTimeout),
+	opts = append([]redlock.Option{redlock.WithFencing(), redlock.WithExpiry(lease),
+		redlock.WithNodeTimeout(nodeTimeout),
 		redlock.WithTries(redlock.Unlimited)}, opts...)
 	a := newClient(t, servers, 0, 1, 2)
 	for _, l := range b.links {
@@ -119,7 +124,8 @@ func overlap(t *testing.T, servers []*redistest.Server, b *client, hurt func(*re
 	return nil
 }
 
-// toldInTime waits for the end of a hold that is lost, which must come by the time until which it could be trusted.
+// toldInTime waits for the end of a hold that is lost, which must come by the time until which it
+// could be trusted.
 func toldInTime(t *testing.T, seen *watch, held context.Context) {
 	t.Helper()
 	select {
@@ -152,27 +158,31 @@ func fenced(t *testing.T, old, next uint64) {
 func TestH01ClockJump(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5, redistest.Clock())
-	err := overlap(t, servers, newClient(t, servers, 2, 3, 4), func(s *redistest.Server) { s.Jump(lease) })
+	err := overlap(t, servers, newClient(t, servers, 2, 3, 4),
+		func(s *redistest.Server) { s.Jump(lease) })
 	must(t, "B, after the jump", err)
 }
 
-// H3: the server that both quorums share restarts empty. With the restart guard it takes no part until all it
-// has forgotten would have expired.
+// H3: the server that both quorums share restarts empty. With the restart guard it takes no part
+// until all it has forgotten would have expired.
 func TestH03EmptyRestart(t *testing.T) {
 	t.Parallel()
 	restart := func(s *redistest.Server) { s.Restart() }
 	t.Run("without the guard", func(t *testing.T) {
 		t.Parallel()
 		servers := redistest.Start(t, 5)
-		must(t, "B, after the restart", overlap(t, servers, newClient(t, servers, 2, 3, 4), restart))
+		must(t, "B, after the restart", overlap(t, servers, newClient(t, servers, 2, 3, 4),
+			restart))
 	})
 	t.Run("with the guard", func(t *testing.T) {
 		t.Parallel()
 		servers := redistest.Start(t, 5)
-		err := overlap(t, servers, newClient(t, servers, 2, 3, 4), restart, redlock.WithRestartGuard(lease))
+		err := overlap(t, servers, newClient(t, servers, 2, 3, 4), restart,
+			redlock.WithRestartGuard(lease))
 		var guard *redlock.GuardError
 		if !errors.As(err, &guard) || guard.Wait <= 0 {
-			t.Errorf("B, after the restart: %v, want server 2 to say how long it takes no part", err)
+			t.Errorf("B, after the restart: %v, want server 2 to say how long it takes no part",
+				err)
 		}
 	})
 }
@@ -183,7 +193,8 @@ func TestH20ForgottenKey(t *testing.T) {
 	t.Run("FLUSHALL", func(t *testing.T) {
 		t.Parallel()
 		servers := redistest.Start(t, 5)
-		err := overlap(t, servers, newClient(t, servers, 2, 3, 4), func(s *redistest.Server) { s.Must("FLUSHALL") })
+		err := overlap(t, servers, newClient(t, servers, 2, 3, 4),
+			func(s *redistest.Server) { s.Must("FLUSHALL") })
 		must(t, "B, after FLUSHALL", err)
 	})
 	t.Run("eviction", func(t *testing.T) {
@@ -242,7 +253,8 @@ func TestH02PausedBetweenSendAndReply(t *testing.T) {
 	for _, s := range servers {
 		s.Must("CLIENT", "PAUSE", "60000", "WRITE")
 	}
-	p, result := startLocker(t, lockerConfig{Servers: addrs, Expiry: expiry, NodeTimeout: expiry - 100*time.Millisecond, Tries: 1})
+	p, result := startLocker(t, lockerConfig{Servers: addrs, Expiry: expiry,
+		NodeTimeout: expiry - 100*time.Millisecond, Tries: 1})
 	blocked(t, servers)
 	must(t, "pausing the process", p.Freeze())
 	for _, s := range servers {
@@ -253,22 +265,25 @@ func TestH02PausedBetweenSendAndReply(t *testing.T) {
 	must(t, "waking the process", p.Thaw())
 	e := result()
 	if e.OK && e.Until > e.Return {
-		t.Errorf("it believes to hold the lock for another %v, %v after it asked", time.Duration(e.Until-e.Return), time.Duration(e.Return-e.Call))
+		t.Errorf("it believes to hold the lock for another %v, %v after it asked",
+			time.Duration(e.Until-e.Return), time.Duration(e.Return-e.Call))
 	}
 	if !e.OK && e.Err == "" {
 		t.Error("neither granted nor refused")
 	}
 }
 
-// H4: the holder is cut off from all servers, and goes on writing after its lock has ended and the next has it. It
-// is told by the time until which it could trust the lock, the next is granted it only after that. A writes before B's
-// first write. The fence refuses that, because B has claimed the number when it read it. Without a claim, and without a
-// fence, an update is lost. lesson L72
+// H4: the holder is cut off from all servers, and goes on writing after its lock has ended and
+// the next has it. It is told by the time until which it could trust the lock, the next is
+// granted it only after that. A writes before B's first write. The fence refuses that, because B
+// has claimed the number when it read it. Without a claim, and without a fence, an update is
+// lost. lesson L72
 func TestH04WriteAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5)
 	a, b := newClient(t, servers), newClient(t, servers)
-	opts := []redlock.Option{redlock.WithFencing(), redlock.WithExpiry(2 * time.Second), redlock.WithNodeTimeout(time.Second),
+	opts := []redlock.Option{redlock.WithFencing(), redlock.WithExpiry(2 * time.Second),
+		redlock.WithNodeTimeout(time.Second),
 		redlock.WithTries(redlock.Unlimited)}
 	ma, mb := a.NewMutex("k", opts...), b.NewMutex("k", opts...)
 	held, err := ma.Hold(t.Context())
@@ -276,7 +291,9 @@ func TestH04WriteAfterTheEnd(t *testing.T) {
 	seen := newWatch(ma, held)
 	tokenA := ma.FencingToken()
 	r := &Resource{history: NewHistory(io.Discard)}
-	numbers := func(token uint64) []request { return []request{{Token: token}, {Late: true, Token: token}, {}} }
+	numbers := func(token uint64) []request {
+		return []request{{Token: token}, {Late: true, Token: token}, {}}
+	}
 	read := func(token uint64) (seen [3]int64) {
 		for i, req := range numbers(token) {
 			req.Op = Read
@@ -306,13 +323,14 @@ func TestH04WriteAfterTheEnd(t *testing.T) {
 	readB := read(tokenB)
 	write("A", tokenA, readA, [3]bool{false, true, true})
 	write("B", tokenB, readB, [3]bool{true, true, true})
-	if got, want := r.Tally(), (Tally{Fenced: 1, Refused: 1, Late: 2, LateLost: 1, Plain: 2, Lost: 1}); got != want {
+	if got, want := r.Tally(), (Tally{Fenced: 1, Refused: 1, Late: 2, LateLost: 1, Plain: 2,
+		Lost: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// H5: the wait for the lock is longer than the waiter's own expiry. What it is granted in the end counts
-// from the attempt that won, not from when it came.
+// H5: the wait for the lock is longer than the waiter's own expiry. What it is granted in the end
+// counts from the attempt that won, not from when it came.
 func TestH05WaitLongerThanTheExpiry(t *testing.T) {
 	t.Parallel()
 	const expiry, nodeTimeout = 2 * time.Second, time.Second
@@ -322,7 +340,8 @@ func TestH05WaitLongerThanTheExpiry(t *testing.T) {
 	must(t, "A locks", ma.Lock())
 	onAll(t, servers, "k", 1)
 	granted := make(chan error, 1)
-	mb := b.NewMutex("k", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(nodeTimeout), redlock.WithTries(redlock.Unlimited))
+	mb := b.NewMutex("k", redlock.WithExpiry(expiry), redlock.WithNodeTimeout(nodeTimeout),
+		redlock.WithTries(redlock.Unlimited))
 	came := time.Now()
 	go func() { granted <- mb.Lock() }()
 	select {
@@ -338,16 +357,18 @@ func TestH05WaitLongerThanTheExpiry(t *testing.T) {
 	if left := time.Until(until); left <= 0 {
 		t.Fatalf("B was granted a lock that was over %v before", -left)
 	}
-	// The attempt that won was under way when A unlocked, at the earliest, and no attempt takes longer than the node
-	// timeout. The servers keep the key at least as long as B trusts it.
+	// The attempt that won was under way when A unlocked, at the earliest, and no attempt takes
+	// longer than the node timeout. The servers keep the key at least as long as B trusts it.
 	drift := time.Duration(float64(expiry)*redlock.DefaultDriftFactor) + 2*time.Millisecond
 	if until.Before(released.Add(expiry - drift - nodeTimeout)) {
-		t.Errorf("B's validity counts from %v after it came, and A had the lock for %v", until.Add(drift-expiry).Sub(came), released.Sub(came))
+		t.Errorf("B's validity counts from %v after it came, and A had the lock for %v",
+			until.Add(drift-expiry).Sub(came), released.Sub(came))
 	}
 	keep := 0
 	for _, s := range servers {
 		value, ttl := s.Must("GET", "k"), s.Must("PTTL", "k").(int64)
-		if value == mb.Value() && !time.Now().Add(time.Duration(ttl+1)*time.Millisecond).Before(until) {
+		ends := time.Now().Add(time.Duration(ttl+1) * time.Millisecond)
+		if value == mb.Value() && !ends.Before(until) {
 			keep++
 		}
 	}
@@ -358,7 +379,8 @@ func TestH05WaitLongerThanTheExpiry(t *testing.T) {
 	must(t, "B unlocks", err)
 }
 
-// H6: the deletion is done, its confirmation lost; the name is locked again; then the old Unlock is repeated.
+// H6: the deletion is done, its confirmation lost; the name is locked again; then the old Unlock
+// is repeated.
 func TestH06RepeatedRelease(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5)
@@ -394,7 +416,8 @@ func TestH07Successor(t *testing.T) {
 	for i, s := range servers {
 		addrs[i] = s.Addr()
 	}
-	conf := lockerConfig{Servers: addrs, Expiry: 1500 * time.Millisecond, NodeTimeout: 500 * time.Millisecond, Tries: redlock.Unlimited}
+	conf := lockerConfig{Servers: addrs, Expiry: 1500 * time.Millisecond,
+		NodeTimeout: 500 * time.Millisecond, Tries: redlock.Unlimited}
 	p, result := startLocker(t, conf)
 	first := result()
 	if !first.OK {
@@ -407,7 +430,8 @@ func TestH07Successor(t *testing.T) {
 		t.Fatalf("the successor was not granted the lock: %s", next.Err)
 	}
 	if next.Return < first.Until {
-		t.Errorf("the successor was granted the lock %v before the first one's was over", time.Duration(first.Until-next.Return))
+		t.Errorf("the successor was granted the lock %v before the first one's was over",
+			time.Duration(first.Until-next.Return))
 	}
 	if next.Token <= first.Token {
 		t.Errorf("the successor's token %d is not above %d", next.Token, first.Token)
@@ -426,8 +450,8 @@ func TestH08ReleaseLost(t *testing.T) {
 	_, err := m.Unlock()
 	mustBe(t, "unlock, cut off", err, redlock.ErrNoQuorum)
 	c.requests(true)
-	// The connections have swallowed what was sent, and break at the client's own timeout; the library
-	// does not wait for that.
+	// The connections have swallowed what was sent, and break at the client's own timeout; the
+	// library does not wait for that.
 	eventually(t, "the second unlock to finish", func() bool {
 		_, err := m.Unlock()
 		if err != nil {
@@ -448,13 +472,15 @@ func TestH09RenewalAfterUnlock(t *testing.T) {
 	for i, s := range servers {
 		monitors[i] = s.Monitor()
 	}
-	// Unlocked at different moments around the first renewal, which comes when a third of the validity has
-	// passed: most of them within a few milliseconds, and some well before and after.
+	// Unlocked at different moments around the first renewal, which comes when a third of the
+	// validity has passed: most of them within a few milliseconds, and some well before and
+	// after.
 	const holds = 13
 	values := make(chan string, holds)
 	for i := range holds {
 		go func() {
-			m := c.NewMutex(fmt.Sprintf("k%d", i), redlock.WithExpiry(expiry), redlock.WithNodeTimeout(expiry/2))
+			m := c.NewMutex(fmt.Sprintf("k%d", i), redlock.WithExpiry(expiry),
+				redlock.WithNodeTimeout(expiry/2))
 			if _, err := m.Hold(context.Background()); err != nil {
 				t.Errorf("hold %d: %v", i, err)
 				values <- ""
@@ -659,12 +685,15 @@ func TestH13CleanUpUnderADeadContext(t *testing.T) {
 	onAll(t, servers[1:3], "k2", 0)
 	for i, s := range servers[3:] {
 		s.Thaw()
-		eventually(t, "the late grant", func() bool { return strings.Contains(strings.Join(monitors[i].Lines(), "\n"), `"SET" "k2"`) })
+		eventually(t, "the late grant", func() bool {
+			return strings.Contains(strings.Join(monitors[i].Lines(), "\n"), `"SET" "k2"`)
+		})
 	}
 	onAll(t, servers[3:], "k2", 0)
 }
 
-// H15: whether somebody else has the lock, Redis is in trouble, or the caller gave up are three things.
+// H15: whether somebody else has the lock, Redis is in trouble, or the caller gave up are three
+// things.
 func TestH15ThreeReasons(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
@@ -686,7 +715,8 @@ func TestH15ThreeReasons(t *testing.T) {
 	for _, err := range []error{taken, ended, trouble} {
 		mustBe(t, "every one", err, redlock.ErrFailed)
 	}
-	if errors.Is(taken, redlock.ErrNoQuorum) || errors.Is(trouble, redlock.ErrTaken) || errors.Is(taken, context.DeadlineExceeded) {
+	if errors.Is(taken, redlock.ErrNoQuorum) || errors.Is(trouble, redlock.ErrTaken) ||
+		errors.Is(taken, context.DeadlineExceeded) {
 		t.Errorf("mixed up: taken %v; trouble %v", taken, trouble)
 	}
 }
@@ -769,15 +799,17 @@ func TestH14OneServerHangs(t *testing.T) {
 	}
 }
 
-// H18: the release falls between finding the lock taken and waiting for it, or anywhere near. The waiter
-// must not sleep through it: its delay and the holder's expiry are far longer than the test may take.
+// H18: the release falls between finding the lock taken and waiting for it, or anywhere near. The
+// waiter must not sleep through it: its delay and the holder's expiry are far longer than the
+// test may take.
 func TestH18MissedWakeUp(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5)
 	a, b := newClient(t, servers), newClient(t, servers)
 	warm(t, a, servers)
 	warm(t, b, servers)
-	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(10 * time.Second), redlock.WithRetryDelay(time.Minute)}
+	opts := []redlock.Option{redlock.WithExpiry(time.Minute),
+		redlock.WithNodeTimeout(10 * time.Second), redlock.WithRetryDelay(time.Minute)}
 	for i := range 40 {
 		holder, waiter := a.NewMutex("k", opts...), b.NewMutex("k", opts...)
 		must(t, "A locks", holder.Lock())
@@ -790,7 +822,8 @@ func TestH18MissedWakeUp(t *testing.T) {
 		case err := <-granted:
 			must(t, "B locks", err)
 		case <-time.After(10 * time.Second):
-			t.Fatalf("B sleeps on a free lock, released %v after B had come", time.Duration(i)*100*time.Microsecond)
+			t.Fatalf("B sleeps on a free lock, released %v after B had come",
+				time.Duration(i)*100*time.Microsecond)
 		}
 		_, err = waiter.Unlock()
 		must(t, "B unlocks", err)

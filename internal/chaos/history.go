@@ -38,8 +38,8 @@ type Event struct {
 	Until int64 `json:"until,omitempty"`
 	// Token is the fencing token of a Lock, and the one shown on Read and Write.
 	Token uint64 `json:"token,omitempty"`
-	// Value is what was read or written. Of a Lost it is how often the worker has looked after Until, and the held
-	// context had not ended.
+	// Value is what was read or written. Of a Lost it is how often the worker has looked after
+	// Until, and the held context had not ended.
 	Value int64  `json:"value,omitempty"`
 	Err   string `json:"err,omitempty"`
 }

@@ -70,8 +70,9 @@ type client struct {
 	clients []*goredislib.Client
 }
 
-// newClient gives a client with go-redis's default options, whose keys do not expire while a test looks at them, if it
-// does not say otherwise. It reaches only the servers in reach, or all if none are given.
+// newClient gives a client with go-redis's default options, whose keys do not expire while a test
+// looks at them, if it does not say otherwise. It reaches only the servers in reach, or all if
+// none are given.
 func newClient(t *testing.T, servers []*redistest.Server, reach ...int) *client {
 	t.Helper()
 	c := &client{}
@@ -102,7 +103,8 @@ func newClient(t *testing.T, servers []*redistest.Server, reach ...int) *client 
 	return c
 }
 
-// idle waits until no command is under way: each has its reply, and the next one finds a connection.
+// idle waits until no command is under way: each has its reply, and the next one finds a
+// connection.
 func (c *client) idle(t *testing.T) {
 	t.Helper()
 	for _, r := range c.clients {

@@ -43,7 +43,8 @@ func lockerMain() {
 		pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr}))
 	}
 	m := redlock.New(pools...).NewMutex("k", redlock.WithFencing(),
-		redlock.WithExpiry(c.Expiry), redlock.WithNodeTimeout(c.NodeTimeout), redlock.WithTries(c.Tries))
+		redlock.WithExpiry(c.Expiry), redlock.WithNodeTimeout(c.NodeTimeout),
+		redlock.WithTries(c.Tries))
 	e := Event{Op: Lock, Call: Now()}
 	err := m.Lock()
 	e.Return, e.OK = Now(), err == nil
@@ -57,7 +58,8 @@ func lockerMain() {
 	os.Exit(0)
 }
 
-// startLocker starts such a process, which lives until the test ends. The function waits for what it tells.
+// startLocker starts such a process, which lives until the test ends. The function waits for what
+// it tells.
 func startLocker(t *testing.T, c lockerConfig) (*redistest.Process, func() Event) {
 	t.Helper()
 	conf, err := json.Marshal(c)

@@ -29,7 +29,8 @@ func TestPlan(t *testing.T) {
 			if i > 0 && s.At < steps[i-1].At || s.At+s.For > round {
 				t.Fatalf("seed %d: step %v is out of order or out of time", seed, s)
 			}
-			if (s.Node < 0) != slices.Contains(workerFaults, s.Fault) || (s.Worker < 0) != slices.Contains(nodeFaults, s.Fault) {
+			if (s.Node < 0) != slices.Contains(workerFaults, s.Fault) ||
+				(s.Worker < 0) != slices.Contains(nodeFaults, s.Fault) {
 				t.Errorf("seed %d: %v is about the wrong thing", seed, s)
 			}
 			if s.Fault == Lose && s.For <= expiry {
@@ -40,8 +41,10 @@ func TestPlan(t *testing.T) {
 					continue
 				}
 				together++
-				alone := !slices.Contains(cutFaults, s.Fault) && !slices.Contains(cutFaults, o.Fault)
-				if same := o.Node == s.Node && o.Worker == s.Worker; same && (alone || o.Fault == s.Fault) {
+				alone := !slices.Contains(cutFaults, s.Fault) &&
+					!slices.Contains(cutFaults, o.Fault)
+				if same := o.Node == s.Node && o.Worker == s.Worker; same &&
+					(alone || o.Fault == s.Fault) {
 					t.Errorf("seed %d: %v and %v meet", seed, o, s)
 				}
 			}

@@ -121,7 +121,8 @@ func (r *Resource) access(req request) reply {
 		r.state.Refused++
 	}
 	now := Now()
-	r.history.Add(Event{Op: req.Op, Worker: req.Worker, Grant: req.Grant, Call: now, Return: now, OK: ok, Token: req.Token, Value: r.fenced})
+	r.history.Add(Event{Op: req.Op, Worker: req.Worker, Grant: req.Grant, Call: now, Return: now,
+		OK: ok, Token: req.Token, Value: r.fenced})
 	return reply{OK: ok, Value: r.fenced}
 }
 

@@ -24,7 +24,8 @@ func TestResource(t *testing.T) {
 		t.Helper()
 		got, err := clients[worker].do(request{Op: op, Worker: worker, Token: token, Value: value})
 		if got != want || !errors.Is(err, wantErr) {
-			t.Errorf("worker %d, %s with token %d: got %d, %v; want %d, %v", worker, op, token, got, err, want, wantErr)
+			t.Errorf("worker %d, %s with token %d: got %d, %v; want %d, %v", worker, op, token, got,
+				err, want, wantErr)
 		}
 	}
 	if got := res.Holder(); got != -1 {
@@ -49,7 +50,8 @@ func TestResource(t *testing.T) {
 		t.Helper()
 		got, err := clients[0].do(request{Op: op, Late: true, Token: token, Value: value})
 		if got != want || !errors.Is(err, wantErr) {
-			t.Errorf("%s with token %d behind the late fence: got %d, %v; want %d, %v", op, token, got, err, want, wantErr)
+			t.Errorf("%s with token %d behind the late fence: got %d, %v; want %d, %v", op, token,
+				got, err, want, wantErr)
 		}
 	}
 	late(Read, 8, 0, 0, nil)

@@ -83,8 +83,11 @@ func (s *Summary) String() string {
   linearizable          %d of %d histories, by porcupine and the sweep over holders and tokens
   changes of the key    %d, by somebody whose value it did not hold %d, not known %d
   keys left behind      %d at the end; %d had to expire before
-  liveness              first grant at most %v after the last fault (bound %v), everybody's at most %v (bound %v)`,
-		s.Rounds, s.Time, len(s.waits), wait(50), wait(99), wait(100), all, strings.Join(faults, ", "),
-		t.Fenced, t.FencedLost, t.Refused, t.Late, t.LateLost, t.Plain, t.Lost, r.Lost, s.Linearizable, s.Rounds, r.Changes, r.Foreign, r.Blind, r.Left, r.Expired,
+  liveness              first grant at most %v after the last fault (bound %v),
+                        everybody's at most %v (bound %v)`,
+		s.Rounds, s.Time, len(s.waits), wait(50), wait(99), wait(100), all,
+		strings.Join(faults, ", "),
+		t.Fenced, t.FencedLost, t.Refused, t.Late, t.LateLost, t.Plain, t.Lost, r.Lost,
+		s.Linearizable, s.Rounds, r.Changes, r.Foreign, r.Blind, r.Left, r.Expired,
 		ms(r.Recovery), r.RecoveryBound, ms(r.AllServed), r.AllServedBound)
 }

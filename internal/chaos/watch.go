@@ -24,8 +24,8 @@ type watch struct {
 const (
 	// lookAgain is how long after until, or after it has looked, a watch looks again.
 	lookAgain = 20 * time.Millisecond
-	// tooLate is how often it may have looked in vain. It is not a time, because on a busy machine, or in a process that is
-	// paused, the library's timer is late, and so are the looks.
+	// tooLate is how often it may have looked in vain. It is not a time, because on a busy
+	// machine, or in a process that is paused, the library's timer is late, and so are the looks.
 	tooLate = 10
 )
 
@@ -72,8 +72,8 @@ func (w *watch) left() time.Duration {
 	return time.Until(w.until)
 }
 
-// stop ends the watch. It tells how long the hold could be trusted, when the held context ended (zero: it has not), and how
-// often the watch looked in vain before, see tooLate.
+// stop ends the watch. It tells how long the hold could be trusted, when the held context ended
+// (zero: it has not), and how often the watch looked in vain before, see tooLate.
 func (w *watch) stop() (until, told time.Time, late int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -71,11 +71,13 @@ func (c *workerConfig) pools() []pool.Pool {
 	pools := make([]pool.Pool, len(c.Servers))
 	for i, addr := range c.Servers {
 		if c.Worker%2 == 0 {
-			pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr, Dialer: dial}))
+			pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr,
+				Dialer: dial}))
 		} else {
-			pools[i] = redigo.NewPool(&redigolib.Pool{MaxIdle: 3, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
-				return redigolib.DialContext(ctx, "tcp", addr, redigolib.DialContextFunc(dial))
-			}})
+			pools[i] = redigo.NewPool(&redigolib.Pool{MaxIdle: 3,
+				DialContext: func(ctx context.Context) (redigolib.Conn, error) {
+					return redigolib.DialContext(ctx, "tcp", addr, redigolib.DialContextFunc(dial))
+				}})
 		}
 	}
 	return pools
@@ -94,7 +96,8 @@ func (c *workerConfig) run(stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	opts := []redlock.Option{redlock.WithExpiry(c.Expiry), redlock.WithFencing(), redlock.WithTries(redlock.Unlimited)}
+	opts := []redlock.Option{redlock.WithExpiry(c.Expiry), redlock.WithFencing(),
+		redlock.WithTries(redlock.Unlimited)}
 	if c.NodeTimeout > 0 {
 		opts = append(opts, redlock.WithNodeTimeout(c.NodeTimeout))
 	}
@@ -129,9 +132,9 @@ type worker struct {
 	rl       *redlock.Redlock
 }
 
-// turn takes the lock, raises all three numbers by one, and gives it back. Sometimes the work takes about as long
-// as the expiry, under a held context; then it ends when that does. Otherwise the
-// worker trusts that it is quick enough, as many do.
+// turn takes the lock, raises all three numbers by one, and gives it back. Sometimes the work
+// takes about as long as the expiry, under a held context; then it ends when that does. Otherwise
+// the worker trusts that it is quick enough, as many do.
 func (w *worker) turn(ctx context.Context, grant string) error {
 	m := w.rl.NewMutex(lockName)
 	work, hold := time.Duration(1+w.rnd.Int64N(8))*time.Millisecond, w.rnd.IntN(4) == 0
@@ -172,13 +175,15 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 		}
 		until, told, late := seen.stop()
 		// What the renewals have come to.
-		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true, Until: monotonic(until)}
+		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true,
+			Until: monotonic(until)}
 		e.Return = Now()
 		w.history.Add(e)
 		// When the round is over, held contexts end as well, and nothing is lost.
 		if cause := context.Cause(held); !told.IsZero() && !errors.Is(cause, context.Canceled) {
 			w.history.Add(Event{
-				Op: Lost, Worker: w.Worker, Grant: grant, Call: e.Call, Return: monotonic(told), Until: monotonic(until),
+				Op: Lost, Worker: w.Worker, Grant: grant, Call: e.Call, Return: monotonic(told),
+				Until: monotonic(until),
 				Value: int64(late), OK: errors.Is(cause, redlock.ErrLost), Err: cause.Error(),
 			})
 		}
@@ -193,7 +198,8 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 		w.history.Add(e)
 	}
 	left := Now()
-	w.history.Add(Event{Op: Leave, Worker: w.Worker, Grant: grant, Call: left, Return: left, OK: true})
+	w.history.Add(Event{Op: Leave, Worker: w.Worker, Grant: grant, Call: left, Return: left,
+		OK: true})
 	e = Event{Op: Unlock, Worker: w.Worker, Grant: grant, Call: left}
 	e.OK, err = m.Unlock()
 	e.Return = Now()
@@ -204,8 +210,8 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 	return nil
 }
 
-// work reads the numbers, works, and writes each back one higher. The read with the token claims the
-// number behind the fence.
+// work reads the numbers, works, and writes each back one higher. The read with the token claims
+// the number behind the fence.
 func (w *worker) work(held context.Context, grant string, token uint64, d time.Duration) error {
 	ask := func(req request) (int64, error) {
 		req.Worker, req.Grant = w.Worker, grant

@@ -83,9 +83,11 @@ func TestAtEveryCommandFindsWhatPlainTestsDoNot(t *testing.T) {
 			require.ErrorAs(t, err, &exit, "%s", out)
 			assert.Regexp(t, `--- FAIL: `+p.every+`/\w+/\d{3}_\w+_on_node_\d`, out)
 			if p.sample {
-				lines := regexp.MustCompile(`(?m)^    (redlocktest: .*)\n    (.*)$`).FindStringSubmatch(page)
+				sample := regexp.MustCompile(`(?m)^    (redlocktest: .*)\n    (.*)$`)
+				lines := sample.FindStringSubmatch(page)
 				require.NotNil(t, lines, "the page shows no failure")
-				assert.Regexp(t, regexp.QuoteMeta(lines[1])+`\n.*: `+regexp.QuoteMeta(lines[2])+`\n`, out)
+				shown := regexp.QuoteMeta(lines[1]) + `\n.*: ` + regexp.QuoteMeta(lines[2]) + `\n`
+				assert.Regexp(t, shown, out)
 			}
 		})
 	}

@@ -25,9 +25,9 @@ import (
 	"github.com/redlock-go/redlock/pool/redigo"
 )
 
-// The second ring: the adapters, with the clients they adapt at (nearly) their default options, over a network in
-// memory with delays, partitions and losses, to embedded nodes. What the first ring assumes of a Pool,
-// the whole stack has to keep. Every fourth seed is without faults.
+// The second ring: the adapters, with the clients they adapt at (nearly) their default options,
+// over a network in memory with delays, partitions and losses, to embedded nodes. What the first
+// ring assumes of a Pool, the whole stack has to keep. Every fourth seed is without faults.
 func TestSchedulesThroughTheAdapters(t *testing.T) {
 	n := 24
 	if *count > 0 {
@@ -36,19 +36,23 @@ func TestSchedulesThroughTheAdapters(t *testing.T) {
 	states, grants := make(map[string]int), 0
 	begun, schedules := time.Now(), 0
 	defer func() {
-		t.Logf("%d schedules in %v, %d grants, %v", schedules, time.Since(begun).Round(time.Millisecond), grants, states)
+		t.Logf("%d schedules in %v, %d grants, %v", schedules,
+			time.Since(begun).Round(time.Millisecond), grants, states)
 	}()
 	for schedules < n {
-		s := setup{Seed: *first + uint64(schedules), Nodes: 3, Clients: 3, Workers: 1, Cycles: 3, Faults: partition}
+		s := setup{Seed: *first + uint64(schedules), Nodes: 3, Clients: 3, Workers: 1, Cycles: 3,
+			Faults: partition}
 		if s.Seed%4 == 0 {
 			s.Faults = 0
 		}
 		schedules++
-		again := fmt.Sprintf("go test ./internal/sim -run '^TestSchedulesThroughTheAdapters$' -v -first %d -schedules 1", s.Seed)
+		again := fmt.Sprintf("go test ./internal/sim -run '^TestSchedulesThroughTheAdapters$' -v "+
+			"-first %d -schedules 1", s.Seed)
 		h := newHistory(s)
 		bubble(t, again, func(t *testing.T) { throughAdapters(t, h) })
 		if len(h.violations) > 0 {
-			t.Fatalf("%d violations in\n\tseed %d\n%s%s", len(h.violations), s.Seed, some(h.violations), again)
+			t.Fatalf("%d violations in\n\tseed %d\n%s%s", len(h.violations), s.Seed,
+				some(h.violations), again)
 		}
 		grants += h.grants
 		for state, k := range h.sometimes {
@@ -58,7 +62,8 @@ func TestSchedulesThroughTheAdapters(t *testing.T) {
 	if n < 20 {
 		return
 	}
-	for _, state := range []string{"wire cut", "lost", "fenced", "unfenced", "extended", "extend refused", "unlock refused"} {
+	for _, state := range []string{"wire cut", "lost", "fenced", "unfenced", "extended",
+		"extend refused", "unlock refused"} {
 		assert.NotZero(t, states[state], "the campaign has not reached: %s", state)
 	}
 }
@@ -73,9 +78,10 @@ type ring struct {
 	late    []map[string]lateWrite // of each node, by value
 }
 
-// lateWrite is what has become of a value that was released on a node: a SET that the network delivers after the
-// release, on another connection, makes it hold the lock again. Redlock releases it again as soon as
-// it learns that; until then the node holds it although the release was what it says.
+// lateWrite is what has become of a value that was released on a node: a SET that the network
+// delivers after the release, on another connection, makes it hold the lock again. Redlock
+// releases it again as soon as it learns that; until then the node holds it although the release
+// was what it says.
 type lateWrite int8
 
 const (
@@ -114,7 +120,8 @@ const ringName, ringExpiry, ringFaults = "lock", 2 * time.Second, 10 * time.Seco
 
 func throughAdapters(t *testing.T, h *history) {
 	h.start = time.Now()
-	w := &ring{history: h, servers: make([]*miniredis.Miniredis, h.Nodes), release: scripts(t)["release"]}
+	w := &ring{history: h, servers: make([]*miniredis.Miniredis, h.Nodes),
+		release: scripts(t)["release"]}
 	for i := range w.servers {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
@@ -148,14 +155,19 @@ func throughAdapters(t *testing.T, h *history) {
 				client := goredis9.NewClient(&goredis9.Options{
 					Addr: "127.0.0.1:1", Protocol: 2 + c,
 					// It would hold a mutex during I/O, which no bubble can look through.
-					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-					Dialer:                   func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
+					MaintNotificationsConfig: &maintnotifications.Config{
+						Mode: maintnotifications.ModeDisabled,
+					},
+					Dialer: func(context.Context, string, string) (net.Conn, error) {
+						return dial(), nil
+					},
 				})
 				pools[i], closers = goredis.NewPool(client), append(closers, client.Close)
 			}
 		}
 		all.Go(func() {
-			rl := redlock.New(pools...).With(redlock.WithExpiry(ringExpiry), redlock.WithTries(redlock.Unlimited))
+			rl := redlock.New(pools...).With(redlock.WithExpiry(ringExpiry),
+				redlock.WithTries(redlock.Unlimited))
 			if h.fencing() {
 				rl = rl.With(redlock.WithFencing())
 			}
@@ -225,7 +237,8 @@ func (w *ring) turn(rl *redlock.Redlock, owner string, client, cycle int64) {
 		return
 	}
 	now, value := w.now(), m.Value()
-	l := &lease{owner: owner, name: ringName, value: value, token: m.FencingToken(), from: now, first: now}
+	l := &lease{owner: owner, name: ringName, value: value, token: m.FencingToken(), from: now,
+		first: now}
 	l.prolong(m.Until().Sub(w.start))
 	w.mu.Lock()
 	w.leases = append(w.leases, l)
@@ -243,7 +256,8 @@ func (w *ring) turn(rl *redlock.Redlock, owner string, client, cycle int64) {
 			w.reached("extended")
 			l.prolong(m.Until().Sub(w.start))
 			w.held(l)
-		case w.Faults == 0 || !errors.Is(err, redlock.ErrExpired) && !errors.Is(err, redlock.ErrNoQuorum):
+		case w.Faults == 0 || !errors.Is(err, redlock.ErrExpired) &&
+			!errors.Is(err, redlock.ErrNoQuorum):
 			w.violate("I12 bounded", "%s: extend: %v", owner, err)
 		default:
 			w.reached("extend refused")
@@ -259,7 +273,8 @@ func (w *ring) turn(rl *redlock.Redlock, owner string, client, cycle int64) {
 		if n := w.unreleased(value); n > w.Nodes-w.quorum() {
 			w.violate("I8 no leaks", "%s unlocked, and %d nodes still hold the lock", owner, n)
 		}
-	case w.Faults == 0 || !errors.Is(err, redlock.ErrExpired) && !errors.Is(err, redlock.ErrNoQuorum):
+	case w.Faults == 0 || !errors.Is(err, redlock.ErrExpired) &&
+		!errors.Is(err, redlock.ErrNoQuorum):
 		w.violate("I12 bounded", "%s: unlock: %v", owner, err)
 	default:
 		w.reached("unlock refused")
@@ -280,8 +295,8 @@ func (w *ring) held(l *lease) {
 	}
 }
 
-// update is one read-modify-write of the resource, with some time in between. It is the fenced one if there are tokens; without
-// them, only the lease keeps others out, and has to last.
+// update is one read-modify-write of the resource, with some time in between. It is the fenced
+// one if there are tokens; without them, only the lease keeps others out, and has to last.
 func (w *ring) update(l *lease, id ...int64) {
 	takes := w.dice().between(0, 200*time.Millisecond, "update", id...)
 	if !w.fencing() && w.now()+takes >= l.until() {

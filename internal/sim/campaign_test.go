@@ -193,7 +193,8 @@ func TestSchedules(t *testing.T) {
 }
 
 // strikes are the fault classes that befall commands.
-const strikes = slow | late | lostRequest | lostReply | duplicate | partition | failing | deaf | mute
+const strikes = slow | late | lostRequest | lostReply | duplicate | partition | failing | deaf |
+	mute
 
 // usual is what every campaign of all faults in the model reaches.
 var usual = []string{

@@ -21,8 +21,8 @@ import (
 // operations are those whose contexts end in TestCancelAtEveryEvent.
 var operations = []string{"Lock", "TryLock", "Hold", "Do", "Extend", "Valid", "Unlock"}
 
-// The context of an operation ends at every event of a schedule in turn: at each command that is sent, and
-// at each that is executed. lesson L12
+// The context of an operation ends at every event of a schedule in turn: at each command that is
+// sent, and at each that is executed. lesson L12
 func TestCancelAtEveryEvent(t *testing.T) {
 	n := 12
 	if *count > 0 {
@@ -30,7 +30,9 @@ func TestCancelAtEveryEvent(t *testing.T) {
 	}
 	states := make(map[string]int)
 	begun, schedules := time.Now(), 0
-	defer func() { t.Logf("%d schedules in %v", schedules, time.Since(begun).Round(time.Millisecond)) }()
+	defer func() {
+		t.Logf("%d schedules in %v", schedules, time.Since(begun).Round(time.Millisecond))
+	}()
 	for seed := *first; schedules < n; seed++ {
 		s := newSetup(seed, slow|lostReply|rates|mute)
 		s.Few, s.Nodes, s.Clients = false, 3+2*int(seed%2), 2
@@ -54,15 +56,18 @@ func TestCancelAtEveryEvent(t *testing.T) {
 		}
 	}
 	for _, op := range operations {
-		t.Logf("%s: %d cancellations, %d of them too late to matter", op, states["cancelled during "+op], states["too late for "+op])
+		t.Logf("%s: %d cancellations, %d of them too late to matter", op,
+			states["cancelled during "+op], states["too late for "+op])
 		assert.NotZero(t, states["cancelled during "+op], op)
 	}
 	assert.NotZero(t, states["cancelled while the function runs"])
-	assert.Equal(t, states["cancelled during Unlock"], states["too late for Unlock"], "Unlock does not end with its context")
+	assert.Equal(t, states["cancelled during Unlock"], states["too late for Unlock"],
+		"Unlock does not end with its context")
 }
 
-// playCancelled lets a client do the operation of the schedule, after it has waited for a lock that a rival holds if there
-// is something to wait for, and ends the operation's context at the event whose number the schedule gives.
+// playCancelled lets a client do the operation of the schedule, after it has waited for a lock
+// that a rival holds if there is something to wait for, and ends the operation's context at the
+// event whose number the schedule gives.
 func (w *world) playCancelled() {
 	const name = "lock0"
 	rival, subject := &worker{client: w.newClient(0)}, &worker{client: w.newClient(1)}
@@ -131,7 +136,8 @@ func (w *world) playCancelled() {
 			select {
 			case <-held.Done():
 				if late, reached := cancelled(); late > 0 || !reached {
-					w.violate("I17 promptness", "cancelled: %v; the held context ended %v later", reached, late)
+					w.violate("I17 promptness", "cancelled: %v; the held context ended %v later",
+						reached, late)
 				}
 				w.reached("cancelled while the function runs")
 			case <-time.After(w.expiry() + w.expiry()/4): // some renewals
@@ -176,14 +182,16 @@ func (w *world) playCancelled() {
 	case err == nil:
 		w.reached("too late for " + w.Op)
 	default:
-		if !errors.Is(err, context.Canceled) || !errors.Is(err, errImpatient) || errors.Is(err, redlock.ErrFailed) != locks {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, errImpatient) ||
+			errors.Is(err, redlock.ErrFailed) != locks {
 			w.violate("I13 errors", "%v", err)
 		}
 		if late > 0 {
 			w.violate("I17 promptness", "returned %v after the cancellation", late)
 		}
 		if !ours.Until().Equal(until) {
-			w.violate("I13 errors", "until was %v, and is %v", until.Sub(w.start), ours.Until().Sub(w.start))
+			w.violate("I13 errors", "until was %v, and is %v", until.Sub(w.start),
+				ours.Until().Sub(w.start))
 		}
 	}
 	if reached {
@@ -203,12 +211,13 @@ func (w *world) playCancelled() {
 		l.end(w.now())
 		_, _ = ours.Unlock()
 	}
-	// A goroutine that was about to send at the very moment of the cancellation may do so; its lane releases behind it.
+	// A goroutine that was about to send at the very moment of the cancellation may do so; its
+	// lane releases behind it.
 	time.Sleep(time.Nanosecond)
 	subject.end(subject.values...)
 
-	// What is under way has landed, and has been taken back. (Not so if a command were executed twice or a
-	// release answered with an error: what is left then expires.)
+	// What is under way has landed, and has been taken back. (Not so if a command were executed
+	// twice or a release answered with an error: what is left then expires.)
 	<-released
 	time.Sleep(time.Second)
 	for i, n := range w.nodes {
@@ -222,8 +231,9 @@ func (w *world) playCancelled() {
 	w.nodes.Close()
 }
 
-// The same at every moment at which the library looks at the clock, one of which is after the vote that decides and
-// before the return: then the lock is held, or nothing of it is left. lesson L20
+// The same at every moment at which the library looks at the clock, one of which is after the
+// vote that decides and before the return: then the lock is held, or nothing of it is left.
+// lesson L20
 func TestCancelAtEveryLookAtTheClock(t *testing.T) {
 	for _, op := range operations[:6] { // all but Unlock, which does not look
 		for _, fencing := range []bool{false, true} {
@@ -239,7 +249,8 @@ func TestCancelAtEveryLookAtTheClock(t *testing.T) {
 					}
 				})
 			}
-			t.Logf("%s, fencing %v: %d cancellations, %d of them too late to matter", op, fencing, looks-1, late)
+			t.Logf("%s, fencing %v: %d cancellations, %d of them too late to matter", op, fencing,
+				looks-1, late)
 			assert.NotZero(t, late, "%s: never after the vote", op)
 		}
 	}
@@ -255,8 +266,8 @@ func (p lookingPool) Clock() clock.Own {
 	return clock.Own{Now: func() time.Time { p.look(); return time.Now() }}
 }
 
-// cancelAtLook ends the context of an operation when the library looks at the clock for the k-th time. It reports whether
-// the operation succeeded, and whether there were k looks.
+// cancelAtLook ends the context of an operation when the library looks at the clock for the k-th
+// time. It reports whether the operation succeeded, and whether there were k looks.
 func cancelAtLook(t *testing.T, what, op string, fencing bool, k int) (won, reached bool) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
@@ -269,7 +280,9 @@ func cancelAtLook(t *testing.T, what, op string, fencing bool, k int) (won, reac
 	nodes := sim.NewNodes(3)
 	pools := nodes.Pools("a")
 	for i, p := range pools {
-		p.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Slow(time.Duration(i+1) * time.Millisecond) })
+		p.(*sim.Link).Plan(func(sim.Op) sim.Fate {
+			return sim.Slow(time.Duration(i+1) * time.Millisecond)
+		})
 		pools[i] = lookingPool{p, look}
 	}
 	rl := redlock.New(pools...).With(redlock.WithExpiry(time.Minute))

@@ -829,7 +829,8 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string,
 		}
 		switch {
 		case err == nil:
-			if n := w.count(l.value, func(n nodeRecord) bool { return n.deleted != 0 }); n < w.quorum() {
+			deleted := func(n nodeRecord) bool { return n.deleted != 0 }
+			if n := w.count(l.value, deleted); n < w.quorum() {
 				w.violate("I8 no leaks", "%s unlocked %s on %d of %d nodes", w, plain(l.value), n,
 					w.Nodes)
 			}

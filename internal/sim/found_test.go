@@ -41,8 +41,8 @@ func TestWhatWaitsForANodeIsNotSentAfterUnlock(t *testing.T) {
 	})
 }
 
-// Seed 183 of TestSchedules: the same with the SET of a node that was still busy with the release of
-// the lock before.
+// Seed 183 of TestSchedules: the same with the SET of a node that was still busy with the release
+// of the lock before.
 func TestWhatWasNeverSentIsNotSentAfterUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(3)

@@ -6,8 +6,9 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Instant is a Link to a node that answers at once, for measuring what a client itself costs: what it
-// starts has ended when it returns. No fate, plan, frost or crash may be laid on its node.
+// Instant is a Link to a node that answers at once, for measuring what a client itself costs:
+// what it starts has ended when it returns. No fate, plan, frost or crash may be laid on its
+// node.
 type Instant struct{ *Link }
 
 var _ pool.Starter = Instant{}

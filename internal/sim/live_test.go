@@ -96,7 +96,8 @@ func (w *world) patience() time.Duration {
 // also if no announcement ever arrives.
 func TestEverybodyGetsATurn(t *testing.T) {
 	r := campaign(t, 100, func(seed uint64) setup {
-		s := newSetup(seed, slow|lostRequest|lostReply|duplicate|partition|failing|freeze|crash|rates|deaf|mute)
+		s := newSetup(seed, slow|lostRequest|lostReply|duplicate|partition|failing|freeze|crash|
+			rates|deaf|mute)
 		s.Live, s.Few, s.Workers = true, false, 1
 		s.Clients = 2 + dice(seed).below(9, "many clients")
 		return s

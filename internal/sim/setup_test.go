@@ -61,20 +61,22 @@ const (
 	failing                        // error replies, before or after execution
 	freeze                         // SIGSTOP of a node
 	crash                          // of a node that keeps its data
-	loss                           // crash with loss of data, back after the longest expiry, or guarded
-	rates                          // clocks of nodes and clients that run apart within the drift
-	skew                           // clocks of clients that differ by a constant
-	deaf                           // clients that do not look at the context
-	pause                          // clients that stop for longer than a lease
-	cancel                         // contexts that end at any time
-	mute                           // announcements lost or late
-	abandon                        // holders that never unlock
-	lossNow                        // crash with loss of data, back at once and unguarded
-	jump                           // of a node's clock
-	fast                           // a node's clock faster than the drift allows
-	flush                          // keys removed from a node that goes on running, so that no guard can know
-	lagging                        // a client's clock slower than the drift allows
-	suspend                        // clients that stop, and their monotonic clocks with them
+	// Crash with loss of data, back after the longest expiry, or guarded.
+	loss
+	rates   // clocks of nodes and clients that run apart within the drift
+	skew    // clocks of clients that differ by a constant
+	deaf    // clients that do not look at the context
+	pause   // clients that stop for longer than a lease
+	cancel  // contexts that end at any time
+	mute    // announcements lost or late
+	abandon // holders that never unlock
+	lossNow // crash with loss of data, back at once and unguarded
+	jump    // of a node's clock
+	fast    // a node's clock faster than the drift allows
+	// Keys removed from a node that goes on running, so that no guard can know.
+	flush
+	lagging // a client's clock slower than the drift allows
+	suspend // clients that stop, and their monotonic clocks with them
 	lastFault
 )
 
@@ -83,8 +85,10 @@ const (
 const outOfModel = lossNow | jump | fast | flush | lagging
 
 var faultNames = [...]string{
-	"slow", "late", "lostRequest", "lostReply", "duplicate", "partition", "failing", "freeze", "crash", "loss",
-	"rates", "skew", "deaf", "pause", "cancel", "mute", "abandon", "lossNow", "jump", "fast", "flush", "lagging", "suspend",
+	"slow", "late", "lostRequest", "lostReply", "duplicate", "partition", "failing", "freeze",
+	"crash", "loss",
+	"rates", "skew", "deaf", "pause", "cancel", "mute", "abandon", "lossNow", "jump", "fast",
+	"flush", "lagging", "suspend",
 }
 
 func (f faults) String() string {
@@ -130,8 +134,8 @@ type setup struct {
 	Workers int // in each
 	Cycles  int // of each worker
 
-	// Op, if set, makes it a schedule of TestCancelAtEveryEvent: the context of that operation ends at the event
-	// number Cancel.
+	// Op, if set, makes it a schedule of TestCancelAtEveryEvent: the context of that operation
+	// ends at the event number Cancel.
 	Op     string
 	Cancel int
 }
@@ -140,7 +144,8 @@ type setup struct {
 // everything there are.
 func newSetup(seed uint64, allowed faults) setup {
 	d := dice(seed)
-	s := setup{Seed: seed, Nodes: []int{3, 3, 3, 5, 5, 5, 1, 2, 4, 6 + d.below(2, "six or seven")}[d.below(10, "nodes")]}
+	s := setup{Seed: seed, Nodes: []int{3, 3, 3, 5, 5, 5, 1, 2, 4, 6 +
+		d.below(2, "six or seven")}[d.below(10, "nodes")]}
 	s.Clients = 2 + d.below(3, "clients")
 	s.Workers = []int{1, 1, 1, 2}[d.below(4, "workers")]
 	s.Cycles = 2 + d.below(4, "cycles")
@@ -155,7 +160,8 @@ func newSetup(seed uint64, allowed faults) setup {
 }
 
 func (s setup) String() string {
-	text := fmt.Sprintf("seed=%d faults=%s edge=%v few=%v live=%v nodes=%d clients=%d workers=%d cycles=%d",
+	text := fmt.Sprintf("seed=%d faults=%s edge=%v few=%v live=%v nodes=%d clients=%d workers=%d "+
+		"cycles=%d",
 		s.Seed, s.Faults, s.Edge, s.Few, s.Live, s.Nodes, s.Clients, s.Workers, s.Cycles)
 	if s.Op != "" {
 		text += fmt.Sprintf(" op=%s cancel=%d", s.Op, s.Cancel)
@@ -214,16 +220,20 @@ func (s setup) dice() dice        { return dice(s.Seed) }
 func (s setup) has(f faults) bool { return s.Faults&f != 0 }
 func (s setup) inModel() bool     { return !s.has(outOfModel) }
 func (s setup) quorum() int       { return s.Nodes/2 + 1 }
-func (s setup) blocking() int     { return s.Nodes - s.quorum() + 1 } // nodes without which there is no quorum
-func (s setup) fencing() bool     { return s.dice().chance(0.6, "fencing") }
-func (s setup) perName() bool     { return s.dice().chance(0.3, "fence counters of their own") }
+
+// blocking is how many nodes are as many as leave no quorum.
+func (s setup) blocking() int { return s.Nodes - s.quorum() + 1 }
+
+func (s setup) fencing() bool { return s.dice().chance(0.6, "fencing") }
+func (s setup) perName() bool { return s.dice().chance(0.3, "fence counters of their own") }
 
 // faulty tells whether a node is one of those to which faults happen.
 func (s setup) faulty(node int) bool { return !s.Few || node >= s.quorum() }
 
 // calm tells whether a quorum of nodes always answers in time.
 func (s setup) calm() bool {
-	return s.inModel() && !s.has(pause|suspend) && (s.Few || s.Faults&^(rates|skew|deaf|cancel|mute|abandon) == 0)
+	return s.inModel() && !s.has(pause|suspend) &&
+		(s.Few || s.Faults&^(rates|skew|deaf|cancel|mute|abandon) == 0)
 }
 
 func (s setup) drift() time.Duration { return s.expiry()/100 + 2*time.Millisecond }
@@ -252,7 +262,8 @@ func (s setup) expiry() time.Duration {
 	if s.Edge || s.Live {
 		return 300 * time.Millisecond
 	}
-	return []time.Duration{time.Second, 300 * time.Millisecond, 2 * time.Second}[s.dice().below(3, "expiry")]
+	return []time.Duration{time.Second, 300 * time.Millisecond,
+		2 * time.Second}[s.dice().below(3, "expiry")]
 }
 
 // nodeTimeout is usually small against the expiry; where it is not, replies may come after the
@@ -261,5 +272,6 @@ func (s setup) nodeTimeout() time.Duration {
 	if s.Live {
 		return s.expiry() / 20
 	}
-	return s.expiry() * time.Duration([]int{5, 5, 20, 50, 100}[s.dice().below(5, "node timeout")]) / 100
+	return s.expiry() * time.Duration([]int{5, 5, 20, 50,
+		100}[s.dice().below(5, "node timeout")]) / 100
 }

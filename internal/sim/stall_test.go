@@ -15,8 +15,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// bothKinds runs f with clients that wait for each command, and with clients that start them. Round trips
-// take up to a millisecond.
+// bothKinds runs f with clients that wait for each command, and with clients that start them.
+// Round trips take up to a millisecond.
 func bothKinds(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock)) {
 	for _, starts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("starts=%v", starts), func(t *testing.T) {
@@ -46,14 +46,16 @@ func bothKinds(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *re
 	}
 }
 
-// lesson L58: a hiccup of all nodes that is shorter than the node timeout fails no TryLock and no Unlock,
-// however many are under way.
+// lesson L58: a hiccup of all nodes that is shorter than the node timeout fails no TryLock and no
+// Unlock, however many are under way.
 func TestAHiccupFailsNobody(t *testing.T) {
 	const nodeTimeout, hiccup = 400 * time.Millisecond, 150 * time.Millisecond
 	for _, callers := range []int{10, 150, 1000, 4000} {
 		bothKinds(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			rl = rl.With(redlock.WithNodeTimeout(nodeTimeout))
-			at := func(i int) time.Duration { return time.Duration(i) * hiccup * 2 / time.Duration(callers) }
+			at := func(i int) time.Duration {
+				return time.Duration(i) * hiccup * 2 / time.Duration(callers)
+			}
 			held := make([]*redlock.Mutex, callers)
 			var all sync.WaitGroup
 			for i := range held {
@@ -96,13 +98,15 @@ func TestAHiccupFailsNobody(t *testing.T) {
 	}
 }
 
-// lesson L97: a node that stalls, for less or more than a node timeout, keeps no key of those who lock and unlock
-// meanwhile. The keys would live for a minute.
+// lesson L97: a node that stalls, for less or more than a node timeout, keeps no key of those who
+// lock and unlock meanwhile. The keys would live for a minute.
 func TestAStallLeavesNoKey(t *testing.T) {
 	for _, callers := range []int{1, 20, 100} {
-		for _, stall := range []time.Duration{300 * time.Millisecond, time.Second, 10 * time.Second} {
+		for _, stall := range []time.Duration{300 * time.Millisecond, time.Second,
+			10 * time.Second} {
 			bothKinds(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-				rl = rl.With(redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(400*time.Millisecond))
+				rl = rl.With(redlock.WithExpiry(time.Minute),
+					redlock.WithNodeTimeout(400*time.Millisecond))
 				start := time.Now()
 				nodes[1].Freeze()
 				var all sync.WaitGroup
@@ -122,7 +126,8 @@ func TestAStallLeavesNoKey(t *testing.T) {
 				nodes[1].Thaw()
 				time.Sleep(2 * time.Second)
 				for i := range callers {
-					assert.Empty(t, nodes[1].Value(fmt.Sprint("k", i)), "%d callers, a stall of %v", callers, stall)
+					assert.Empty(t, nodes[1].Value(fmt.Sprint("k", i)), "%d callers, a stall of %v",
+						callers, stall)
 				}
 			})
 		}

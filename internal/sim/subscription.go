@@ -40,7 +40,8 @@ func (n *Node) Subscriptions() int {
 func (n *Node) Hush(client string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.subs = slices.DeleteFunc(n.subs, func(s *subscription) bool { return s.link.client == client })
+	n.subs = slices.DeleteFunc(n.subs,
+		func(s *subscription) bool { return s.link.client == client })
 }
 
 // Messages implements pool.Subscription.

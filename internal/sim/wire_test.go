@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// wire is a network connection in memory, for whole clients in a bubble. Bytes arrive in order, each
-// write after a delay of its own, or never; also when the writer has closed its end in the meantime, as on
-// a real network.
+// wire is a network connection in memory, for whole clients in a bubble. Bytes arrive in order,
+// each write after a delay of its own, or never; also when the writer has closed its end in the
+// meantime, as on a real network.
 type wire struct {
 	in, out *stream
 	fate    func() (delay time.Duration, lost bool) // of one write
@@ -41,8 +41,10 @@ func (w *wire) Close() error {
 	return nil
 }
 
-func (w *wire) LocalAddr() net.Addr                { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-func (w *wire) RemoteAddr() net.Addr               { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+var loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+
+func (w *wire) LocalAddr() net.Addr                { return loopback }
+func (w *wire) RemoteAddr() net.Addr               { return loopback }
 func (w *wire) SetReadDeadline(t time.Time) error  { w.in.setDeadline(t); return nil }
 func (w *wire) SetWriteDeadline(t time.Time) error { return nil }
 func (w *wire) SetDeadline(t time.Time) error      { return w.SetReadDeadline(t) }

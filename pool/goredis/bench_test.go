@@ -17,9 +17,10 @@ import (
 )
 
 var release = &pool.Script{
-	Name:   "release",
-	Source: `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
-	ID:     "6fbe84d1140fd2047394924af9d845b83c070bec",
+	Name: "release",
+	Source: `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) ` +
+		`end return 0`,
+	ID: "6fbe84d1140fd2047394924af9d845b83c070bec",
 }
 
 // BenchmarkPair measures what a lock and its release cost on one node: SET NX and a

@@ -22,8 +22,9 @@ const stale = time.Minute
 
 // dials is what is known of a client's attempts to connect. It is a hook of the client.
 type dials struct {
-	last   atomic.Pointer[failure] // nil after a success
-	single bool                    // the client has one server, which has been reached if it replies
+	last atomic.Pointer[failure] // nil after a success
+	// The client has one server, which has been reached if it replies.
+	single bool
 }
 
 type failure struct {

@@ -43,7 +43,8 @@ func Example() {
 
 // A node that cannot be reached says why, in the error of a lock too.
 func ExamplePool_Explain() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1}) // nobody listens there
+	// Nobody listens there.
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer client.Close()
 	node := goredis.NewPool(client)
 	locks := redlock.New(node)

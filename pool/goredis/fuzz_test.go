@@ -17,8 +17,8 @@ import (
 	"github.com/redlock-go/redlock/pool/goredis"
 )
 
-// answered starts commands on a server that answers the first of them, and what is sent in its place, as
-// given, and returns the outcomes. The connection is closed then.
+// answered starts commands on a server that answers the first of them, and what is sent in its
+// place, as given, and returns the outcomes. The connection is closed then.
 func answered(t *testing.T, answer string, protocol int, commands ...*pool.Command) []received {
 	t.Helper()
 	var served sync.WaitGroup
@@ -106,20 +106,24 @@ func TestOnlyOKIsAGrant(t *testing.T) {
 	}
 }
 
-// FuzzAnswers: whatever a server writes, a command has one outcome, of a type that was promised; and a
-// lock is granted by OK alone.
+// FuzzAnswers: whatever a server writes, a command has one outcome, of a type that was promised;
+// and a lock is granted by OK alone.
 func FuzzAnswers(f *testing.F) {
 	for _, answer := range []string{
-		"+OK\r\n", "$2\r\nOK\r\n", "$-1\r\n", "_\r\n", ":1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n", "-NOSCRIPT No matching script.\r\n",
-		"+QUEUED\r\n", "#t\r\n", "%1\r\n+a\r\n+b\r\n", "=6\r\ntxt:OK\r\n", ">2\r\n+a\r\n+b\r\n+OK\r\n", "|1\r\n+a\r\n+b\r\n+OK\r\n",
-		"*-1\r\n", "$-2\r\n", "(1\r\n", ",nan\r\n", "!3\r\nERR\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-READONLY no\r\n", "$2\r\nOK", "",
+		"+OK\r\n", "$2\r\nOK\r\n", "$-1\r\n", "_\r\n", ":1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n",
+		"-NOSCRIPT No matching script.\r\n",
+		"+QUEUED\r\n", "#t\r\n", "%1\r\n+a\r\n+b\r\n", "=6\r\ntxt:OK\r\n",
+		">2\r\n+a\r\n+b\r\n+OK\r\n", "|1\r\n+a\r\n+b\r\n+OK\r\n",
+		"*-1\r\n", "$-2\r\n", "(1\r\n", ",nan\r\n", "!3\r\nERR\r\n", "-MOVED 1 127.0.0.1:1\r\n",
+		"-READONLY no\r\n", "$2\r\nOK", "",
 	} {
 		for protocol := range 2 {
 			f.Add(answer, protocol == 1)
 		}
 	}
 	long := regexp.MustCompile(`[0-9]{6}`) // go-redis makes room for as much as a server announces
-	script := &pool.Script{Name: "x", Source: "return 1", ID: "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"}
+	script := &pool.Script{Name: "x", Source: "return 1",
+		ID: "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"}
 	f.Fuzz(func(t *testing.T, answer string, resp3 bool) {
 		if long.MatchString(answer) {
 			t.Skip()
@@ -136,16 +140,19 @@ func FuzzAnswers(f *testing.F) {
 		if granted && (set.err != nil || !strings.Contains(answer, "OK")) {
 			t.Errorf("%q was a grant, with the error %v", answer, set.err)
 		}
-		both := answered(t, answer, protocol, pool.Eval(script, []string{"k"}, "v"), pool.Eval(script, []string{"k"}, "v"))
+		both := answered(t, answer, protocol, pool.Eval(script, []string{"k"}, "v"),
+			pool.Eval(script, []string{"k"}, "v"))
 		for _, got := range both {
 			if got.err == nil && !promised(got.reply) || got.err != nil && got.reply != nil {
-				t.Errorf("%q = %T %v, %v, which is none of the promised types", answer, got.reply, got.reply, got.err)
+				t.Errorf("%q = %T %v, %v, which is none of the promised types", answer, got.reply,
+					got.reply, got.err)
 			}
 		}
 	})
 }
 
-// promised reports whether a reply is what pool.Pool promises of RESP2, or what RESP3 has beyond that.
+// promised reports whether a reply is what pool.Pool promises of RESP2, or what RESP3 has beyond
+// that.
 func promised(reply any) bool {
 	switch r := reply.(type) {
 	case []any:

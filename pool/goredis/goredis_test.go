@@ -40,7 +40,8 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	t.Run("real with ContextTimeoutEnabled", func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Addr: redistest.Start(t, 1)[0].Addr(), ContextTimeoutEnabled: true})
+		client := redis.NewClient(&redis.Options{Addr: redistest.Start(t, 1)[0].Addr(),
+			ContextTimeoutEnabled: true})
 		defer client.Close()
 		p := goredis.NewPool(client)
 		pooltest.Run(t, func(*testing.T) pool.Pool { return p })
@@ -59,11 +60,15 @@ var (
 // lesson L76: a node has a name that people know.
 func TestAddr(t *testing.T) {
 	for want, client := range map[string]redis.UniversalClient{
-		"10.0.0.1:6379":               redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Username: "app", Password: "secret"}),
-		"/run/redis.sock":             redis.NewClient(&redis.Options{Network: "unix", Addr: "/run/redis.sock"}),
-		"10.0.0.1:6379,10.0.0.2:6379": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"10.0.0.2:6379", "10.0.0.1:6379"}}),
-		"10.0.0.3:6379,10.0.0.4:6379": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "10.0.0.4:6379", "b": "10.0.0.3:6379"}}),
-		"":                            nil,
+		"10.0.0.1:6379": redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379",
+			Username: "app", Password: "secret"}),
+		"/run/redis.sock": redis.NewClient(&redis.Options{Network: "unix",
+			Addr: "/run/redis.sock"}),
+		"10.0.0.1:6379,10.0.0.2:6379": redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{"10.0.0.2:6379", "10.0.0.1:6379"}}),
+		"10.0.0.3:6379,10.0.0.4:6379": redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"a": "10.0.0.4:6379", "b": "10.0.0.3:6379"}}),
+		"": nil,
 	} {
 		if addr := goredis.NewPool(client).Addr(); addr != want {
 			t.Errorf("the address is %q instead of %q", addr, want)

@@ -710,7 +710,9 @@ func TestAHookMayChangeArguments(t *testing.T) {
 					return next(ctx, cmd)
 				}
 			},
-			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next },
+			pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+				return next
+			},
 		})
 		set := pool.SetNX("k", "v", time.Hour)
 		for _, granted := range []bool{true, false} {

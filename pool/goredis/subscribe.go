@@ -55,9 +55,9 @@ func (c *pubSub) Send(command, channel string) error {
 	}
 }
 
-// ended is a context for ReceiveTimeout. That reads nevertheless, but does not open a lost connection
-// again by itself, behind the hub's back. (A Dialer that ignores contexts opens one even then; it is
-// closed at once.)
+// ended is a context for ReceiveTimeout. That reads nevertheless, but does not open a lost
+// connection again by itself, behind the hub's back. (A Dialer that ignores contexts opens one
+// even then; it is closed at once.)
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -14,7 +14,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// lesson L96: without a PING now and then, a quiet connection would be given up every eleven seconds.
+// lesson L96: without a PING now and then, a quiet connection would be given up every seven
+// seconds.
 func TestAQuietSubscriptionKeepsItsConnection(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
 		var dials atomic.Int32
@@ -77,6 +78,10 @@ func TestADialerThatPanics(t *testing.T) {
 // dialHook is a hook that wraps how the client dials.
 type dialHook func(next redis.DialHook) redis.DialHook
 
-func (h dialHook) DialHook(next redis.DialHook) redis.DialHook                           { return h(next) }
-func (dialHook) ProcessHook(redis.ProcessHook) redis.ProcessHook                         { return nil }
-func (dialHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook { return nil }
+func (h dialHook) DialHook(next redis.DialHook) redis.DialHook { return h(next) }
+
+func (dialHook) ProcessHook(redis.ProcessHook) redis.ProcessHook { return nil }
+
+func (dialHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return nil
+}

@@ -26,7 +26,8 @@ var contextTests = []test{
 				if ok, err := s.pool.SetNX(ctx, k, "v", expiry); ok || !errors.Is(err, ctx.Err()) {
 					s.Errorf("SetNX = %v, %v, want false and %v", ok, err, ctx.Err())
 				}
-				if reply, err := s.pool.Eval(ctx, count, []string{n}); reply != nil || !errors.Is(err, ctx.Err()) {
+				if reply, err := s.pool.Eval(ctx, count, []string{n}); reply != nil ||
+					!errors.Is(err, ctx.Err()) {
 					s.Errorf("Eval = %v, %v, want nil and %v", reply, err, ctx.Err())
 				}
 			}
@@ -40,7 +41,8 @@ var contextTests = []test{
 		for i := range 16 {
 			wg.Go(func() {
 				for j := range 10 {
-					ctx, cancel := context.WithTimeout(s.ctx, time.Duration(rand.IntN(2000))*time.Microsecond)
+					ctx, cancel := context.WithTimeout(s.ctx,
+						time.Duration(rand.IntN(2000))*time.Microsecond)
 					text := strconv.Itoa(i) + "/" + strconv.Itoa(j)
 					reply, err := s.pool.Eval(ctx, echo, nil, text)
 					if err == nil && reply != text {
@@ -75,7 +77,8 @@ var concurrencyTests = []test{
 			var wg sync.WaitGroup
 			for i := range 32 {
 				wg.Go(func() {
-					ok, err := s.pool.SetNX(s.ctx, s.key(strconv.Itoa(round)), strconv.Itoa(i), expiry)
+					ok, err := s.pool.SetNX(s.ctx, s.key(strconv.Itoa(round)), strconv.Itoa(i),
+						expiry)
 					if err != nil {
 						s.Error(err)
 					}
@@ -104,13 +107,16 @@ var concurrencyTests = []test{
 						s.Errorf("SetNX(%s) = %v, %v", text, ok, err)
 					}
 					reply, err := s.pool.Eval(s.ctx, script, []string{k}, text)
-					if r, _ := reply.([]any); err != nil || len(r) != 2 || r[0] != text || r[1] != k {
+					if r, _ := reply.([]any); err != nil || len(r) != 2 || r[0] != text ||
+						r[1] != k {
 						s.Errorf("echo of %s = %v, %v", text, reply, err)
 					}
-					if _, err := s.pool.Eval(s.ctx, bad, []string{k}, text); err == nil || !contains(err, text) {
+					if _, err := s.pool.Eval(s.ctx, bad, []string{k}, text); err == nil ||
+						!contains(err, text) {
 						s.Errorf("error of %s = %v", text, err)
 					}
-					if reply, err := s.pool.Eval(s.ctx, release, []string{k}, text); err != nil || reply != int64(1) {
+					if reply, err := s.pool.Eval(s.ctx, release, []string{k}, text); err != nil ||
+						reply != int64(1) {
 						s.Errorf("release of %s = %v, %v", text, reply, err)
 					}
 				}
@@ -179,7 +185,8 @@ var doTests = []test{
 		}
 		reply, err := d.Do(s.ctx, "HGETALL", k)
 		if got, ok := texts(reply); err != nil || !ok || !maps.Equal(got, want) {
-			s.Errorf("HGETALL = %#v, %v, want %v as a map[string]string, a map[string]any, a map[any]any or a []any of keys and values", reply, err, want)
+			s.Errorf("HGETALL = %#v, %v, want %v as a map[string]string, a map[string]any, a "+
+				"map[any]any or a []any of keys and values", reply, err, want)
 		}
 	}},
 
@@ -193,7 +200,8 @@ var doTests = []test{
 		d := s.doer()
 		ctx, cancel := context.WithCancel(s.ctx)
 		cancel()
-		if reply, err := d.Do(ctx, "SET", s.key("k"), "v", "PX", 30000); !errors.Is(err, context.Canceled) {
+		if reply, err := d.Do(ctx, "SET", s.key("k"), "v", "PX", 30000); !errors.Is(err,
+			context.Canceled) {
 			s.Errorf("Do = %v, %v, want %v", reply, err, context.Canceled)
 		}
 		s.want("the key", s.eval(same, []string{s.key("k")}, "v"), int64(-1))
@@ -244,7 +252,8 @@ func (s *suite) doer() pool.Doer {
 }
 
 var explainTests = []test{
-	{"knows of nothing that keeps the client from a node that answers", func(s *suite) { // lesson L74
+	// lesson L74
+	{"knows of nothing that keeps the client from a node that answers", func(s *suite) {
 		e, ok := s.pool.(pool.Explainer)
 		if !ok {
 			s.Skip("the Pool is no pool.Explainer")

@@ -32,7 +32,8 @@ var evalTests = []test{
 			{"return 'a\\0b\\255'", "a\x00b\xff"},
 			{"return {ok = 'FINE'}", "FINE"},
 			{"return {}", []any{}},
-			{"return {1, 'two', {3, ''}, false, 5}", []any{int64(1), "two", []any{int64(3), ""}, nil, int64(5)}},
+			{"return {1, 'two', {3, ''}, false, 5}",
+				[]any{int64(1), "two", []any{int64(3), ""}, nil, int64(5)}},
 		} {
 			got := s.eval(s.script(c.source, c.source), nil)
 			if !reflect.DeepEqual(got, c.want) {
@@ -87,7 +88,8 @@ var evalTests = []test{
 	}},
 
 	{"gives the script its keys and arguments", func(s *suite) {
-		joined := s.script("join", "return #KEYS .. ' ' .. table.concat(KEYS, ',') .. ' ' .. #ARGV .. ' ' .. table.concat(ARGV, ',')")
+		joined := s.script("join", "return #KEYS .. ' ' .. table.concat(KEYS, ',') .. ' ' .. "+
+			"#ARGV .. ' ' .. table.concat(ARGV, ',')")
 		a, b := s.key("a"), s.key("b")
 		for _, c := range []struct {
 			keys []string
@@ -108,7 +110,8 @@ var evalTests = []test{
 	{"passes arguments byte by byte", func(s *suite) {
 		for _, text := range hardStrings {
 			if got := s.eval(echo, nil, text); got != text {
-				s.Errorf("echo of %.40q = %T of %d bytes, want the string of %d", text, got, len(fmt.Sprint(got)), len(text))
+				s.Errorf("echo of %.40q = %T of %d bytes, want the string of %d", text, got,
+					len(fmt.Sprint(got)), len(text))
 			}
 		}
 	}},
@@ -116,30 +119,37 @@ var evalTests = []test{
 	{"does not change what it is given", func(s *suite) {
 		keys, args := []string{s.key("a"), s.key("b")}, []any{"x", 1}
 		s.eval(s.script("nothing", "return 1"), keys, args...)
-		if !reflect.DeepEqual(keys, []string{s.key("a"), s.key("b")}) || !reflect.DeepEqual(args, []any{"x", 1}) {
+		if !reflect.DeepEqual(keys, []string{s.key("a"), s.key("b")}) ||
+			!reflect.DeepEqual(args, []any{"x", 1}) {
 			s.Errorf("Eval changed its arguments to %q, %v", keys, args)
 		}
 	}},
 
 	// A lock asks all its nodes with the same slices at the same time.
 	{"shares keys and arguments with other calls", func(s *suite) { // lesson L94
-		keys, args := append(make([]string, 0, 10), s.key("a"), s.key("b")), append(make([]any, 0, 10), "x", 1)
-		script := s.script("join", "return KEYS[1] .. ' ' .. KEYS[2] .. ' ' .. ARGV[1] .. ' ' .. ARGV[2]")
+		keys, args := append(make([]string, 0, 10), s.key("a"), s.key("b")),
+			append(make([]any, 0, 10), "x", 1)
+		script := s.script("join", "return KEYS[1] .. ' ' .. KEYS[2] .. ' ' .. ARGV[1] .. ' ' .. "+
+			"ARGV[2]")
 		want := s.key("a") + " " + s.key("b") + " x 1"
 		var wg sync.WaitGroup
 		for range 16 {
 			wg.Go(func() {
 				for range 10 {
-					if reply, err := s.pool.Eval(s.ctx, script, keys, args...); reply != want || err != nil {
-						s.Errorf("Eval = %v, %v, want %q: it has changed what other calls use as well", reply, err, want)
+					if reply, err := s.pool.Eval(s.ctx, script, keys, args...); reply != want ||
+						err != nil {
+						s.Errorf("Eval = %v, %v, want %q: it has changed what other calls use as "+
+							"well", reply, err, want)
 						return
 					}
 				}
 			})
 		}
 		wg.Wait()
-		if !reflect.DeepEqual(keys[:3], []string{s.key("a"), s.key("b"), ""}) || !reflect.DeepEqual(args[:3], []any{"x", 1, nil}) {
-			s.Errorf("Eval changed its arguments to %q, %v, or wrote behind them", keys[:3], args[:3])
+		if !reflect.DeepEqual(keys[:3], []string{s.key("a"), s.key("b"), ""}) ||
+			!reflect.DeepEqual(args[:3], []any{"x", 1, nil}) {
+			s.Errorf("Eval changed its arguments to %q, %v, or wrote behind them", keys[:3],
+				args[:3])
 		}
 	}},
 
@@ -185,7 +195,8 @@ var evalTests = []test{
 
 	{"returns the error of a script the node does not know", func(s *suite) {
 		script := s.script("error", "return redis.error_reply('ERR bad')")
-		if reply, err := s.pool.Eval(s.ctx, script, nil); err == nil || !strings.Contains(err.Error(), "bad") {
+		if reply, err := s.pool.Eval(s.ctx, script, nil); err == nil ||
+			!strings.Contains(err.Error(), "bad") {
 			s.Errorf("Eval = %#v, %v, want the script's error", reply, err)
 		}
 		broken := s.script("broken", "this is not Lua")

@@ -1,17 +1,17 @@
-// Package pooltest proves that a [pool.Pool] does what redlock needs. An adapter's author calls it in one
-// line:
+// Package pooltest proves that a [pool.Pool] does what redlock needs. An adapter's author calls
+// it in one line:
 //
 //	func TestPool(t *testing.T) {
 //		pooltest.Run(t, func(t *testing.T) pool.Pool { return newPool(t, "127.0.0.1:6379") })
 //	}
 //
-// It works on any Redis or Valkey, real or embedded, and on one that other tests use at the same time, if
-// those can bear a SCRIPT FLUSH and the loss of Pub/Sub connections. Its keys and channels have names of
-// their own, begin with "pooltest:" and expire. Run it with -race.
+// It works on any Redis or Valkey, real or embedded, and on one that other tests use at the same
+// time, if those can bear a SCRIPT FLUSH and the loss of Pub/Sub connections. Its keys and
+// channels have names of their own, begin with "pooltest:" and expire. Run it with -race.
 //
-// What a Pool cannot do is skipped: the optional interfaces that it does not implement, and the calls of
-// Subscribe and Do that return an error which matches [errors.ErrUnsupported]. On a cluster, what one of
-// its servers alone could tell is skipped too. Each skip says why.
+// What a Pool cannot do is skipped: the optional interfaces that it does not implement, and the
+// calls of Subscribe and Do that return an error which matches [errors.ErrUnsupported]. On a
+// cluster, what one of its servers alone could tell is skipped too. Each skip says why.
 package pooltest
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Run runs the suite as subtests of t. It calls open at the beginning of each of them, with the subtest;
-// open may return the same Pool every time, or register with t.Cleanup what closes it.
+// Run runs the suite as subtests of t. It calls open at the beginning of each of them, with the
+// subtest; open may return the same Pool every time, or register with t.Cleanup what closes it.
 func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 	calls := []group{
 		{"SetNX", setNXTests},
@@ -34,7 +34,8 @@ func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 		{"Context", contextTests},
 		{"Concurrency", concurrencyTests},
 	}
-	for _, g := range slices.Concat(calls, []group{{"Do", doTests}, {"Subscribe", subscribeTests}, {"Explain", explainTests}}) {
+	for _, g := range slices.Concat(calls,
+		[]group{{"Do", doTests}, {"Subscribe", subscribeTests}, {"Explain", explainTests}}) {
 		g.run(t, open)
 	}
 	t.Run("Start", func(t *testing.T) {
@@ -154,23 +155,26 @@ var (
 		ID:     "a0e05a99d84be1af701165680cf050a4c8a31d64"}
 	// same tells whether the key holds exactly the value: 1 or 0, -1 without the key.
 	same = &pool.Script{Name: "same",
-		Source: "local v = redis.call('GET', KEYS[1]) if not v then return -1 end if v == ARGV[1] then return 1 end return 0",
-		ID:     "541f045d704abdc045def55ca25ae21ee7ba956b"}
+		Source: "local v = redis.call('GET', KEYS[1]) if not v then return -1 end if v == " +
+			"ARGV[1] then return 1 end return 0",
+		ID: "541f045d704abdc045def55ca25ae21ee7ba956b"}
 	pttl = &pool.Script{Name: "pttl",
 		Source: "return redis.call('PTTL', KEYS[1])",
 		ID:     "43761249a5e42637f9639eea2ce4f422c1a8fcd1"}
 	// count counts its own runs.
 	count = &pool.Script{Name: "count",
-		Source: "local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], 30000) return n",
-		ID:     "46e0c41e57028646e19218ab80baf632468a6bca"}
+		Source: "local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], 30000) " +
+			"return n",
+		ID: "46e0c41e57028646e19218ab80baf632468a6bca"}
 	// list makes the key a list, on which string commands fail.
 	list = &pool.Script{Name: "list",
 		Source: "redis.call('RPUSH', KEYS[1], 'x') return redis.call('PEXPIRE', KEYS[1], 30000)",
 		ID:     "249aeea663e8dc210b291034a79e4f3ff450b5a4"}
 	// release deletes the key if it holds the value.
 	release = &pool.Script{Name: "release",
-		Source: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
-		ID:     "6fbe84d1140fd2047394924af9d845b83c070bec"}
+		Source: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) " +
+			"end return 0",
+		ID: "6fbe84d1140fd2047394924af9d845b83c070bec"}
 	echo = &pool.Script{Name: "echo",
 		Source: "return ARGV[1]",
 		ID:     "098e0f0d1448c0a81dafe820f66d460eb09263da"}

@@ -302,7 +302,9 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 		}
 	},
 	"Do/returns a map of its own": func(p *redigo.Pool, b *broken) {
-		b.do = mapped(p, func(pairs []any) any { return map[string]string{pairs[0].(string): pairs[1].(string)} })
+		b.do = mapped(p, func(pairs []any) any {
+			return map[string]string{pairs[0].(string): pairs[1].(string)}
+		})
 	},
 	"Do/returns pairs": func(p *redigo.Pool, b *broken) {
 		b.do = mapped(p, func(pairs []any) any { return []any{pairs[:2], pairs[2:4], pairs[4:]} })

@@ -61,7 +61,8 @@ var setNXTests = []test{
 				s.eval(release, []string{k}, "v")
 			}
 			if most > d.Milliseconds() {
-				s.Errorf("expiry %v: PTTL is up to %d ms, want at most %d", d, most, d.Milliseconds())
+				s.Errorf("expiry %v: PTTL is up to %d ms, want at most %d", d, most,
+					d.Milliseconds())
 			}
 			if most < d.Milliseconds()-500 {
 				s.Errorf("expiry %v: PTTL is never more than %d ms", d, most)
@@ -93,9 +94,11 @@ var setNXTests = []test{
 			s.want("the value of "+label(text), s.eval(same, []string{k}, text), int64(1))
 			s.want("another value than "+label(text), s.eval(same, []string{k}, text+"x"), int64(0))
 			if text != "" {
-				s.want("a prefix of "+label(text), s.eval(same, []string{k}, text[:len(text)-1]), int64(0))
+				s.want("a prefix of "+label(text), s.eval(same, []string{k}, text[:len(text)-1]),
+					int64(0))
 			}
-			s.want("another key than "+label(text), s.eval(same, []string{k + "\x00"}, text), int64(-1))
+			s.want("another key than "+label(text), s.eval(same, []string{k + "\x00"}, text),
+				int64(-1))
 		}
 	}},
 }

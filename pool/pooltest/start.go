@@ -21,7 +21,8 @@ type started struct {
 	t       *testing.T
 }
 
-func (s *started) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
+func (s *started) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool,
+	error) {
 	reply, err := s.run(ctx, pool.SetNX(key, value, expiry))
 	ok, isBool := reply.(bool)
 	if err == nil && !isBool {
@@ -30,7 +31,8 @@ func (s *started) SetNX(ctx context.Context, key, value string, expiry time.Dura
 	return ok && err == nil, err
 }
 
-func (s *started) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any, error) {
+func (s *started) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any,
+	error) {
 	return s.run(ctx, pool.Eval(script, keys, args...))
 }
 
@@ -55,7 +57,8 @@ func (s *started) run(ctx context.Context, c *pool.Command) (any, error) {
 	}
 }
 
-var errNotTold = fmt.Errorf("pooltest: the outcome of a command was not told to its receiver within %v", limit)
+var errNotTold = fmt.Errorf("pooltest: the outcome of a command was not told to its receiver "+
+	"within %v", limit)
 
 // receiver is told an outcome, once.
 type receiver struct {
@@ -85,17 +88,18 @@ var startTests = []test{
 			n := 0
 			var next func()
 			next = func() {
-				starter.Start(s.ctx, pool.Eval(count, []string{k}), receive(func(reply any, err error) {
-					n++
-					if err == nil && reply != int64(n) {
-						err = fmt.Errorf("count = %T %v, want %d", reply, reply, n)
-					}
-					if err != nil || n == length {
-						ends <- err
-						return
-					}
-					next()
-				}))
+				starter.Start(s.ctx, pool.Eval(count, []string{k}),
+					receive(func(reply any, err error) {
+						n++
+						if err == nil && reply != int64(n) {
+							err = fmt.Errorf("count = %T %v, want %d", reply, reply, n)
+						}
+						if err != nil || n == length {
+							ends <- err
+							return
+						}
+						next()
+					}))
 			}
 			next()
 		}
@@ -107,7 +111,8 @@ var startTests = []test{
 					s.Error(err)
 				}
 			case <-end:
-				s.Fatal("a command that Receive started has no outcome: Start may wait for a lock that is held during Receive")
+				s.Fatal("a command that Receive started has no outcome: Start may wait for a " +
+					"lock that is held during Receive")
 			}
 		}
 	}},
@@ -116,7 +121,8 @@ var startTests = []test{
 	{"does not change the command", func(s *suite) { // lesson L94
 		starter := s.pool.(pool.Starter)
 		script := s.script("join", "return KEYS[1] .. ' ' .. ARGV[1]")
-		eval, set := pool.Eval(script, []string{s.key("k")}, "x"), pool.SetNX(s.key("k"), "v", expiry)
+		eval, set := pool.Eval(script, []string{s.key("k")}, "x"),
+			pool.SetNX(s.key("k"), "v", expiry)
 		sent := slices.Concat(eval.Args(), set.Args())
 		var granted atomic.Int64
 		var told sync.WaitGroup
@@ -125,7 +131,8 @@ var startTests = []test{
 			starter.Start(s.ctx, eval, receive(func(reply any, err error) {
 				defer told.Done()
 				if want := s.key("k") + " x"; reply != want || err != nil {
-					s.Errorf("a command that was started more than once = %v, %v, want %q", reply, err, want)
+					s.Errorf("a command that was started more than once = %v, %v, want %q", reply,
+						err, want)
 				}
 			}))
 			starter.Start(s.ctx, set, receive(func(reply any, err error) {

@@ -19,9 +19,10 @@ type Hub struct {
 	// up no more than one goroutine. A panic counts as an error.
 	Dial func(context.Context) (Conn, error)
 
-	mu      sync.Mutex // guards what follows, and the fields of session and subscription that change
-	session *session   // nil when there is no subscription, and has been none for a while
-	running bool       // there is a goroutine in run
+	// Guards what follows, and the fields of session and subscription that change.
+	mu      sync.Mutex
+	session *session // nil when there is no subscription, and has been none for a while
+	running bool     // there is a goroutine in run
 }
 
 type subscription struct {
@@ -58,7 +59,8 @@ func (h *Hub) add(name string) *subscription {
 	defer h.mu.Unlock()
 	s := h.session
 	if s == nil {
-		s = &session{hub: h, kick: make(chan struct{}, 1), channels: make(map[string][]*subscription)}
+		s = &session{hub: h, kick: make(chan struct{}, 1),
+			channels: make(map[string][]*subscription)}
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 		s.unused = time.AfterFunc(linger, s.end)
 		h.session = s

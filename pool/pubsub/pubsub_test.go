@@ -219,7 +219,8 @@ func TestSubscriptionsShareAConnection(t *testing.T) {
 		_ = a2.Close()
 		_ = b.Close()
 		synctest.Wait()
-		want(t, "commands", n.last().sent, []string{"SUBSCRIBE a", "SUBSCRIBE b", "UNSUBSCRIBE a", "UNSUBSCRIBE b"})
+		want(t, "commands", n.last().sent,
+			[]string{"SUBSCRIBE a", "SUBSCRIBE b", "UNSUBSCRIBE a", "UNSUBSCRIBE b"})
 		if len(n.conns) != 1 {
 			t.Errorf("%d connections, want 1", len(n.conns))
 		}
@@ -371,7 +372,8 @@ func TestOnlyTheLastConfirmationCounts(t *testing.T) {
 		second := make(chan pool.Subscription)
 		go func() { second <- n.subscribe(t, "a") }()
 		synctest.Wait()
-		want(t, "commands", n.last().sent[1:], []string{"SUBSCRIBE a", "UNSUBSCRIBE a", "SUBSCRIBE a"})
+		want(t, "commands", n.last().sent[1:],
+			[]string{"SUBSCRIBE a", "UNSUBSCRIBE a", "SUBSCRIBE a"})
 		n.last().events <- Event{Kind: Subscribed, Channel: "a"}
 		synctest.Wait()
 		select {
@@ -393,7 +395,8 @@ func TestASubscriberWhoDoesNotReadHoldsUpNobody(t *testing.T) {
 			want(t, "quick", unread(quick), []string{fmt.Sprint(i)})
 		}
 		if m := unread(slow); len(m) != buffer || m[0] != "0" {
-			t.Errorf("the slow one has %d messages from %q, want the first %d", len(m), m[0], buffer)
+			t.Errorf("the slow one has %d messages from %q, want the first %d", len(m), m[0],
+				buffer)
 		}
 		_, _ = slow.Close(), quick.Close()
 	})
@@ -441,11 +444,12 @@ func TestARefusedChannelIsItsOwnError(t *testing.T) {
 	})
 }
 
-// An error reply names no channel. The order of the replies tells which command it answers, also where
-// the node forbids other commands than SUBSCRIBE.
+// An error reply names no channel. The order of the replies tells which command it answers, also
+// where the node forbids other commands than SUBSCRIBE.
 func TestAnErrorReplyAnswersTheOldestCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.denied = map[string]error{"PING ": errDenied, "UNSUBSCRIBE gone": errDenied, "SUBSCRIBE secret": errDenied}
+		n.denied = map[string]error{"PING ": errDenied, "UNSUBSCRIBE gone": errDenied,
+			"SUBSCRIBE secret": errDenied}
 		first := n.subscribe(t, "first")
 		gone := n.subscribe(t, "gone")
 		n.set(func() { n.slow = true })
@@ -465,7 +469,8 @@ func TestAnErrorReplyAnswersTheOldestCommand(t *testing.T) {
 			synctest.Wait()
 		}
 		n.set(func() {
-			want(t, "commands", n.last().sent[2:], []string{"UNSUBSCRIBE gone", "SUBSCRIBE a", "SUBSCRIBE secret", "SUBSCRIBE b"})
+			want(t, "commands", n.last().sent[2:],
+				[]string{"UNSUBSCRIBE gone", "SUBSCRIBE a", "SUBSCRIBE secret", "SUBSCRIBE b"})
 			for _, reply := range n.held {
 				n.last().events <- reply
 			}
@@ -511,8 +516,8 @@ func TestARefusedChannelIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// lesson L60: a node that accepts connections and drops them is not asked a hundred times a second, and
-// its subscribers are not woken as often.
+// lesson L60: a node that accepts connections and drops them is not asked a hundred times a
+// second, and its subscribers are not woken as often.
 func TestAFlappingConnectionIsOpenedLessAndLess(t *testing.T) {
 	for name, c := range map[string]struct {
 		confirms bool
@@ -585,7 +590,9 @@ func TestAPanicIsTheLossOfTheConnection(t *testing.T) {
 					_ = sub.Close()
 					sleep(linger)
 				default:
-					if !errors.As(err, &panicked) || err.Error() != "the client panicked: a bug in "+method || len(panicked.Stack) == 0 {
+					if !errors.As(err, &panicked) ||
+						err.Error() != "the client panicked: a bug in "+method ||
+						len(panicked.Stack) == 0 {
 						t.Errorf("Subscribe: %v, want what the panic said", err)
 					}
 				}
@@ -614,7 +621,8 @@ func TestAPanicWhileTheConnectionIsInUse(t *testing.T) {
 			n.set(func() { n.panics = "" })
 			sleep(2 * maxDelay)
 			if m := unread(a); len(m) == 0 || m[len(m)-1] != "" {
-				t.Errorf("after panics in %s the subscriber got %q, want it told that messages may be missing", method, m)
+				t.Errorf("after panics in %s the subscriber got %q, want it told that messages "+
+					"may be missing", method, m)
 			}
 		}
 		_ = a.Close()
@@ -630,7 +638,8 @@ func TestADialThatReturnsNothing(t *testing.T) {
 	})
 }
 
-// lesson L70: a Dial that ignores its context ties up one goroutine, however often somebody subscribes.
+// lesson L70: a Dial that ignores its context ties up one goroutine, however often somebody
+// subscribes.
 func TestADialThatNeverReturnsIsCalledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.stuck = make(chan struct{})

@@ -30,7 +30,8 @@ func Example() {
 				return redis.DialContext(ctx, "tcp", server.Addr())
 			},
 			// A connection that has been idle may be one to a server that has restarted since.
-			TestOnBorrowContext: func(ctx context.Context, c redis.Conn, idleSince time.Time) error {
+			TestOnBorrowContext: func(ctx context.Context, c redis.Conn,
+				idleSince time.Time) error {
 				if time.Since(idleSince) < time.Second {
 					return nil
 				}

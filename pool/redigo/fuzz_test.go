@@ -16,7 +16,8 @@ import (
 	"github.com/redlock-go/redlock/pool/redigo"
 )
 
-// answered returns a Pool of a server that answers each command as given, and closes the connection.
+// answered returns a Pool of a server that answers each command as given, and closes the
+// connection.
 func answered(t *testing.T, answer string) *redigo.Pool {
 	t.Helper()
 	var served sync.WaitGroup
@@ -72,17 +73,20 @@ func TestOnlyOKIsAGrant(t *testing.T) {
 	}
 }
 
-// FuzzAnswers: whatever a server writes, a reply has a type that was promised; and a lock is granted by
-// OK alone.
+// FuzzAnswers: whatever a server writes, a reply has a type that was promised; and a lock is
+// granted by OK alone.
 func FuzzAnswers(f *testing.F) {
 	for _, answer := range []string{
-		"+OK\r\n", "$2\r\nOK\r\n", "$-1\r\n", ":1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n", "-NOSCRIPT No matching script.\r\n",
-		"+QUEUED\r\n", "*-1\r\n", "$-2\r\n", "-READONLY no\r\n", "*2\r\n-ERR\r\n*1\r\n$-1\r\n", "$2\r\nOK", "_\r\n", "",
+		"+OK\r\n", "$2\r\nOK\r\n", "$-1\r\n", ":1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n",
+		"-NOSCRIPT No matching script.\r\n",
+		"+QUEUED\r\n", "*-1\r\n", "$-2\r\n", "-READONLY no\r\n", "*2\r\n-ERR\r\n*1\r\n$-1\r\n",
+		"$2\r\nOK", "_\r\n", "",
 	} {
 		f.Add(answer)
 	}
 	long := regexp.MustCompile(`[0-9]{6}`) // redigo makes room for as much as a server announces
-	script := &pool.Script{Name: "x", Source: "return 1", ID: "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"}
+	script := &pool.Script{Name: "x", Source: "return 1",
+		ID: "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"}
 	f.Fuzz(func(t *testing.T, answer string) {
 		if long.MatchString(answer) {
 			t.Skip()
@@ -94,7 +98,8 @@ func FuzzAnswers(f *testing.F) {
 		}
 		reply, err := p.Eval(t.Context(), script, []string{"k"}, "v")
 		if err == nil && !promised(reply) || err != nil && reply != nil {
-			t.Errorf("%q = %T %v, %v, which is none of the promised types", answer, reply, reply, err)
+			t.Errorf("%q = %T %v, %v, which is none of the promised types", answer, reply, reply,
+				err)
 		}
 	})
 }

@@ -27,7 +27,9 @@ func TestOutcomesAreTrue(t *testing.T) {
 
 // storm starts commands for a while, and compares their outcomes with what the node has seen.
 func (b *bench) storm(random *rand.Rand) {
-	some := func(most time.Duration) time.Duration { return time.Duration(random.Int64N(int64(most))) }
+	some := func(most time.Duration) time.Duration {
+		return time.Duration(random.Int64N(int64(most)))
+	}
 	b.inner.MaxActive, b.inner.Wait = random.IntN(4), random.IntN(2) == 0
 	dial, fates := b.inner.DialContext, make(chan int, 1000)
 	for range cap(fates) {

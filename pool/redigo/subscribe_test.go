@@ -15,7 +15,8 @@ import (
 	"github.com/redlock-go/redlock/pool/redigo"
 )
 
-// lesson L96: without a PING now and then, a quiet connection would be given up every eleven seconds.
+// lesson L96: without a PING now and then, a quiet connection would be given up every eleven
+// seconds.
 func TestAQuietSubscriptionKeepsItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()

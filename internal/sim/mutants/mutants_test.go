@@ -271,8 +271,8 @@ var mutants = []mutant{
 		{"internal/sim/queue.go", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
 			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +
 				"n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n" +
-				"				if s.member == c.member {\n					ticket = s.ticket\n				" +
-				"}\n			}\n		}\n"},
+				"				if s.member == c.member {\n" +
+				"					ticket = s.ticket\n				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
 		"queue.go", "	return s.rest(s.call.Wake(), next)\n",

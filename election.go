@@ -96,7 +96,7 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context) error) 
 func (e *Election) lead(
 	ctx, held context.Context, fn func(ctx context.Context) error,
 ) (again bool, err error) {
-	l := held.(heldContext).h.l // with fencing, a held context is one
+	l := held.(*heldContext).h.l
 	defer func() {
 		again = held.Err() != nil && ctx.Err() == nil
 		resigned := e.m.tellUnlock(ctx, l, e.m.linger(l), false)

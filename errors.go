@@ -26,6 +26,11 @@ var (
 	// the lock, or several are after it at the same moment; try later.
 	ErrTaken = errors.New("redlock: lock taken")
 
+	// ErrSelf is returned by Lock and its siblings when the caller has the lock itself, and would
+	// wait for itself: its context is that of a hold of the same lock, or was derived from it. The
+	// error matches ErrTaken too, and nothing was sent. See [Mutex.Hold].
+	ErrSelf = errors.New("redlock: lock held by the caller itself")
+
 	// ErrNoQuorum is returned when too few nodes answered. Redis is in trouble, or the way to it
 	// is. After Lock, what may be left on nodes that did not answer expires by itself. After
 	// Unlock, nodes may still hold the lock until its expiry, and Unlock may be called again.
@@ -61,8 +66,8 @@ var (
 // decisions are the errors that speak of the whole quorum. One node's error never
 // counts as one of them, nor as the end of the caller's context.
 var decisions = []error{
-	ErrFailed, ErrTaken, ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost, ErrReleased, ErrClosed,
-	context.Canceled, context.DeadlineExceeded,
+	ErrFailed, ErrTaken, ErrSelf, ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost, ErrReleased,
+	ErrClosed, context.Canceled, context.DeadlineExceeded,
 }
 
 // Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err

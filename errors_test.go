@@ -21,6 +21,7 @@ import (
 // known are all errors that a caller may ask for.
 var known = map[string]error{
 	"Failed": redlock.ErrFailed, "Taken": redlock.ErrTaken, "NoQuorum": redlock.ErrNoQuorum,
+	"Self":    redlock.ErrSelf,
 	"Expired": redlock.ErrExpired, "NotHeld": redlock.ErrNotHeld, "Lost": redlock.ErrLost,
 	"Released": redlock.ErrReleased, "Closed": redlock.ErrClosed,
 	"NodeTimeout": redlock.ErrNodeTimeout,
@@ -166,6 +167,17 @@ var failures = []failure{
 		},
 		text: `redlock: "x" not acquired: closed`,
 		is:   "Closed Failed",
+	},
+	{
+		name: "Lock: the caller has the lock",
+		do: func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
+			return rl.Do(t.Context(), "x", func(ctx context.Context) error {
+				return rl.NewMutex("x").LockContext(ctx)
+			})
+		},
+		text: `redlock: "x" not acquired: held by the caller itself: its context comes from a ` +
+			`hold of this lock`,
+		is: "Failed Self Taken",
 	},
 	{
 		name: "Lock: context ended before",

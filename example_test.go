@@ -391,6 +391,19 @@ func ExampleRedlock_Do() {
 	// <nil>
 }
 
+// Locks are not reentrant: who has a lock and asks for it again would wait for itself. The error
+// says so at once, where the context tells.
+func Example_selfDeadlock() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	err := rl.Do(context.Background(), "report", func(ctx context.Context) error {
+		return rl.Do(ctx, "report", func(context.Context) error { return nil })
+	})
+	fmt.Println(errors.Is(err, redlock.ErrSelf))
+	// Output: true
+}
+
 // A store is claimed with the token before it is read. From then on it refuses the holder before,
 // who was paused for too long.
 func ExampleWithFencing() {

@@ -40,6 +40,7 @@ type hold struct {
 	values context.Context         // for renewals
 	cancel context.CancelCauseFunc // of the held context
 	limit  time.Time               // of WithMaxHold, or zero
+	held   heldContext             // what the holder is given
 
 	// The mutex's mu guards these.
 	over    bool
@@ -72,6 +73,11 @@ type hold struct {
 // must follow every Hold. A paused process learns of a loss when it runs again. On a machine that
 // was suspended, that may take a tenth of the expiry more, or a second if that is longer; see
 // docs/safety.md.
+//
+// A lock is not reentrant. While the hold lasts, to lock the same name again on the same nodes with
+// the held context, or one derived from it, fails at once with [ErrSelf]. That includes a context
+// of [context.WithoutCancel]: a goroutine that shall wait for the end of the hold needs one that
+// does not come from it.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
 	l, err := m.tellLock(ctx, m.cfg.tries)
@@ -83,9 +89,7 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	if m.cfg.maxHold > 0 {
 		h.limit = l.granted.Add(m.cfg.maxHold)
 	}
-	if m.cfg.maxHold > 0 || m.cfg.fencing || FencingToken(ctx) != 0 {
-		held = heldContext{held, h}
-	}
+	h.held = heldContext{held, h}
 	if !m.core.register(h) {
 		_ = m.tellUnlock(ctx, l, nil, true)
 		cancel(ErrReleased)
@@ -111,48 +115,11 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 		return nil, closedError(m.name)
 	}
 	tell()
-	return held, nil
+	return &h.held, nil
 }
 
 // live reports whether h keeps a lease extended; nil does not. The caller holds the mutex's mu.
 func (h *hold) live() bool { return h != nil && !h.over }
-
-// heldContext shows what is known of its hold: the deadline of WithMaxHold, at which the hold
-// cancels it, and the fencing token. Without fencing that is 0, and hides the token of an outer
-// lock.
-type heldContext struct {
-	context.Context
-	h *hold
-}
-
-func (c heldContext) Deadline() (time.Time, bool) {
-	d, ok := c.Context.Deadline()
-	if c.h.limit.IsZero() || ok && d.Before(c.h.limit) {
-		return d, ok
-	}
-	return c.h.limit, true
-}
-
-// tokenKey is the key of the fencing token among a held context's values.
-type tokenKey struct{}
-
-func (c heldContext) Value(key any) any {
-	if key == (tokenKey{}) {
-		return c.h.l.token
-	}
-	return c.Context.Value(key)
-}
-
-// FencingToken returns the fencing token of the lock whose held context ctx is, or was derived
-// from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before
-// the first read, see [Mutex.FencingToken]. Of locks within each other the innermost counts. The
-// token is 0 if there is no lock, or if the innermost is held without [WithFencing]. It is the same
-// after the lock was lost, which is when the resource needs it most.
-func FencingToken(ctx context.Context) uint64 {
-	needContext(ctx)
-	token, _ := ctx.Value(tokenKey{}).(uint64)
-	return token
-}
 
 // glance is the least time after which a hold looks at the clocks again.
 const glance = time.Second

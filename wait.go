@@ -89,6 +89,9 @@ func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease,
 	if m.err != nil {
 		return nil, m.misuse("not acquired", ErrFailed)
 	}
+	if err := m.self(ctx); err != nil {
+		return nil, err
+	}
 	w := waiter{m: m, ctx: ctx, tries: tries, told: told}
 	defer w.settle(false)
 	if tries == 1 {

@@ -285,8 +285,8 @@ func (d *defeat) explain() error {
 		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
 	case (refused > 0 || d.stood) && n-failed >= m.core.quorum:
 		e.kinds = []error{ErrFailed, ErrTaken}
-		e.reason = fmt.Sprintf("taken on %d of %d nodes, granted by %d, %d needed", refused, n,
-			granted, m.core.quorum)
+		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
+		e.more = fmt.Sprintf(", granted by %d, %d needed", granted, m.core.quorum)
 	default:
 		e.kinds = []error{ErrFailed, ErrNoQuorum}
 		e.reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed",

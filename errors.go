@@ -79,17 +79,35 @@ var decisions = []error{
 type Error struct {
 	// Name is the lock's name, without the key prefix.
 	Name string
+	// Owner is the text of [WithOwner] in the lock of whoever has it, cut to 64 bytes. It is "" if
+	// that gave none, if the error does not match ErrTaken, if the mutex that failed has no owner
+	// itself, or if the nodes have not told in time: see WithOwner.
+	Owner string
 
 	failed string  // what did not happen: "not acquired"
 	kinds  []error // the decisions that this error matches
 	reason string  // why, in words
+	more   string  // follows the reason, and what is known of the owner
 	causes []error // errors.Is looks into these; they are not in the text
+	last   *Error  // what the last attempt had come to; one of the causes
 	nodes  *multierror.Error
 }
 
 // Error says in one line what failed, why, and which nodes did what.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("redlock: %q %s: %s", e.Name, e.failed, oneline.Text(e.reason))
+	return fmt.Sprintf("redlock: %q %s: %s", e.Name, e.failed, e.why())
+}
+
+// why says why it failed, and which nodes did what.
+func (e *Error) why() string {
+	text := e.reason
+	if e.Owner != "" && e.last == nil {
+		text += fmt.Sprintf(" by %q", e.Owner)
+	}
+	text = oneline.Text(text + e.more)
+	if e.last != nil {
+		text += "; the last attempt: " + e.last.why()
+	}
 	if e.nodes != nil {
 		text += " (" + oneline.List(e.nodes.Errors) + ")"
 	}
@@ -226,16 +244,15 @@ func (c *core) nodeErrors(outcomes []quorum.Outcome,
 func ended(ctx context.Context, name, failed string, last error, kinds ...error) *Error {
 	e := &Error{Name: name, failed: failed, kinds: kinds}
 	e.reason, e.causes = why(ctx)
-	if last != nil {
-		e.causes = append(e.causes, last)
-		reason := last.Error()
-		var l *Error
-		if errors.As(last, &l) {
-			reason = strings.TrimPrefix(reason, fmt.Sprintf("redlock: %q %s: ", l.Name, l.failed))
-		}
-		e.reason += "; the last attempt: " + reason
-	}
+	e.after(last)
 	return e
+}
+
+// after adds what the last attempt had come to, or nil.
+func (e *Error) after(last error) {
+	if errors.As(last, &e.last) {
+		e.causes = append(e.causes, last)
+	}
 }
 
 // why says for what reason ctx is done, and returns its error and its cause.

@@ -98,6 +98,30 @@ var failures = []failure{
 		is: "Failed Taken oops", at: []int{0, 1, 2},
 	},
 	{
+		name: "Lock: taken, and nodes tell by whom",
+		do: func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			for _, n := range nodes[:2] {
+				n.Set("x", "pod-7:AAAAAAAAAAAAAAAAAAAAAA==", 0)
+			}
+			always(nodes, fine, fine, fine)
+			return rl.NewMutex("x", redlock.WithOwner("pod-8")).TryLock()
+		},
+		text: `redlock: "x" not acquired: taken on 2 of 3 nodes by "pod-7" (node 0: taken; node ` +
+			`1: taken)`,
+		is: "Failed Taken", at: []int{0, 1},
+	},
+	{
+		name: "Lock: taken beside a fault, and nodes tell by whom",
+		do: func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			nodes[0].Set("x", "pod-7:AAAAAAAAAAAAAAAAAAAAAA==", 0)
+			always(nodes, fine, fine, fails)
+			return rl.NewMutex("x", redlock.WithOwner("pod-8")).TryLock()
+		},
+		text: `redlock: "x" not acquired: taken on 1 of 3 nodes by "pod-7", granted by 1, 2 ` +
+			`needed (node 0: taken; node 2: oops)`,
+		is: "Failed Taken oops", at: []int{0, 2},
+	},
+	{
 		name: "Lock: no quorum",
 		do: func(_ *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 			always(nodes, taken, fails, hangs)

@@ -541,6 +541,26 @@ func ExampleWithGenValueFunc() {
 	// Output: true
 }
 
+// A Lock that fails says whose the lock is.
+func ExampleWithOwner() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	first := rl.NewMutex("report", redlock.WithOwner("pod-7"))
+	second := rl.NewMutex("report", redlock.WithOwner("pod-8"))
+	if err := first.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer first.Unlock()
+
+	err := second.TryLock()
+	var failure *redlock.Error
+	if errors.As(err, &failure) && errors.Is(err, redlock.ErrTaken) {
+		fmt.Println(failure.Name, "is held by", failure.Owner)
+	}
+	// Output: report is held by pod-7
+}
+
 func ExampleWithRetryDelayFunc() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()

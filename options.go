@@ -63,6 +63,7 @@ type config struct {
 	nodeTimeoutBy bool          // WithNodeTimeout was given
 	genValue      func() (string, error)
 	genValueErr   error
+	owned         bool // it is that of WithOwner
 	value         *string
 	prefix        string
 	fencing       bool
@@ -159,22 +160,9 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // Lock. Default: the random bits alone.
 func WithGenValueFunc(gen func() (string, error)) Option {
 	return option(func(c *config) {
-		c.genValue, c.genValueErr = gen, nil
+		c.genValue, c.genValueErr, c.owned = gen, nil, false
 		if gen == nil {
 			c.genValueErr = &OptionError{"WithGenValueFunc", nil, "must be a function"}
-		}
-	})
-}
-
-// WithOwner writes a text into the value of each lease, followed by a colon and the random bits:
-// for people, and for [Election.Leader] and [Redlock.Inspect], which show it. It takes the place of
-// [WithGenValueFunc]. Everybody who may read the nodes can read it. Default: "", the random bits
-// alone, and never the host's name by itself.
-func WithOwner(text string) Option {
-	return option(func(c *config) {
-		c.genValue, c.genValueErr = nil, nil
-		if text != "" {
-			c.genValue = func() (string, error) { return text, nil }
 		}
 	})
 }

@@ -25,7 +25,7 @@ type acquisition struct {
 func (m *Mutex) tellLock(ctx context.Context, tries int) (*lease, error) {
 	t := m.tell
 	if t == nil {
-		return m.lock(ctx, tries, nil)
+		return m.lockOrSay(ctx, tries, nil)
 	}
 	var a *acquisition
 	if t.Acquire != nil {
@@ -43,7 +43,7 @@ func (m *Mutex) tellLock(ctx context.Context, tries int) (*lease, error) {
 		t.failed("acquire", err)
 		m.tellAll()
 	}()
-	l, err := m.lock(ctx, tries, a)
+	l, err := m.lockOrSay(ctx, tries, a)
 	return l, err
 }
 

@@ -1,6 +1,7 @@
 // Command cron runs a job at every tick of the clock, on exactly one of several replicas.
 //
 //	go run ./examples/cron
+//	go run ./examples/cron -v -metrics
 //	go run ./examples/cron -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379 -every 1m -ticks 0
 //
 // Without flags it plays three replicas in one process, on embedded nodes, for six ticks. The
@@ -32,10 +33,12 @@ type options struct {
 	replicas int
 	every    time.Duration
 	ticks    int
+	see      *watch
 }
 
 func main() {
-	var o options
+	o := options{see: &watch{log: os.Stderr}}
+	o.see.flags()
 	flag.StringVar(&o.addrs, "addrs", "",
 		"comma-separated `host:port` of real nodes; if empty, three embedded ones")
 	flag.StringVar(&o.name, "name", "replica", "what the replicas of this process are called")
@@ -66,11 +69,12 @@ func run(ctx context.Context, w io.Writer, o options) error {
 // play lets the replicas run the ticks.
 func play(ctx context.Context, w io.Writer, pools []pool.Pool, o options) error {
 	runs := newLog(w)
+	defer o.see.tell(w)
 	first := time.Now().Truncate(o.every).Add(o.every)
 	var group sync.WaitGroup
 	for i := range o.replicas {
 		// Each replica has a Redlock of its own, as it would have in a process of its own.
-		locks := redlock.New(pools...)
+		locks := redlock.New(pools...).With(o.see.options()...)
 		defer locks.Close()
 		group.Go(func() {
 			r := replica{name: fmt.Sprintf("%s-%d", o.name, i+1), locks: locks, runs: runs}

@@ -32,8 +32,11 @@ func TestEveryTickIsRunOnce(t *testing.T) {
 				c := redlocktest.New(t, 5)
 				fault(c)
 				var out bytes.Buffer
-				o := options{name: "replica", replicas: 5, every: time.Minute, ticks: 10}
+				o := options{name: "replica", replicas: 5, every: time.Minute, ticks: 10,
+					see: &watch{metrics: true}}
 				require.NoError(t, play(t.Context(), &out, c.Pools(), o), out.String())
+				assert.Contains(t, out.String(), "      10  acquire, ok\n")
+				assert.Contains(t, out.String(), "      40  acquire, taken\n")
 				assert.Equal(t, 10, strings.Count(out.String(), "  ok\n"), out.String())
 				time.Sleep(time.Minute)
 			})
@@ -47,9 +50,12 @@ func TestATickWithoutAQuorumIsAnAlarm(t *testing.T) {
 		c := redlocktest.New(t, 3)
 		c.Node(0).Down()
 		c.Node(2).Down()
-		var out bytes.Buffer
+		var out, log bytes.Buffer
+		see := watch{verbose: true, log: &log}
 		err := play(t.Context(), &out, c.Pools(),
-			options{replicas: 1, every: time.Minute, ticks: 2})
+			options{replicas: 1, every: time.Minute, ticks: 2, see: &see})
+		assert.Contains(t, log.String(), `msg="redlock: no quorum of nodes" lock=cron:report:`)
+		assert.NotContains(t, out.String(), "What the locks have done", "nobody asked")
 		require.EqualError(t, err, "the job was run for 0 of 2 ticks")
 		assert.Equal(t, 2, strings.Count(out.String(), "no quorum"), out.String())
 	})

@@ -2,6 +2,7 @@
 // good and another one is restarted.
 //
 //	go run ./examples/quickstart
+//	go run ./examples/quickstart -v -metrics
 //	go run ./examples/quickstart -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
 // Each worker adds 1 to a shared counter, by reading it, letting the others run, and writing it
@@ -37,16 +38,18 @@ func main() {
 	addrs := flag.String("addrs", "",
 		"comma-separated `host:port` of real nodes; if empty, five embedded ones")
 	turns := flag.Int("turns", 5, "how often each worker takes the lock")
+	see := watch{log: os.Stderr}
+	see.flags()
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout, *addrs, *turns); err != nil {
+	if err := run(ctx, os.Stdout, *addrs, *turns, &see); err != nil {
 		fmt.Fprintln(os.Stderr, "\nquickstart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, w io.Writer, addrs string, turns int) error {
+func run(ctx context.Context, w io.Writer, addrs string, turns int, see *watch) error {
 	if turns < 1 {
 		return fmt.Errorf("-turns %d: must be at least 1", turns)
 	}
@@ -58,7 +61,8 @@ func run(ctx context.Context, w io.Writer, addrs string, turns int) error {
 
 	// This is all there is to it: a Redlock on the nodes, and a mutex for each owner.
 	rl := redlock.New(nodes.pools()...).With(redlock.WithExpiry(expiry),
-		redlock.WithNodeTimeout(expiry/5))
+		redlock.WithNodeTimeout(expiry/5)).With(see.options()...)
+	defer see.tell(w)
 	defer rl.Close()
 
 	var counter atomic.Int64 // atomic reads and writes, but adding is not

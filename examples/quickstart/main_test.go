@@ -16,9 +16,14 @@ import (
 
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, "", 4))
+	var out, log bytes.Buffer
+	see := watch{verbose: true, metrics: true, log: &log}
+	require.NoError(t, run(t.Context(), &out, "", 4, &see))
 	t.Log(out.String())
+	assert.Contains(t, log.String(), `msg="redlock: lock acquired" lock=quickstart:counter`)
+	assert.Regexp(t, `(?m)^ +\d+  acquire, ok$`, out.String())
+	assert.GreaterOrEqual(t, see.counts["acquire, ok"], 20)
+	assert.Contains(t, out.String(), "all within ")
 	assert.Contains(t, out.String(), "node 1 is stopped")
 	assert.Contains(t, out.String(), "node 3 is restarted, empty")
 	assert.Contains(t, out.String(), "3/5")

@@ -32,17 +32,20 @@ func TestExamplesCanBeCopied(t *testing.T) {
 	files, err := filepath.Glob(root + "/examples/*/*.go")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	nodes := map[string][]string{}
+	nodes, watches := map[string][]string{}, map[string][]string{}
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		assert.NotContains(t, string(source), "/internal/", "imports of %s", file)
-		if dir, name := filepath.Split(file); name == "nodes.go" &&
-			filepath.Base(dir) != "quickstart" {
+		switch dir, name := filepath.Split(file); {
+		case name == "nodes.go" && filepath.Base(dir) != "quickstart":
 			nodes[string(source)] = append(nodes[string(source)], file)
+		case name == "watch.go":
+			watches[string(source)] = append(watches[string(source)], file)
 		}
 	}
 	assert.Len(t, nodes, 1, "versions of nodes.go")
+	assert.Len(t, watches, 1, "versions of watch.go")
 }
 
 // example is a program that has been built.
@@ -126,8 +129,10 @@ func httpOnRealNodes(t *testing.T, e example) {
 }
 
 func quickstartOnRealNodes(t *testing.T, e example) {
-	out, status := e.run(t, "", "-addrs="+servers(t, 3), "-turns=2")
+	out, status := e.run(t, "", "-addrs="+servers(t, 3), "-turns=2", "-v", "-metrics")
 	assert.Zero(t, status, "%s", out)
+	assert.Contains(t, out, `msg="redlock: lock acquired" lock=quickstart:counter`)
+	assert.Regexp(t, `(?m)^ +1\d  acquire, ok$`, out)
 	assert.Contains(t, out, "the line to node 1 is mended")
 	assert.Contains(t, out, "The counter is 10 after 10 additions: exact.")
 }

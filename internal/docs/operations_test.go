@@ -438,6 +438,52 @@ func TestTheGroupsOfThePage(t *testing.T) {
 	assert.InDelta(t, names/4, moved, names/20)
 }
 
+// With nodes in three regions, a call takes as long as the page says, and a lock is held through the
+// loss of any region.
+func TestTheRegionsOfThePage(t *testing.T) {
+	page := read(t, operations)
+	for _, words := range []string{
+		"1 ms within a region, 20 ms between two of them, 60 and 70 ms to the third",
+		"20 ms in the first two, 60 ms in the third", "60 ms in the first, and as long in the third",
+		"here 1.2 s and 180 ms",
+	} {
+		require.Contains(t, page, words)
+	}
+	regions := [5]int{0, 0, 1, 1, 2} // of the nodes
+	trips := [3][3]time.Duration{{1, 20, 60}, {20, 1, 70}, {60, 70, 1}}
+	for here, want := range [3][4]time.Duration{ // while a region is down, or none
+		{60, 60, 20, 20}, {70, 70, 20, 20}, {70, 60, 70, 60},
+	} {
+		for down, want := range want {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(5)
+				for i, n := range nodes {
+					n.Always(sim.Slow(trips[here][regions[i]] * time.Millisecond))
+					if regions[i] == down {
+						n.Crash()
+					}
+				}
+				rl := redlock.New(nodes.Pools("a")...).With(
+					redlock.WithExpiry(1200*time.Millisecond),
+					redlock.WithNodeTimeout(180*time.Millisecond))
+				m := rl.NewMutex("x")
+				start := time.Now()
+				held, err := m.Hold(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, want*time.Millisecond, time.Since(start), "in %d without %d", here,
+					down)
+				time.Sleep(time.Minute)
+				require.NoError(t, held.Err())
+				start = time.Now()
+				_, err = m.Unlock()
+				require.NoError(t, err)
+				assert.Equal(t, want*time.Millisecond, time.Since(start))
+				require.NoError(t, rl.Close())
+			})
+		}
+	}
+}
+
 // A client sends each node one command for each call, and the page says so.
 func TestTheCommandsOfThePage(t *testing.T) {
 	assert.Contains(t, read(t, operations),

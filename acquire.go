@@ -4,36 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
-
-// defeat is an attempt that did not win. What the nodes said and when does not change any more.
-type defeat struct {
-	err   error // why; nil if that is to be found out from what follows, see explain
-	final bool  // further attempts make no sense
-	cut   bool  // the context ended it
-	own   bool  // a node refused a key that was this attempt's own
-	split bool  // several contenders were granted some nodes each
-	stood bool  // it asked for a place in the queue
-
-	m     *Mutex
-	began time.Time        // the attempt
-	met   []quorum.Outcome // what the nodes said until it was decided
-	asked *quorum.Round    // where those say it that had not by then
-	late  string           // why the votes of a quorum came too late, or ""
-	lease *lease           // what has still to be given back, or nil
-	// The release of what was granted; its replies tell of others' keys, too; or nil.
-	back *quorum.Round
-	keys *expiries // what its replies tell about keys
-}
 
 // attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
 // claims what they have reserved for it, and keeps its place if that fails.
@@ -46,48 +26,44 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 	*defeat) {
 	value, err := m.newValue()
 	if err != nil {
-		return nil, &defeat{final: true, err: &Error{
-			Name: m.name, failed: "not acquired", kinds: []error{ErrFailed}, reason: err.Error(),
-			causes: []error{err},
-		}}
+		return nil, &defeat{final: true,
+			err: newError(m.name, notAcquired, err.Error(), ErrFailed).causedBy(err)}
 	}
-	l := newLease(value, len(m.lanes))
+	l := m.newLease(value)
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
-	acquire := m.acquire
+	// While one contender waits for the vote of a frozen node, the votes that it has are lost
+	// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
+	spec := quorum.Spec{Hasty: !final}
 	if s != nil {
 		l.member, l.ticket = s.member, s.ticket
-		acquire = func(string) quorum.Command { return m.claim(l) }
-	}
-	spec := quorum.Spec{
-		Command: acquire(value), Kind: quorum.Write, Need: m.core.quorum, Budget: m.cfg.nodeTimeout,
-		Marks: l.marks,
-		// While one contender waits for the vote of a frozen node, the votes that it has are lost
-		// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
-		Hasty: !final,
+		spec.Command = m.wire.claim(value, s.member)
+	} else {
+		spec.Command = m.wire.acquire(value)
 	}
 
-	r := quorum.Start(ctx, m.lanes, spec)
+	r := l.claim.Write(ctx, spec)
 	won, err := r.Wait(ctx)
-	if won && !m.cfg.fencing && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
-		return l, nil
-	}
-	outcomes := r.Outcomes()
+	var said quorum.Outcomes
 	if won && m.cfg.fencing {
-		won, err = m.fence(ctx, outcomes, l)
+		said = r.Outcomes()
+		won, err = m.fence(ctx, said, l)
 	}
-	if err == nil && won && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
+	if won && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
 		return l, nil
+	}
+	if said == nil {
+		said = r.Outcomes()
 	}
 	r.Abandon()
-	d := &defeat{met: outcomes, asked: r, cut: err != nil, final: final, keys: keys}
+	d := &defeat{m: m, lease: l, began: l.granted, met: said, asked: r, cut: err != nil,
+		final: final, keys: keys}
 	if won {
 		d.late = m.tooLate(l)
 	}
 	if d.keys == nil {
 		d.keys = newExpiries(len(m.lanes))
 	}
-	d.m, d.began, d.lease = m, l.granted, l
 	if t := r.Tally(); !keep || d.cut || t.Yes > 0 {
 		d.giveBack(ctx, nil)
 	}
@@ -112,7 +88,7 @@ const attemptRounds = 3
 // deadline is when the attempt for a lease must have won. With the restart guard that is not only
 // until: each round keeps to its node timeout, but the process can stop between two of them,
 // while a node that has voted restarts, is healed by the holder, and votes for that one. Healing
-// waits for as long as an attempt may take, see acquireAgain. The node measures that, so a slow
+// waits for as long as an attempt may take, see wire.heal. The node measures that, so a slow
 // clock of ours is allowed for.
 func (m *Mutex) deadline(l *lease) time.Time {
 	limit := attemptRounds * float64(m.cfg.nodeTimeout) * (1 - m.cfg.driftFactor)
@@ -120,195 +96,6 @@ func (m *Mutex) deadline(l *lease) time.Time {
 		return l.granted.Add(time.Duration(limit))
 	}
 	return l.until
-}
-
-// minAfterword is the least time that a final attempt waits to learn more about why it failed.
-const minAfterword = 5 * time.Millisecond
-
-// giveBack releases what an attempt that did not win was granted, and completes its defeat. It
-// skips those nodes.
-func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
-	m, l, n := d.m, d.lease, len(d.m.lanes)
-	d.lease = nil
-	final := d.final
-	d.final = final || d.cut
-	// The release tells more than the attempt. A client that sends SET NX again after a lost
-	// reply is refused by its own key: then the release deletes what was thought to be somebody
-	// else's, and the lock was free. And where the attempt was outvoted before a node had
-	// answered, perhaps by the errors of others, it tells that the lock is taken there, too. And
-	// SET NX does not look at what it finds: the release tells that it is no lock.
-	granted, refused := 0, 0
-	was, silent := make([]bool, n), make([]bool, n) // taken, not answered yet
-	for i, o := range d.met {
-		was[i] = o.Err == nil && o.Reply <= 0
-		silent[i] = o.Err == quorum.ErrUnanswered
-		if was[i] {
-			refused++
-		} else if o.Err == nil {
-			granted++
-		}
-	}
-	d.split = granted > 0 && refused > 0
-	d.back = m.release(ctx, l, quorum.Spec{
-		Command: m.takeBack(l), Need: m.blocking(), Skip: skip,
-		Vote: func(node int, reply int64) bool {
-			d.reply(node, reply)
-			return reply < 0 && silent[node] || reply <= 0 && was[node]
-		},
-	})
-	if final && !d.cut && refused > 0 {
-		// A node that is silent for so much longer than the others does not tell any more.
-		soon, cancel := context.WithTimeout(ctx,
-			max(clock.Times(m.core.now().Sub(l.granted), 8), minAfterword))
-		defer cancel()
-		foreign, _ := d.back.Wait(soon)
-		// The errors of some have decided it; what the others say tells whether there was a quorum.
-		if !foreign {
-			select {
-			case <-d.back.Over():
-			case <-soon.Done():
-			}
-		}
-		for i, o := range d.back.Outcomes() {
-			if o.Err == nil && o.Reply > 0 && was[i] {
-				d.own = !foreign
-			}
-		}
-	}
-}
-
-// settle releases what the defeat may still have on the nodes. Before the waiter stands in the
-// queue, it leaves out the nodes that refused, and returns the value. Standing there releases what
-// a client that sends commands twice was granted.
-func (d *defeat) settle(ctx context.Context, stands bool) (value string) {
-	if d == nil || d.lease == nil {
-		return ""
-	}
-	if !stands {
-		d.giveBack(ctx, nil)
-		return ""
-	}
-	value = d.lease.value
-	said := d.asked.Outcomes()
-	d.giveBack(ctx, func(node int) bool { return said[node].Err == nil && said[node].Reply <= 0 })
-	return value
-}
-
-// blocking is how many refusals rule a quorum out.
-func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
-
-// count returns what each node has come to by now, and how many granted, refused, and failed:
-// those answered with an error, or are silent. A node that nobody waited for, because others had
-// refused or the context ended, fails only when it has had a quarter of the node timeout. The
-// attempt or its release may have told meanwhile what was not known when it was decided. The
-// attempt comes first: a node answers it before the release.
-func (d *defeat) count() (outcomes []quorum.Outcome, granted, refused, failed int) {
-	outcomes = slices.Clone(d.met)
-	later := d.asked.Outcomes()
-	var backs []quorum.Outcome
-	if d.back != nil {
-		backs = d.back.Outcomes()
-	}
-	for i := range outcomes {
-		o, back := &outcomes[i], quorum.Outcome{Err: quorum.ErrUnsent}
-		if backs != nil {
-			back = backs[i]
-		}
-		silent := o.Err == quorum.ErrUnanswered
-		if silent && !errors.Is(later[i].Err, quorum.ErrUnsent) {
-			*o = later[i]
-			if d.stood {
-				o.Reply %= 2
-			}
-			silent = o.Err == quorum.ErrUnanswered
-		}
-		switch {
-		case silent && back.Err != nil && back.Err != quorum.ErrUnanswered &&
-			!errors.Is(back.Err, quorum.ErrUnsent):
-			o.Err = back.Err
-		case back.Err != nil || o.Err != nil && !silent:
-		case back.Reply == notALock && (silent || o.Reply <= 0):
-			o.Err = errNotALock
-		case silent && back.Reply < 0:
-			*o = quorum.Outcome{}
-		case silent && back.Reply > 0:
-			*o = quorum.Outcome{Reply: 1}
-		}
-		switch {
-		case o.Err == nil && o.Reply > 0:
-			granted++
-		case o.Err == nil:
-			refused++
-		case o.Err == quorum.ErrUnanswered && back.Err == nil: // it is there
-		case o.Err == quorum.ErrUnanswered && (d.cut || !d.final):
-			if d.m.core.now().Sub(d.began) >= d.m.cfg.nodeTimeout/4 {
-				failed++
-			}
-		default:
-			failed++
-		}
-	}
-	return outcomes, granted, refused, failed
-}
-
-// troubled reports whether so many nodes have failed that there is no quorum without them.
-func (d *defeat) troubled() bool {
-	_, _, _, failed := d.count()
-	return len(d.met)-failed < d.m.core.quorum
-}
-
-// settled reports whether the nodes that have not said anything yet make no difference to why the
-// attempt did not win.
-func (d *defeat) settled() bool {
-	if d.err != nil {
-		return true
-	}
-	_, granted, refused, _ := d.count()
-	return refused >= d.m.blocking() || granted+refused >= d.m.core.quorum || d.troubled()
-}
-
-// explain says why the attempt did not win, as far as the nodes have told by now.
-func (d *defeat) explain() error {
-	if d.err != nil {
-		return d.err
-	}
-	m := d.m
-	outcomes, granted, refused, failed := d.count()
-	n := len(outcomes)
-	e := &Error{Name: m.name, failed: "not acquired"}
-	switch {
-	case d.late != "":
-		e.kinds = []error{ErrFailed, ErrExpired}
-		e.reason = d.late
-	case refused >= m.blocking():
-		e.kinds = []error{ErrFailed, ErrTaken}
-		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
-	case (refused > 0 || d.stood) && n-failed >= m.core.quorum:
-		e.kinds = []error{ErrFailed, ErrTaken}
-		e.reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
-		e.more = fmt.Sprintf(", granted by %d, %d needed", granted, m.core.quorum)
-	default:
-		e.kinds = []error{ErrFailed, ErrNoQuorum}
-		e.reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed",
-			granted, n, refused, m.core.quorum)
-	}
-	e.nodes = m.core.nodeErrors(outcomes, func(int64) error { return errNodeTaken })
-	return e
-}
-
-// reply notes what a node said to the release: when it has no key any more. A node that answered
-// the attempt with an error may have no key and grant nothing even so.
-func (d *defeat) reply(node int, reply int64) {
-	free := time.Now()
-	switch err := d.met[node].Err; {
-	case reply == -1 || reply == notALock: // it never expires
-		return
-	case reply < 0:
-		free = free.Add(clock.Add(clock.Milliseconds(-2-reply), time.Millisecond))
-	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
-		return
-	}
-	d.keys.note(node, free)
 }
 
 // fresh is within what time two replies about the same key may have overtaken each other.
@@ -402,40 +189,31 @@ func (m *Mutex) newValue() (string, error) {
 // granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares a
 // node with this one, gets at least one more. Usually the nodes agree at once, because the
 // client's proposal is greater than what they had. If it fails, outcomes tell where it did.
-func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) (bool, error) {
-	token, agree := int64(0), 0
+func (m *Mutex) fence(ctx context.Context, outcomes quorum.Outcomes, l *lease) (bool, error) {
+	token := int64(0)
 	for _, o := range outcomes {
-		switch {
-		case o.Err != nil || o.Reply < token || o.Reply == 0:
-		case o.Reply > token:
-			token, agree = o.Reply, 1
-		default:
-			agree++
+		if o.Yes() {
+			token = max(token, o.Number)
 		}
 	}
 	l.token = uint64(token)
-	if token < m.core.now().Add(tokenMemory).UnixMicro() {
-		m.core.sawToken(l.token)
-	}
-	if agree >= m.core.quorum {
+	m.core.tokens.saw(l.token)
+	agrees := func(o quorum.Outcome) bool { return o.Yes() && o.Number == token }
+	if outcomes.Count(agrees) >= m.core.quorum {
 		return true, nil
 	}
 	l.raised = true
-	raise := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Command: m.raise(l), Kind: quorum.Ask, Need: m.core.quorum - agree,
-		Budget: m.cfg.nodeTimeout, Marks: l.marks,
-		Skip: func(node int) bool {
-			return outcomes[node].Err == nil &&
-				outcomes[node].Reply == token
-		},
+	raise := l.claim.Ask(ctx, quorum.Spec{
+		Command: m.wire.raise(l.value, l.token),
+		Have:    func(node int) bool { return agrees(outcomes[node]) },
 	})
 	raised, err := raise.Wait(ctx)
 	if !raised {
 		for i, o := range raise.Outcomes() {
-			if o.Err == nil && o.Reply <= 0 {
+			if o.No() {
 				o.Err = heldBy(o.Reply)
 			}
-			if o.Err != nil && outcomes[i].Err == nil && outcomes[i].Reply != token {
+			if o.Err != nil && outcomes[i].Err == nil && !agrees(outcomes[i]) {
 				outcomes[i] = quorum.Outcome{Err: fmt.Errorf("the fencing token was not stored: %w",
 					o.Err)}
 			}
@@ -444,15 +222,24 @@ func (m *Mutex) fence(ctx context.Context, outcomes []quorum.Outcome, l *lease) 
 	return raised, err
 }
 
+// tokens remembers the greatest fencing token that a process has seen.
+type tokens struct {
+	now  func() time.Time
+	last atomic.Uint64
+}
+
 // tokenMemory is how far ahead of the clock a token may be to be remembered for the next
 // proposals, which are about other names, too: a counter that somebody has moved to its end must
 // not take those with it.
 const tokenMemory = 24 * time.Hour
 
-// sawToken remembers the greatest token seen.
-func (c *core) sawToken(token uint64) {
-	for last := c.lastToken.Load(); token > last; last = c.lastToken.Load() {
-		if c.lastToken.CompareAndSwap(last, token) {
+// saw notes a token.
+func (t *tokens) saw(token uint64) {
+	if int64(token) >= t.now().Add(tokenMemory).UnixMicro() {
+		return
+	}
+	for last := t.last.Load(); token > last; last = t.last.Load() {
+		if t.last.CompareAndSwap(last, token) {
 			return
 		}
 	}
@@ -460,6 +247,6 @@ func (c *core) sawToken(token uint64) {
 
 // proposal is the least token a client would like: greater than any it has seen, and after a
 // node has lost its counters still greater than those, as long as clocks are roughly right.
-func (c *core) proposal() uint64 {
-	return max(c.lastToken.Load()+1, uint64(max(c.now().UnixMicro(), 1)))
+func (t *tokens) proposal() uint64 {
+	return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/redlock-go/redlock/internal/checkup"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/pool"
 )
 
 // Check reports what in the deployment makes locks unsafe or unavailable. Package doctor lists what
@@ -66,9 +65,9 @@ func (r *Redlock) checkup() *checkup.Plan {
 	}
 	switch {
 	case c.fencing && c.fencePerName:
-		plan.Counter = checkup.Name{Example: m.keys[1], Start: relatedStart(c.prefix)}
+		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: relatedStart(c.prefix)}
 	case c.fencing:
-		plan.Counter = checkup.Name{Example: m.keys[1], Start: sharedCounters}
+		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: sharedCounters}
 	}
 	if c.announce {
 		plan.Channel = checkup.Name{Example: m.core.source.Channel, Start: turnChannel}
@@ -86,9 +85,9 @@ func (r *Redlock) newTrialMutex() *Mutex {
 	cfg := *m.cfg
 	cfg.expiry = max(checkup.TrialTime(cfg.nodeTimeout), time.Second).Truncate(time.Millisecond)
 	cfg.fenceTTL = cfg.expiry
-	m.cfg = &cfg
+	m.cfg, m.wire.cfg = &cfg, &cfg
 	if cfg.fencing && !cfg.fencePerName {
-		m.keys[1] = sharedCounter("redlock:check:") // one for all trials: it stays
+		m.wire.keys[1] = sharedCounter("redlock:check:") // one for all trials: it stays
 	}
 	return m
 }
@@ -97,22 +96,31 @@ func (r *Redlock) newTrialMutex() *Mutex {
 type trial struct {
 	m       *Mutex
 	lane    []quorum.Lane // to the node
-	lease   *lease
+	value   string
+	claim   *quorum.Claim // with the value
 	counter int64         // that Acquire returned
 	member  string        // of the queue
-	place   []quorum.Mark // of the member
+	place   *quorum.Claim // of the member
 }
 
 func (r *Redlock) newTrial(n *quorum.Node) *trial {
 	m := r.newTrialMutex()
-	return &trial{
-		m: m, lane: m.lanes[n.Index : n.Index+1], lease: newLease(rand.Text(), 1),
-		member: turnChannel + rand.Text() + "1", place: make([]quorum.Mark, 1),
+	t := &trial{
+		m: m, lane: m.lanes[n.Index : n.Index+1], value: rand.Text(),
+		member: turnChannel + rand.Text() + "1",
 	}
+	t.claim, t.place = t.newClaim(), t.newClaim()
+	return t
+}
+
+func (t *trial) newClaim() *quorum.Claim {
+	c := &quorum.Claim{}
+	c.Open(t.lane, t.m.cfg.nodeTimeout, 0)
+	return c
 }
 
 func (t *trial) Acquire(ctx context.Context) (guarded time.Duration, err error) {
-	t.counter, err = t.step(ctx, quorum.Write, t.m.acquire(t.lease.value), notNegative)
+	t.counter, err = t.step(ctx, t.claim.Write, t.m.wire.acquire(t.value), granted)
 	var guard *GuardError
 	if errors.As(err, &guard) {
 		return guard.Wait, guard
@@ -121,15 +129,14 @@ func (t *trial) Acquire(ctx context.Context) (guarded time.Duration, err error) 
 }
 
 func (t *trial) AcquireUnguarded(ctx context.Context) (err error) {
-	// New marks do not know of the refusal, after which the release would be sent twice.
-	t.lease = newLease(t.lease.value, 1)
-	c := t.m.acquireScripted(acquireScript, t.lease.value, 0, t.m.core.proposal())
-	t.counter, err = t.step(ctx, quorum.Write, c, notNegative)
+	// A new claim does not know of the refusal, after which the release would be sent twice.
+	t.claim = t.newClaim()
+	t.counter, err = t.step(ctx, t.claim.Write, t.m.wire.acquireUnguarded(t.value), granted)
 	return err
 }
 
 func (t *trial) Abandon(ctx context.Context) {
-	t.send(ctx, quorum.Undo, t.m.deletion(t.lease), t.lease.marks)
+	t.claim.Undo(ctx, quorum.Spec{Command: t.m.wire.release(t.value, "")})
 }
 
 // trialTicket is that of the trial's member.
@@ -139,9 +146,8 @@ func (t *trial) Stand(ctx context.Context) error {
 	if !t.m.cfg.announce {
 		return nil
 	}
-	c := t.m.askStand(&ranks{}, t.m.cfg.window, t.member, trialTicket, 1,
-		t.m.cfg.expiry.Milliseconds(), rollGrace)
-	return t.wait(ctx, t.send(ctx, quorum.Write, c, t.place))
+	c := t.m.wire.stand(t.member, trialTicket, true, "", t.m.cfg.expiry)
+	return t.wait(ctx, t.place.Write(ctx, quorum.Spec{Command: c}))
 }
 
 // wait returns what a round on the node has failed with.
@@ -154,21 +160,23 @@ func (t *trial) wait(ctx context.Context, round *quorum.Round) error {
 }
 
 func (t *trial) Extend(ctx context.Context) error {
-	_, err := t.step(ctx, quorum.Ask, t.m.askExtend(t.lease), positive)
+	_, err := t.step(ctx, t.claim.Ask, t.m.wire.extend(t.value), quorum.Reply.Yes)
 	return err
 }
 
 func (t *trial) ReleaseAsStranger(ctx context.Context) error {
-	_, err := t.step(ctx, quorum.Ask, t.m.deletion(&lease{value: "not " + t.lease.value}), foreign)
+	_, err := t.step(ctx, t.claim.Ask, t.m.wire.release("not "+t.value, ""), expires)
 	return err
 }
 
 func (t *trial) Release(ctx context.Context) error {
-	_, err := t.step(ctx, quorum.Undo, t.m.deletion(t.lease), positive)
+	_, err := t.step(ctx, t.claim.Undo, t.m.wire.release(t.value, ""), quorum.Reply.Yes)
 	if t.m.cfg.fencing && t.m.cfg.fencePerName {
 		// The counter would stay. It holds what Acquire returned.
-		c := ask(pool.Eval(releaseScript, t.m.keys[1:], strconv.FormatInt(t.counter, 10)))
-		_, _ = t.send(ctx, quorum.Undo, c, quorum.Sent(1)).Wait(ctx)
+		counter := t.newClaim()
+		counter.TakeOver()
+		c := t.m.wire.forget(t.m.wire.keys[1], strconv.FormatInt(t.counter, 10))
+		_, _ = counter.Undo(ctx, quorum.Spec{Command: c}).Wait(ctx)
 	}
 	return err
 }
@@ -177,9 +185,9 @@ func (t *trial) Leave(ctx context.Context) error {
 	if !t.m.cfg.announce {
 		return nil
 	}
-	err := t.wait(ctx, t.send(ctx, quorum.Undo, t.m.leave(t.member, ""), t.place))
-	last := ask(pool.Eval(releaseScript, []string{ticketKey(t.m.key)}, strconv.Itoa(trialTicket)))
-	_, _ = t.send(ctx, quorum.Undo, last, t.place).Wait(ctx)
+	err := t.wait(ctx, t.place.Undo(ctx, quorum.Spec{Command: t.m.wire.leave(t.member, "")}))
+	last := t.m.wire.forget(ticketKey(t.m.key), strconv.Itoa(trialTicket))
+	_, _ = t.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
 	return err
 }
 
@@ -190,20 +198,12 @@ func (t *trial) Announcement() (channel, message string) {
 	return t.member[:channelLength], t.member[channelLength:]
 }
 
-// send sends a command to the node.
-func (t *trial) send(
-	ctx context.Context, kind quorum.Kind, c quorum.Command, marks []quorum.Mark,
-) *quorum.Round {
-	return quorum.Start(ctx, t.lane, quorum.Spec{
-		Command: c, Kind: kind, Need: 1, Budget: t.m.cfg.nodeTimeout, Marks: marks,
-	})
-}
-
 // step sends a command and waits for the reply. It returns an error unless the reply is ok.
 func (t *trial) step(
-	ctx context.Context, kind quorum.Kind, c quorum.Command, ok func(reply int64) bool,
-) (int64, error) {
-	round := t.send(ctx, kind, c, t.lease.marks)
+	ctx context.Context, start func(context.Context, quorum.Spec) *quorum.Round, c quorum.Command,
+	ok func(quorum.Reply) bool,
+) (number int64, err error) {
+	round := start(ctx, quorum.Spec{Command: c})
 	if _, err := round.Wait(ctx); err != nil {
 		round.Abandon()
 		return 0, err
@@ -212,16 +212,11 @@ func (t *trial) step(
 	if o.Err == nil && !ok(o.Reply) {
 		o.Err = heldBy(o.Reply)
 	}
-	return o.Reply, o.Err
+	return o.Number, o.Err
 }
 
-// positive is the reply of a node that did as it was asked.
-func positive(reply int64) bool { return reply > 0 }
+// granted allows for a client that sends SET NX again after a lost reply. Its own key refuses it.
+func granted(quorum.Reply) bool { return true }
 
-// notNegative also allows for a client that sends SET NX again after a lost reply. Its own key
-// refuses it.
-func notNegative(reply int64) bool { return reply >= 0 }
-
-// foreign is the reply to a release with another value: -2 less the milliseconds until the key
-// expires.
-func foreign(reply int64) bool { return reply <= -2 }
+// expires is true of the reply to a release with another value.
+func expires(r quorum.Reply) bool { return r.Means == quorum.Foreign && r.Left >= 0 }

@@ -211,7 +211,7 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 	if m.err != nil {
 		return "", Leader{}, m.misuse("not inspected")
 	}
-	in, err := e.locks.inspect(ctx, m.name, m.keys[:]...)
+	in, err := e.locks.inspect(ctx, m.name, m.wire.keys[:]...)
 	switch {
 	case err != nil:
 		return "", Leader{}, err
@@ -229,9 +229,9 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 
 // unanswered is the error of a question that too few nodes answered.
 func (m *Mutex) unanswered(in *Inspection) *Error {
-	outcomes, answered := make([]quorum.Outcome, len(in.Nodes)), 0
+	outcomes, answered := make(quorum.Outcomes, len(in.Nodes)), 0
 	for i, n := range in.Nodes {
-		outcomes[i] = quorum.Outcome{Reply: 1, Err: n.Err}
+		outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}, Err: n.Err}
 		if n.Err == nil {
 			answered++
 		}

@@ -219,14 +219,47 @@ func (a *nodeAnswer) Error() string { return a.text }
 
 func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
+// What does not happen when an operation fails, as errors say it.
+const (
+	notAcquired = "not acquired"
+)
+
+// newError returns the error of an operation on the lock of that name. It matches the kinds.
+func newError(name, failed, reason string, kinds ...error) *Error {
+	return &Error{Name: name, failed: failed, reason: reason, kinds: kinds}
+}
+
+// causedBy adds causes, which errors.Is finds too.
+func (e *Error) causedBy(causes ...error) *Error {
+	e.causes = append(e.causes, causes...)
+	return e
+}
+
+// adding adds text that follows the reason, and what is known of the owner.
+func (e *Error) adding(text string) *Error {
+	e.more += text
+	return e
+}
+
+// of adds what the nodes did.
+func (e *Error) of(nodes *multierror.Error) *Error {
+	e.nodes = nodes
+	return e
+}
+
+// closedError is what locking comes to after Close.
+func closedError(name string) *Error {
+	return newError(name, notAcquired, "closed", ErrFailed, ErrClosed)
+}
+
 // nodeErrors lists the nodes that did not do as they were asked; answer says what
 // a reply that is not a yes means.
-func (c *core) nodeErrors(outcomes []quorum.Outcome,
-	answer func(reply int64) error) *multierror.Error {
+func (c *core) nodeErrors(outcomes quorum.Outcomes,
+	answer func(quorum.Reply) error) *multierror.Error {
 	list := &multierror.Error{ErrorFormat: oneline.List}
 	for i, o := range outcomes {
 		err := o.Err
-		if err == nil && o.Reply <= 0 {
+		if o.No() {
 			err = answer(o.Reply)
 		}
 		if err != nil {
@@ -242,8 +275,8 @@ func (c *core) nodeErrors(outcomes []quorum.Outcome,
 // ended is the error of an operation that the caller's context ended; last is
 // what the last attempt before that had come to, or nil.
 func ended(ctx context.Context, name, failed string, last error, kinds ...error) *Error {
-	e := &Error{Name: name, failed: failed, kinds: kinds}
-	e.reason, e.causes = why(ctx)
+	reason, causes := why(ctx)
+	e := newError(name, failed, reason, kinds...).causedBy(causes...)
 	e.after(last)
 	return e
 }

@@ -17,8 +17,7 @@ type lease struct {
 	member string // of the queue on the nodes; "" if the lock was free
 	ticket int64  // of the member
 	token  uint64
-	marks  []quorum.Mark // what was written to the nodes; the lanes' business
-	few    [5]quorum.Mark
+	claim  quorum.Claim // what it has to do with the nodes
 
 	// Mutex.mu guards these.
 	until     time.Time     // zero: not known
@@ -34,14 +33,10 @@ type lease struct {
 	overran   bool          // and of an operation that came too late
 }
 
-// newLease returns a lease of which nothing has been written to the n nodes.
-func newLease(value string, n int) *lease {
+// newLease returns a lease of which nothing has been written to the nodes.
+func (m *Mutex) newLease(value string) *lease {
 	l := &lease{value: value}
-	if n > len(l.few) {
-		l.marks = make([]quorum.Mark, n)
-	} else {
-		l.marks = l.few[:n]
-	}
+	l.claim.Open(m.lanes, m.cfg.nodeTimeout, m.cfg.expiry)
 	return l
 }
 
@@ -123,15 +118,13 @@ func (m *Mutex) fail(failed string, kind error, reason string, causes ...error) 
 // and releases what is left of it: the question may have renewed the keys of half of the nodes, and
 // nobody could have the lock for as long as those live. The round is nil if nobody was asked.
 func (m *Mutex) ask(
-	ctx context.Context, failed string, l *lease, question func(l *lease) quorum.Command,
+	ctx context.Context, failed string, l *lease, question func(value string) quorum.Command,
 	budget time.Duration,
 ) (*quorum.Round, error) {
 	if err := m.askable(ctx, failed, l); err != nil {
 		return nil, err
 	}
-	r := quorum.Start(ctx, m.lanes, quorum.Spec{
-		Command: question(l), Kind: quorum.Ask, Need: m.core.quorum, Budget: budget, Marks: l.marks,
-	})
+	r := l.claim.Ask(ctx, quorum.Spec{Command: question(l.value), Budget: budget})
 	has, err := r.Wait(ctx)
 	if err != nil {
 		r.Abandon()
@@ -187,16 +180,8 @@ func (m *Mutex) askable(ctx context.Context, failed string, l *lease) error {
 // that proves that the lock is gone.
 func (m *Mutex) unconfirmed(failed string, r *quorum.Round) (e *Error, proof bool) {
 	outcomes := r.Outcomes()
-	yes, gone := 0, 0
-	for _, o := range outcomes {
-		switch {
-		case o.Err == nil && o.Reply > 0:
-			yes++
-		case o.Err == nil:
-			gone++
-		}
-	}
-	n := len(m.lanes)
+	yes, gone, n := outcomes.Count(quorum.Outcome.Yes), outcomes.Count(quorum.Outcome.No),
+		len(m.lanes)
 	e = &Error{Name: m.name, failed: failed, nodes: m.core.nodeErrors(outcomes, heldBy)}
 	if gone > n-m.core.quorum {
 		e.kinds = []error{ErrExpired}
@@ -218,7 +203,7 @@ func (m *Mutex) lostBefore(failed string, lost *Error) *Error {
 // valid asks the nodes, and the clock once they have answered.
 func (m *Mutex) valid(ctx context.Context, l *lease) error {
 	const failed = "not valid"
-	if _, err := m.ask(ctx, failed, l, m.askValid, m.cfg.nodeTimeout); err != nil {
+	if _, err := m.ask(ctx, failed, l, m.wire.valid, m.cfg.nodeTimeout); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -250,7 +235,7 @@ func (m *Mutex) extend(
 ) (*quorum.Round, error) {
 	const failed = "not extended"
 	start := m.core.now()
-	r, err := m.ask(ctx, failed, l, m.askExtend, budget)
+	r, err := m.ask(ctx, failed, l, m.wire.extend, budget)
 	if err != nil {
 		return r, err
 	}
@@ -302,46 +287,36 @@ func (m *Mutex) heal(ctx context.Context, l *lease, r *quorum.Round, left time.D
 		return
 	}
 	outcomes := r.Outcomes()
-	acquire := m.acquireAgain(l)
-	quorum.Start(ctx, m.lanes, quorum.Spec{
-		Kind: quorum.Write, Need: m.core.quorum, Marks: l.marks,
-		Budget: min(m.cfg.nodeTimeout, left/4),
-		Skip: func(node int) bool {
-			return outcomes[node].Err == nil && outcomes[node].Reply != 0
-		},
-		Op: func(ctx context.Context, n *quorum.Node) (int64, error) {
-			// A slower node's answer has come by now: the lane makes this wait for it.
-			if o := r.Outcomes()[n.Index]; o.Err != nil || o.Reply != 0 {
-				return 0, quorum.ErrUnsent
-			}
-			m.mu.Lock()
-			trusted := l.trusted()
-			m.mu.Unlock()
-			if !trusted {
-				// If it is over only from here on, the release waits on the lane for this write.
-				return 0, quorum.ErrUnsent
-			}
-			return acquire.Run(ctx, n)
-		},
+	gone := func(o quorum.Outcome) bool { return o.Err == nil && o.Means == quorum.Gone }
+	due := func(node int) bool {
+		// A slower node's answer has come by now: the lane makes this wait for it.
+		if !gone(r.Outcomes()[node]) {
+			return false
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		// If it is over only from here on, the release waits on the lane for this write.
+		return l.trusted()
+	}
+	l.claim.Write(ctx, quorum.Spec{
+		Command: m.wire.heal(l.value, l.token).When(due),
+		Budget:  max(min(m.cfg.nodeTimeout, left/4), 1),
+		Skip:    func(node int) bool { return outcomes[node].Err == nil && !gone(outcomes[node]) },
 	})
 }
 
 // release sends the deletion of l's key to every node that may have it, and returns the
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
 func (m *Mutex) release(ctx context.Context, l *lease, s quorum.Spec) *quorum.Round {
-	s.Kind, s.Budget, s.Expiry, s.Marks = quorum.Undo, m.cfg.nodeTimeout, m.cfg.expiry, l.marks
-	if s.Command.Command == nil {
-		s.Command = m.deletion(l)
+	if s.Command.Command == nil && s.Command.Decide == nil {
+		s.Command = m.wire.release(l.value, l.member)
 	}
-	if s.Need == 0 {
-		s.Need = m.core.quorum
-	}
-	return quorum.Start(ctx, m.lanes, s)
+	return l.claim.Undo(ctx, s)
 }
 
-// unlock releases a lease, which may be nil. Instead of the deletion, linger is done if
+// unlock releases a lease, which may be nil. Instead of the deletion, linger is sent if
 // it is not nil, unless the lease is lost.
-func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op, u *release) error {
+func (m *Mutex) unlock(ctx context.Context, l *lease, linger *quorum.Command, u *release) error {
 	const failed = "not released"
 	if m.err != nil {
 		return m.misuse(failed)
@@ -379,16 +354,20 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op, u *relea
 	if linger == nil {
 		m.core.lines.releasing(m.key, time.Now())
 	}
-	spec := quorum.Spec{Need: m.core.quorum, Op: linger}
+	spec := quorum.Spec{}
+	if linger != nil {
+		spec.Command = *linger
+	}
 	if again {
-		spec.Need -= m.deleted(l)
-		spec.Skip = func(node int) bool { return m.lanes[node].Undone(&l.marks[node]) }
+		spec.Have = l.claim.Undone
 	}
 	r := m.release(ctx, l, spec)
 	won, _ := r.Wait(context.Background())
 	announced := m.cfg.announce || l.member != ""
 	if linger == nil && (won || announced) {
-		m.core.lines.released(m.key, announced, announced && handsOn(r), time.Now())
+		// If only a few nodes have handed the key on, the one who queues there has just arrived,
+		// and is known to the others in a moment.
+		m.core.lines.released(m.key, announced, announced && r.Heard(quorum.HandedOn), time.Now())
 	}
 
 	m.mu.Lock()
@@ -417,12 +396,6 @@ func (m *Mutex) unlock(ctx context.Context, l *lease, linger quorum.Op, u *relea
 	return err
 }
 
-// handsOn reports whether a node has handed the key on to one who queues. If only a few have, that
-// one has just arrived, and is known to the others in a moment.
-func handsOn(r *quorum.Round) bool {
-	return r.Above(handedOn-1) > 0
-}
-
 // unreleased says why a round has not released the lease, or nil if all rounds together have. The
 // caller holds mu.
 func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
@@ -430,8 +403,8 @@ func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 	deleted, gone := 0, 0
 	for i, o := range outcomes {
 		switch {
-		case m.lanes[i].Undone(&l.marks[i]):
-			outcomes[i] = quorum.Outcome{Reply: 1}
+		case l.claim.Undone(i):
+			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
 			deleted++
 		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
 			gone++
@@ -463,21 +436,10 @@ func (m *Mutex) unreleased(failed string, l *lease, r *quorum.Round) *Error {
 	return e
 }
 
-// deleted returns on how many nodes the lease's key has been deleted.
-func (m *Mutex) deleted(l *lease) int {
-	n := 0
-	for i := range m.lanes {
-		if m.lanes[i].Undone(&l.marks[i]) {
-			n++
-		}
-	}
-	return n
-}
-
 // heldBy says what a reply means that denies that the key is ours.
-func heldBy(reply int64) error {
-	if reply < 0 {
-		return errNodeForeign
+func heldBy(reply quorum.Reply) error {
+	if reply.Means == quorum.Gone {
+		return errNodeGone
 	}
-	return errNodeGone
+	return errNodeForeign
 }

@@ -1,12 +1,10 @@
 package redlock
 
 import (
-	"context"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/pool"
 )
 
 // linger is how long the keys of a lock live on that is left taken for so much longer: a node's
@@ -15,13 +13,13 @@ func (c *config) linger(left time.Duration) time.Duration {
 	return clock.Add(left, clock.Add(clock.Part(left, c.driftFactor), driftFloor))
 }
 
-// linger returns what Unlock does on a node instead of the deletion while the minimum hold of a
+// linger returns what Unlock sends to a node instead of the deletion while the minimum hold of a
 // lease lies ahead, and nil otherwise. The lease may be nil.
 //
 // How much is left is asked for each node when its turn comes. An Undo that is owed may be sent
 // again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
 // was set back, the lock must not linger for longer than the minimum hold.
-func (m *Mutex) linger(l *lease) quorum.Op {
+func (m *Mutex) linger(l *lease) *quorum.Command {
 	if m.cfg.minHold <= 0 || l == nil {
 		return nil
 	}
@@ -32,17 +30,11 @@ func (m *Mutex) linger(l *lease) quorum.Op {
 	if !known || end.Sub(m.core.now()) <= 0 {
 		return nil
 	}
-	return func(ctx context.Context, n *quorum.Node) (int64, error) {
+	return &quorum.Command{Decide: func(int) (c quorum.Command, send bool) {
 		left := end.Sub(m.core.now())
 		if left <= 0 {
-			return m.deletion(l).Run(ctx, n)
+			return m.wire.release(l.value, l.member), true
 		}
-		return m.askLinger(l, left).Run(ctx, n)
-	}
-}
-
-// askLinger lets the key expire on a node when the minimum hold is over.
-func (m *Mutex) askLinger(l *lease, left time.Duration) quorum.Command {
-	ms := clock.Add(m.cfg.linger(left), time.Millisecond-1).Milliseconds()
-	return ask(pool.Eval(extendScript, m.lockKey(), l.value, ms))
+		return m.wire.linger(l.value, m.cfg.linger(left)), true
+	}}
 }

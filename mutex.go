@@ -21,10 +21,7 @@ type Mutex struct {
 	key   string
 	err   error // a mistake in the options
 	lanes []quorum.Lane
-
-	// What scripts are given, made once.
-	keys  [2]string // the lock's, and with fencing its counter's
-	queue [2]string // the lock's, and that of those who wait for it
+	wire  wire
 
 	mu  sync.Mutex // guards cur and the marked fields of lease
 	cur *lease     // nil: never locked, or unlocked

@@ -61,7 +61,7 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	}
 	answers := quorum.Survey(ctx, refused, budget,
 		func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
-			return inspect(ctx, n.Pool, m.lockKey())
+			return inspect(ctx, n.Pool, m.wire.lockKey())
 		})
 	votes, told := map[string]int{}, 0
 	for _, a := range answers {

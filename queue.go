@@ -42,12 +42,12 @@ const (
 // somebody has died; those in the queue who do not ask again within a grace leave it together.
 type stay struct {
 	*waiter
-	call   *turn.Call
-	member string
-	marks  []quorum.Mark // of the place; what is claimed has its own
-	value  string        // of the attempt that was refused before, or ""
-	ticket int64
-	agreed bool // a quorum of nodes has the ticket
+	call     *turn.Call
+	member   string
+	standing quorum.Claim // on the nodes; what is claimed has its own
+	value    string       // of the attempt that was refused before, or ""
+	ticket   int64
+	agreed   bool // a quorum of nodes has the ticket
 
 	// Rounds of standing: the first, until late nodes have the ticket, or nil; and the latest, with
 	// those that nodes had not answered when the next began.
@@ -70,8 +70,9 @@ func (w *waiter) standIn(listener *turn.Listener) (*lease, error) {
 	m := w.m
 	s := &stay{
 		waiter: w, call: listener.Expect(), ticket: max(m.core.now().UnixMicro(), 1),
-		marks: make([]quorum.Mark, len(m.lanes)), noted: make(chan struct{}, 1),
+		noted: make(chan struct{}, 1),
 	}
+	s.standing.Open(m.lanes, m.cfg.nodeTimeout, queueTTL)
 	defer s.call.End()
 	s.member = m.core.source.Channel + s.call.Number
 	s.value = w.settle(true)
@@ -92,10 +93,7 @@ func (w *waiter) standIn(listener *turn.Listener) (*lease, error) {
 
 // leave gives the place up. One who is served has none any more but where an answer is missing.
 func (s *stay) leave(served bool) {
-	spec := quorum.Spec{
-		Command: s.m.leave(s.member, s.value), Kind: quorum.Undo, Need: s.m.core.quorum,
-		Budget: s.m.cfg.nodeTimeout, Expiry: queueTTL, Marks: s.marks,
-	}
+	spec := quorum.Spec{Command: s.m.wire.leave(s.member, s.value)}
 	if served {
 		var unsure []bool
 		for _, r := range s.rounds {
@@ -106,7 +104,7 @@ func (s *stay) leave(served bool) {
 		}
 		spec.Skip = func(node int) bool { return !unsure[node] }
 	}
-	quorum.Start(s.ctx, s.m.lanes, spec)
+	s.standing.Undo(s.ctx, spec)
 }
 
 // wait stands in the queue, and claims the lock when its turn has come.

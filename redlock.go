@@ -33,7 +33,6 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -59,7 +58,7 @@ type core struct {
 	now     func() time.Time
 	jitter  func(limit time.Duration) time.Duration
 
-	lastToken atomic.Uint64 // the greatest fencing token seen
+	tokens tokens
 
 	lines    lines
 	source   *turn.Source
@@ -93,7 +92,7 @@ func New(pools ...pool.Pool) *Redlock {
 	r := &Redlock{
 		core: &core{
 			nodes:   nodes,
-			quorum:  len(pools)/2 + 1,
+			quorum:  quorum.Majority(len(pools)),
 			tracker: tracker,
 			now:     time.Now,
 			jitter:  rand.N[time.Duration],
@@ -106,6 +105,7 @@ func New(pools ...pool.Pool) *Redlock {
 		err: oneline.Join(checkPools(pools), cfg.finish()),
 	}
 	r.core.use(own)
+	r.core.tokens.now = r.core.now
 	return r
 }
 
@@ -198,22 +198,16 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
 		m.err = oneline.Join(nameErr, err)
 	}
-	m.keys[0] = m.key
-	switch {
-	case cfg.fencing && cfg.fencePerName:
-		m.keys[1] = ownCounter(m.key)
-	case cfg.fencing:
-		m.keys[1] = sharedCounter(m.key)
-	}
-	m.queue = [2]string{m.key, queueKey(m.key)}
-	if cfg.announce && m.queue[1] == "" {
+	if cfg.announce && queueKey(m.key) == "" {
 		own := *cfg
 		own.announce, m.cfg = false, &own
 	}
+	m.wire = newWire(m.cfg, m.key, &r.core.tokens)
 	m.lanes = quorum.Lanes(r.core.nodes)
 	m.tell = newTeller(m)
 	if cfg.value != nil {
-		m.cur = &lease{value: *cfg.value, marks: quorum.Sent(len(m.lanes))}
+		m.cur = m.newLease(*cfg.value)
+		m.cur.claim.TakeOver()
 	}
 	return m
 }

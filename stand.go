@@ -3,7 +3,6 @@ package redlock
 import (
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -14,8 +13,7 @@ import (
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
 // nodes answered.
 func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
-	seen := &ranks{}
-	said, answered := s.ask(seen, only)
+	said, answered := s.ask(only)
 	if answered && !s.agreed {
 		agree := 0
 		s.ticket, agree = agreed(said, s.m.core.quorum)
@@ -25,15 +23,21 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 		} else {
 			differs := make([]bool, len(said))
 			for i, o := range said {
-				differs[i] = o.Err != nil || o.Reply/2 != s.ticket
+				differs[i] = o.Err != nil || o.Number != s.ticket
 			}
-			_, answered = s.ask(seen, differs)
+			var again quorum.Outcomes
+			again, answered = s.ask(differs)
+			for i, o := range again {
+				if o.Err == nil {
+					said[i] = o
+				}
+			}
 		}
 	}
 	if !answered {
 		return 0, false
 	}
-	return s.pace(seen.get()), true
+	return s.pace(said), true
 }
 
 // caughtUp returns a channel that is closed when the nodes that were not waited for have answered,
@@ -53,10 +57,10 @@ func (s *stay) catchUp() {
 	s.first = nil
 	late := make([]bool, len(outcomes))
 	for i, o := range outcomes {
-		late[i] = o.Err == nil && o.Reply/2 > s.ticket
+		late[i] = o.Err == nil && o.Number > s.ticket
 	}
 	if slices.Contains(late, true) {
-		s.send(&ranks{}, late)
+		s.send(late)
 	}
 }
 
@@ -67,11 +71,11 @@ func (s *stay) catchUp() {
 // Whoever a quorum knows before this waiter's first command has a smaller one, because each node
 // of that quorum gives a greater one. A minority where others came first by chance makes no
 // difference.
-func agreed(said []quorum.Outcome, q int) (ticket int64, nodes int) {
+func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 	var tickets []int64
 	for _, o := range said {
 		if o.Err == nil {
-			tickets = append(tickets, o.Reply/2)
+			tickets = append(tickets, o.Number)
 		}
 	}
 	slices.Sort(tickets)
@@ -84,35 +88,11 @@ func agreed(said []quorum.Outcome, q int) (ticket int64, nodes int) {
 	return ticket, nodes
 }
 
-// rank is what a node says of a place in its queue, beside the ticket.
-type rank struct {
-	before int64         // how many are before it; -1: the key is reserved for it
-	free   time.Duration // until the key expires, if nobody is before it; or negative
-}
-
-// ranks is what nodes say. It is safe for concurrent use.
-type ranks struct {
-	mu  sync.Mutex // guards all
-	all []rank
-}
-
-func (rs *ranks) add(r rank) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.all = append(rs.all, r)
-}
-
-func (rs *ranks) get() []rank {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	return slices.Clone(rs.all)
-}
-
 // ask asks the nodes for a place with the ticket, only those or all if nil. It reports whether so
 // many have answered that no more than a minority of all is left out.
-func (s *stay) ask(seen *ranks, only []bool) ([]quorum.Outcome, bool) {
+func (s *stay) ask(only []bool) (quorum.Outcomes, bool) {
 	began := s.m.core.now()
-	r := s.send(seen, only)
+	r := s.send(only)
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {
 		r.Abandon()
@@ -125,20 +105,20 @@ func (s *stay) ask(seen *ranks, only []bool) ([]quorum.Outcome, bool) {
 }
 
 // send sends what ask asks.
-func (s *stay) send(seen *ranks, only []bool) *quorum.Round {
+func (s *stay) send(only []bool) *quorum.Round {
 	m, question := s.m, s.call.Ask(only)
 	spec := quorum.Spec{
-		Command: m.stand(s, seen), Kind: quorum.Write, Need: m.core.quorum,
-		Budget: m.cfg.nodeTimeout, Marks: s.marks,
-		Vote: func(node int, reply int64) bool { // also of those that reply later
-			if reply%2 == 1 {
+		Command: m.wire.stand(s.member, s.ticket, s.agreed, s.value, queueTTL),
+		Need:    m.core.quorum,
+		Vote: func(node int, reply quorum.Reply) bool { // also of those that reply later
+			if reply.Means == quorum.Turn {
 				s.call.Note(node, question)
 				select {
 				case s.noted <- struct{}{}:
 				default:
 				}
 			}
-			return reply > 0
+			return reply.Yes()
 		},
 	}
 	if only != nil {
@@ -152,7 +132,7 @@ func (s *stay) send(seen *ranks, only []bool) *quorum.Round {
 	s.rounds = slices.DeleteFunc(s.rounds, func(r *quorum.Round) bool {
 		return !slices.Contains(open(r, nil), true)
 	})
-	r := quorum.Start(s.ctx, m.lanes, spec)
+	r := s.standing.Write(s.ctx, spec)
 	s.rounds = append(s.rounds, r)
 	return r
 }
@@ -160,26 +140,25 @@ func (s *stay) send(seen *ranks, only []bool) *quorum.Round {
 // defeat says that the waiter only stands in the queue. A key that is reserved for it counts as
 // granted.
 func (s *stay) defeat(r *quorum.Round, began time.Time) *defeat {
-	d := &defeat{m: s.m, began: began, met: r.Outcomes(), asked: r, stood: true}
-	for i := range d.met {
-		d.met[i].Reply %= 2
-	}
-	return d
+	return &defeat{m: s.m, began: began, met: r.Outcomes(), asked: r, stood: true}
 }
 
 // pace returns when to ask again, from what nodes said of the waiter's place.
-func (s *stay) pace(all []rank) time.Duration {
+func (s *stay) pace(said quorum.Outcomes) time.Duration {
 	before := int64(-1)
 	var free []time.Duration
-	for _, r := range all {
-		if r.before >= 0 && (before < 0 || r.before < before) {
-			before = r.before
-		}
+	for _, o := range said {
 		switch {
-		case r.before < 0:
+		case o.Err != nil:
+		case o.Means == quorum.Turn:
 			free = append(free, 0)
-		case r.free >= 0:
-			free = append(free, r.free+time.Millisecond)
+		default:
+			if b := int64(o.Before); before < 0 || b < before {
+				before = b
+			}
+			if o.Left >= 0 {
+				free = append(free, clock.Add(o.Left, time.Millisecond))
+			}
 		}
 	}
 	delay := max(s.drawn, minQueued)

@@ -183,7 +183,7 @@ func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began in
 	}
 }
 
-// operation is what a command is called. That of an Op is not known, but there are few.
+// operation is what a command is called. One that is decided late is not known, but there are few.
 func operation(c *pool.Command, k quorum.Kind) string {
 	switch {
 	case c == nil && k == quorum.Write:

@@ -140,7 +140,7 @@ func (x *extension) confirmed(l *lease, r *quorum.Round, before time.Time) {
 	}
 	x.m.tell.note(func() {
 		for _, o := range r.Outcomes() {
-			if o.Err == nil && o.Reply == 0 {
+			if o.Err == nil && o.Means == quorum.Gone {
 				x.what.Healed++
 			}
 		}
@@ -173,7 +173,9 @@ type release struct {
 }
 
 // tellUnlock is unlock, and tells of it. The lease may be nil.
-func (m *Mutex) tellUnlock(ctx context.Context, l *lease, linger quorum.Op, closing bool) error {
+func (m *Mutex) tellUnlock(
+	ctx context.Context, l *lease, linger *quorum.Command, closing bool,
+) error {
 	t := m.tell
 	if t == nil {
 		return m.unlock(ctx, l, linger, nil)

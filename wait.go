@@ -245,12 +245,6 @@ func (w *waiter) ended() *defeat {
 	return &defeat{final: true, err: ended(w.ctx, w.m.name, "not acquired", last, ErrFailed)}
 }
 
-// closedError is what locking comes to after Close.
-func closedError(name string) *Error {
-	return &Error{Name: name, failed: "not acquired", kinds: []error{ErrFailed, ErrClosed},
-		reason: "closed"}
-}
-
 // queue waits until the waiter is at the head of the line, and then returns neither a lease nor
 // an error. Each retry delay in the queue, and as long as an attempt takes, costs a try, as it
 // would outside. The head asks for all; but a waiter that sees nobody ask during a retry delay of

@@ -20,7 +20,7 @@ type call struct {
 	late   *overtime // for a call that may take longer than its round, or nil
 
 	// The round's mutex guards these.
-	reply   int64
+	reply   Reply
 	err     error
 	settled bool
 
@@ -55,7 +55,7 @@ func (l *Lane) launch(c *call) {
 	for c != nil {
 		switch {
 		case c.unsent != nil:
-			c = l.close(c, 0, c.unsent)
+			c = l.close(c, Reply{}, c.unsent)
 		case !c.round.starts(l.node):
 			go l.run(c)
 			return
@@ -69,8 +69,8 @@ func (l *Lane) launch(c *call) {
 // Receive is told the outcome of a call that was started.
 func (c *call) Receive(reply any, err error) {
 	if c.returned.first() {
-		n, err := c.round.read(reply, err)
-		c.lane.launch(c.lane.close(c, n, err))
+		said, err := c.round.read(reply, err)
+		c.lane.launch(c.lane.close(c, said, err))
 	}
 }
 
@@ -78,11 +78,11 @@ func (c *call) Receive(reply any, err error) {
 func (l *Lane) run(c *call) {
 	defer func() {
 		if c != nil { // the client has ended this goroutine
-			l.launch(l.close(c, 0, errGoexit))
+			l.launch(l.close(c, Reply{}, errGoexit))
 		}
 	}()
 	for c != nil {
-		reply, err := int64(0), c.unsent
+		reply, err := Reply{}, c.unsent
 		if err == nil {
 			reply, err = c.round.do(c.context(), l.node)
 		}
@@ -102,7 +102,7 @@ func (c *call) context() context.Context {
 
 // close notes the outcome of a call, and returns the one that may run now: none if there is none
 // or c had been given up, for then another goroutine has gone on with the lane.
-func (l *Lane) close(c *call, reply int64, err error) (next *call) {
+func (l *Lane) close(c *call, reply Reply, err error) (next *call) {
 	r := c.round
 	if c.unsent == nil {
 		err = c.left(err)

@@ -89,7 +89,7 @@ func (d *debt) send() {
 }
 
 func (t *try) run() {
-	reply, err := int64(0), errGoexit
+	reply, err := Reply{}, errGoexit
 	defer func() { t.finish(reply, err) }()
 	reply, err = t.do(t.ctx, t.lane.node)
 }
@@ -102,7 +102,7 @@ func (t *try) Receive(reply any, err error) {
 }
 
 // finish notes that the client has returned.
-func (t *try) finish(reply int64, err error) {
+func (t *try) finish(reply Reply, err error) {
 	l, o := t.lane, &t.lane.node.owed
 	t.timer.Stop()
 	t.cancel()
@@ -123,14 +123,14 @@ func (t *try) finish(reply int64, err error) {
 
 // next says when the Undo is sent again after an answer or an error. The caller holds the lane's
 // mu.
-func (t *try) next(reply int64, err error, inTime bool) when {
+func (t *try) next(reply Reply, err error, inTime bool) when {
 	switch {
 	case t.mark.sent == 0: // as has turned out meanwhile
 		return never
 	case err != nil:
 		return onceItAnswers
 	}
-	t.mark.undone = t.mark.undone || reply > 0
+	t.mark.undone = t.mark.undone || reply.Yes()
 	switch {
 	case t.mark.settledBy(reply):
 		return never

@@ -40,10 +40,12 @@ func TestATimeoutSaysWhyTheNodeDoesNotAnswer(t *testing.T) {
 				s := &silent{explain: c.explain, to: make(chan pool.Receiver, 1)}
 				tracker := NewTracker()
 				nodes := Nodes([]pool.Pool{s}, tracker)
-				command := Command{pool.SetNX("k", "v", time.Second),
-					func(*pool.Command, any, error) (int64, error) { return 0, nil }}
-				r := Start(t.Context(), Lanes(nodes),
-					Spec{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
+				command := Command{Command: pool.SetNX("k", "v", time.Second), Read: func(
+					*pool.Command, any, error) (Reply, error) {
+					return Reply{}, nil
+				}}
+				r := startRound(t.Context(), Lanes(nodes),
+					plan{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 				to := <-s.to
 				<-r.Done()
 				err := r.Outcomes()[0].Err
@@ -63,10 +65,10 @@ func TestARoundAsksForAnExplanationWithoutItsMutex(t *testing.T) {
 		s := &silent{explain: func() error { mutex <- true; return nil },
 			to: make(chan pool.Receiver, 1)}
 		nodes := Nodes([]pool.Pool{s}, NewTracker())
-		command := Command{pool.SetNX("k", "v", time.Second),
-			func(*pool.Command, any, error) (int64, error) { return 1, nil }}
-		r := Start(t.Context(), Lanes(nodes),
-			Spec{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
+		command := Command{Command: pool.SetNX("k", "v", time.Second),
+			Read: func(*pool.Command, any, error) (Reply, error) { return said(1), nil }}
+		r := startRound(t.Context(), Lanes(nodes),
+			plan{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 		to := <-s.to
 		time.Sleep(100 * time.Millisecond) // the round expires now
 		synctest.Wait()
@@ -74,7 +76,7 @@ func TestARoundAsksForAnExplanationWithoutItsMutex(t *testing.T) {
 		<-r.Done()
 		<-mutex
 		synctest.Wait()
-		assert.Equal(t, []Outcome{{Reply: 1}}, r.Outcomes(),
+		assert.Equal(t, Outcomes{{Reply: said(1)}}, r.Outcomes(),
 			"the answer came before the explanation")
 	})
 }

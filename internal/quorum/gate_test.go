@@ -99,22 +99,22 @@ func (s starter) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	go func() { to.Receive(c.Run(ctx, s.Pool)) }()
 }
 
-func accept(_ *pool.Command, reply any, err error) (int64, error) {
+func accept(_ *pool.Command, reply any, err error) (Reply, error) {
 	if reply == true || reply == int64(1) {
-		return 1, err
+		return said(1), err
 	}
-	return 0, err
+	return Reply{}, err
 }
 
 // setNX is a SET, for clients of both kinds.
-var setNX = Command{pool.SetNX("k", "v", time.Second), accept}
+var setNX = Command{Command: pool.SetNX("k", "v", time.Second), Read: accept}
 
 // one makes a node of a pool, and a function that sends it a command on a lane of its own.
 func one(t *testing.T, p pool.Pool) (*Node, func() *Round) {
 	node := Nodes([]pool.Pool{p}, NewTracker())[0]
 	return node, func() *Round {
-		return Start(t.Context(), Lanes([]*Node{node}),
-			Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
+		return startRound(t.Context(), Lanes([]*Node{node}),
+			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
 	}
 }
 
@@ -141,8 +141,8 @@ func TestAStarterStarts(t *testing.T) {
 				starter{starts}.Start(ctx, c, to)
 			})}, NewTracker())
 		assert.Nil(t, nodes[0].Starter)
-		r := Start(t.Context(), Lanes(nodes),
-			Spec{Command: setNX, Kind: Ask, Need: 2, Budget: budget})
+		r := startRound(t.Context(), Lanes(nodes),
+			plan{Command: setNX, Kind: Ask, Need: 2, Budget: budget})
 		won, err := r.Wait(t.Context())
 		assert.True(t, won && err == nil && started,
 			"the client that starts was called as one that waits")
@@ -395,7 +395,7 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 			err   error
 			shuts bool
 		}{{budget/4 - 1, errNode, false}, {budget / 4, errNode, true}, {0, ErrUnsent, true}} {
-			node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
+			node := newNodes(1, NewTracker())[0]
 			hang := func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
 				return 0,
@@ -424,8 +424,8 @@ func TestASmallBudgetDoesNotShutTheGate(t *testing.T) {
 			ask()
 		}
 		time.Sleep(budget / 10)
-		r := Start(t.Context(), Lanes([]*Node{node}),
-			Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget / 6})
+		r := startRound(t.Context(), Lanes([]*Node{node}),
+			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget / 6})
 		won, err := r.Wait(t.Context())
 		assert.True(t, won && err == nil, "sent at once")
 		later(budget)
@@ -458,13 +458,13 @@ func TestTheGateUnderRace(t *testing.T) {
 			all.Go(func() {
 				for range 3 {
 					lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
-					w := Start(t.Context(), lanes,
-						Spec{Command: setNX, Kind: Write, Need: 1, Budget: short, Marks: m})
+					w := startRound(t.Context(), lanes,
+						plan{Command: setNX, Kind: Write, Need: 1, Budget: short, Marks: m})
 					if yes, _ := w.Wait(t.Context()); yes {
 						won.Add(1)
 					}
-					u := Start(t.Context(), lanes,
-						Spec{Command: setNX, Kind: Undo, Need: 1, Budget: short, Marks: m})
+					u := startRound(t.Context(), lanes,
+						plan{Command: setNX, Kind: Undo, Need: 1, Budget: short, Marks: m})
 					_, _ = u.Wait(t.Context())
 				}
 			})
@@ -490,8 +490,8 @@ func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
 			s := &server{deaf: true}
 			node, _ := one(t, client(s))
 			ask := func(budget time.Duration) *Round {
-				return Start(t.Context(), Lanes([]*Node{node}),
-					Spec{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
+				return startRound(t.Context(), Lanes([]*Node{node}),
+					plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
 			}
 			s.stall()
 			for range maxUnanswered {

@@ -87,7 +87,7 @@ func (l *Lane) submit(c *call) {
 		if i == c {
 			err = errNothing
 		}
-		i.round.settle(i, 0, err)
+		i.round.settle(i, Reply{}, err)
 		l.node.tracker.Leave()
 	}
 	l.launch(first)

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/redlock-go/redlock/pool"
 )
 
 // journal notes what is sent on a lane, and when.
@@ -32,7 +30,7 @@ func (j *journal) note(what string) {
 }
 
 // op makes a command that takes so long and answers that, whatever its context says.
-func (j *journal) op(name string, takes time.Duration, reply int64, err error) Op {
+func (j *journal) op(name string, takes time.Duration, reply int64, err error) op {
 	return func(context.Context, *Node) (int64, error) {
 		j.note(name)
 		time.Sleep(takes)
@@ -41,7 +39,7 @@ func (j *journal) op(name string, takes time.Duration, reply int64, err error) O
 }
 
 // replies makes a command that answers at once, each time the next of the replies.
-func (j *journal) replies(name string, replies ...int64) Op {
+func (j *journal) replies(name string, replies ...int64) op {
 	return func(context.Context, *Node) (int64, error) {
 		j.note(name)
 		j.mu.Lock()
@@ -65,8 +63,8 @@ func (j *journal) read() []string {
 }
 
 // sent is send, and it has been sent if it can be.
-func sent(t *testing.T, lanes []Lane, kind Kind, marks []Mark, op Op) *Round {
-	r := send(t, lanes, kind, marks, op)
+func sent(t *testing.T, lanes []Lane, kind Kind, marks []Mark, o op) *Round {
+	r := send(t, lanes, kind, marks, o)
 	synctest.Wait()
 	return r
 }
@@ -98,8 +96,8 @@ func owed(n *Node) int {
 }
 
 // send starts a round on the lanes.
-func send(t *testing.T, lanes []Lane, kind Kind, marks []Mark, op Op) *Round {
-	return Start(t.Context(), lanes, Spec{Op: op, Kind: kind, Need: 1, Budget: budget,
+func send(t *testing.T, lanes []Lane, kind Kind, marks []Mark, o op) *Round {
+	return startRound(t.Context(), lanes, plan{Op: o, Kind: kind, Need: 1, Budget: budget,
 		Marks: marks})
 }
 
@@ -158,9 +156,9 @@ func TestUndoOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
 		a := send(t, lanes, Ask, m, j.op("raise", 0, 1, nil))
 		u := send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
 		for _, r := range []*Round{w, a} {
-			assert.Equal(t, []Outcome{{Err: ErrUnsent}}, r.Outcomes(), "known at once")
+			assert.Equal(t, Outcomes{{Err: ErrUnsent}}, r.Outcomes(), "known at once")
 		}
-		assert.Equal(t, []Outcome{{Err: errNothing}}, u.Outcomes(), "known at once")
+		assert.Equal(t, Outcomes{{Err: errNothing}}, u.Outcomes(), "known at once")
 		assert.ErrorIs(t, errNothing, ErrUnsent)
 		assert.EqualValues(t, 1, lanes[0].node.tracker.n.Load())
 		later(time.Second)
@@ -178,14 +176,14 @@ func TestUndoEndsWhatHasItsMarkAndWaitsAhead(t *testing.T) {
 		send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
 		later(time.Second)
 		assert.Equal(t, []string{"0s set", "10ms other", "10ms release"}, j.read())
-		assert.Equal(t, []Outcome{{Err: ErrUnsent}}, heal.Outcomes())
+		assert.Equal(t, Outcomes{{Err: ErrUnsent}}, heal.Outcomes())
 	})
 }
 
 func TestUndoOfWritesSentElsewhereIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal()
-		send(t, newLanes(2), Undo, Sent(2), j.op("release", 0, 1, nil))
+		send(t, newLanes(2), Undo, sentBefore(2), j.op("release", 0, 1, nil))
 		later(time.Second)
 		assert.Equal(t, []string{"0s release", "0s release"}, j.read())
 	})
@@ -242,7 +240,7 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 				took := slices.Contains(tt.undo, 1)
 				m[0].debt = nil // it remembers what has been paid
 				assert.Equal(t, Mark{sent: 1, over: true, unsure: m[0].unsure, undone: took}, m[0])
-				assert.Equal(t, took, lanes[0].Undone(&m[0]))
+				assert.Equal(t, took, undone(lanes, m))
 			})
 		})
 	}
@@ -386,7 +384,7 @@ func survive(t *testing.T, seed uint64) {
 	}
 	node := &model{}
 	lanes := newLanes(1)
-	command := func(effect func() int64) Op {
+	command := func(effect func() int64) op {
 		before, after := pause(), pause()
 		fate := r.IntN(3)
 		return func(context.Context, *Node) (int64, error) {
@@ -453,7 +451,7 @@ func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
 	}{{1, false}, {maxUnanswered, false}, {100, false}, {1, true}, {maxUnanswered / 2, true}} {
 		for range 40 {
 			synctest.Test(t, func(t *testing.T) {
-				node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
+				node := newNodes(1, NewTracker())[0]
 				keys := make([]model, tt.keys)
 				for i := range keys {
 					lanes, m, fails := Lanes([]*Node{node}), make([]Mark, 1), tt.fails
@@ -489,25 +487,26 @@ func TestLanesUnderRace(t *testing.T) {
 	node := &model{}
 	var owners sync.WaitGroup
 	tracker := NewTracker()
-	shared := Nodes(make([]pool.Pool, 1), tracker)
+	shared := newNodes(1, tracker)
 	for owner := range 4 {
 		owners.Go(func() {
 			lanes := Lanes(shared)
 			for i := range 100 {
 				v := 1 + owner*1000 + i
 				m := make([]Mark, 1)
-				w := Start(t.Context(), lanes, Spec{Kind: Write, Need: 1, Budget: short, Marks: m,
-					Op: func(context.Context, *Node) (int64, error) {
-						time.Sleep(rand.N(2 * short))
-						reply := node.set(v)
-						time.Sleep(rand.N(short))
-						return reply, nil
-					}})
+				w := startRound(t.Context(), lanes,
+					plan{Kind: Write, Need: 1, Budget: short, Marks: m,
+						Op: func(context.Context, *Node) (int64, error) {
+							time.Sleep(rand.N(2 * short))
+							reply := node.set(v)
+							time.Sleep(rand.N(short))
+							return reply, nil
+						}})
 				if i%3 == 0 {
 					_, _ = w.Wait(t.Context())
 				}
 				w.Abandon()
-				Start(t.Context(), lanes, Spec{Kind: Undo, Need: 1, Budget: short, Marks: m,
+				startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: short, Marks: m,
 					Op: func(context.Context, *Node) (int64, error) { return node.del(v), nil }})
 			}
 		})

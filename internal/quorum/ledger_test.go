@@ -111,13 +111,13 @@ func (k *keys) do(ctx context.Context, execute func() (int64, error)) (int64, er
 }
 
 // set and del are commands.
-func (k *keys) set(v int) Op {
+func (k *keys) set(v int) op {
 	return func(ctx context.Context, _ *Node) (int64, error) {
 		return k.do(ctx, func() (int64, error) { k.values[v] = true; return 1, nil })
 	}
 }
 
-func (k *keys) del(v int) Op {
+func (k *keys) del(v int) op {
 	return func(ctx context.Context, _ *Node) (int64, error) {
 		k.mu.Lock()
 		k.deletes++
@@ -155,7 +155,7 @@ func TestAStallLeavesNoKey(t *testing.T) {
 			for seed := range uint64(3) {
 				name := fmt.Sprint(callers, " callers, ", stall, ", seed ", seed)
 				synctest.Test(t, func(t *testing.T) {
-					k, node := newKeys(seed), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+					k, node := newKeys(seed), newNodes(1, NewTracker())[0]
 					k.stall()
 					for v := range callers {
 						unlock := k.lock(t, node, v)
@@ -188,7 +188,7 @@ func TestAStallLeavesNoKey(t *testing.T) {
 // may live, and no more after that.
 func TestASilentNodeIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		k, node := newKeys(1), newNodes(1, NewTracker())[0]
 		var unlock []func() *Round
 		for v := range 300 {
 			unlock = append(unlock, k.lock(t, node, v))
@@ -217,12 +217,13 @@ func TestASilentNodeIsAskedRarely(t *testing.T) {
 func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
 	const expiry = time.Hour
 	synctest.Test(t, func(t *testing.T) {
-		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		k, node := newKeys(1), newNodes(1, NewTracker())[0]
 		lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
 		send(t, lanes, Write, m, k.set(1))
 		synctest.Wait()
 		k.stall()
-		Start(t.Context(), lanes, Spec{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget, Marks: m,
+		startRound(t.Context(), lanes, plan{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget,
+			Marks:  m,
 			Expiry: expiry})
 		later(expiry - time.Second)
 		assert.Equal(t, 1, owed(node))
@@ -236,7 +237,7 @@ func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
 func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 	for _, executes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+			k, node := newKeys(1), newNodes(1, NewTracker())[0]
 			k.fail(errNode, executes)
 			for v := range 100 {
 				unlock := k.lock(t, node, v)
@@ -263,7 +264,7 @@ func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 // No more is owed than fits, and it is the oldest that is forgotten.
 func TestWhatIsOwedIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, node := newKeys(1), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		k, node := newKeys(1), newNodes(1, NewTracker())[0]
 		k.fail(errNode, false)
 		const more = 500
 		for v := range maxOwed + more {
@@ -330,7 +331,7 @@ func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 		later(time.Second)
 		assert.Equal(t, []string{"0s set", "0s release", "200ms release"}, j.read())
 		assert.Zero(t, owed(lanes[0].node))
-		assert.True(t, lanes[0].Undone(&m[0]))
+		assert.True(t, undone(lanes, m))
 		done(t, lanes)
 	})
 }
@@ -374,7 +375,7 @@ func TestAWriteThatWasSentLateIsTakenBackLater(t *testing.T) {
 // Finish waits for what is owed to a node that answers, and not for one that does not.
 func TestFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := Nodes(make([]pool.Pool, 3), NewTracker())
+		nodes := newNodes(3, NewTracker())
 		k := []*keys{newKeys(0), newKeys(1), newKeys(2)}
 		for n, node := range nodes {
 			for v := range 40 {
@@ -433,10 +434,10 @@ func TestTriesThatNeverReturnAreBounded(t *testing.T) {
 		var mu sync.Mutex
 		hand, most := 0, 0
 		over := make(chan struct{})
-		node := Nodes(make([]pool.Pool, 1), NewTracker())[0]
+		node := newNodes(1, NewTracker())[0]
 		for range 1000 {
-			lanes, m := Lanes([]*Node{node}), Sent(1)
-			Start(t.Context(), lanes, Spec{Kind: Undo, Need: 1, Budget: budget, Marks: m,
+			lanes, m := Lanes([]*Node{node}), sentBefore(1)
+			startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: budget, Marks: m,
 				Expiry: 24 * time.Hour,
 				Op: func(context.Context, *Node) (int64, error) {
 					mu.Lock()
@@ -464,7 +465,7 @@ func TestOwedUnderRace(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			const short = 5 * time.Millisecond
-			k, node := newKeys(seed), Nodes(make([]pool.Pool, 1), NewTracker())[0]
+			k, node := newKeys(seed), newNodes(1, NewTracker())[0]
 			over := make(chan struct{})
 			var owners, stalls sync.WaitGroup
 			stalls.Go(func() {
@@ -484,13 +485,13 @@ func TestOwedUnderRace(t *testing.T) {
 					for i := range 50 {
 						lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
 						v := owner*1000 + i
-						w := Start(t.Context(), lanes,
-							Spec{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
+						w := startRound(t.Context(), lanes,
+							plan{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
 						if i%2 == 0 {
 							_, _ = w.Wait(t.Context())
 						}
-						u := Start(t.Context(), lanes,
-							Spec{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
+						u := startRound(t.Context(), lanes,
+							plan{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
 						if i%3 == 0 {
 							_, _ = u.Wait(t.Context())
 						}
@@ -520,5 +521,5 @@ func settled(t *testing.T, node *Node) {
 func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
 	mark := Mark{sent: 2, unsure: true}
 	d := &debt{lane: &newLanes(1)[0], mark: &mark, budget: math.MaxInt64, answeredAt: 1}
-	assert.Equal(t, aRestLater, (&try{debt: d, began: 2}).next(0, nil, true))
+	assert.Equal(t, aRestLater, (&try{debt: d, began: 2}).next(Reply{}, nil, true))
 }

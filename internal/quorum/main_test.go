@@ -1,10 +1,94 @@
 package quorum
 
 import (
+	"context"
+	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/pool"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+// op is what a node does in a test. A positive number is a yes.
+type op func(ctx context.Context, n *Node) (int64, error)
+
+// opPool is the pool of a node that does as the op it is sent says.
+type opPool struct{ node *Node }
+
+func (p *opPool) SetNX(context.Context, string, string, time.Duration) (bool, error) {
+	return false, errors.New("an opPool knows only ops")
+}
+
+func (p *opPool) Eval(ctx context.Context, _ *pool.Script, _ []string, args ...any) (any, error) {
+	return args[0].(op)(ctx, p.node)
+}
+
+// newNodes returns nodes that do ops.
+func newNodes(n int, tracker *Tracker) []*Node {
+	pools := make([]pool.Pool, n)
+	for i := range pools {
+		pools[i] = &opPool{}
+	}
+	nodes := Nodes(pools, tracker)
+	for i := range nodes {
+		pools[i].(*opPool).node = nodes[i]
+	}
+	return nodes
+}
+
+func newLanes(n int) []Lane { return Lanes(newNodes(n, NewTracker())) }
+
+// said is the reply of a node that says a number. A positive one is a yes.
+func said(n int64) Reply {
+	if n > 0 {
+		return Reply{Means: Done, Number: n}
+	}
+	return Reply{Number: n}
+}
+
+func (o op) command() Command {
+	return Command{Command: pool.Eval(&pool.Script{Name: "op"}, nil, o),
+		Read: func(_ *pool.Command, reply any, err error) (Reply, error) {
+			if err != nil {
+				return Reply{}, err
+			}
+			return said(reply.(int64)), nil
+		}}
+}
+
+// plan is a Spec, with what the claim knows, and what a node does.
+type plan struct {
+	Op      op // instead of a command
+	Command Command
+	Kind    Kind
+	Need    int
+	Budget  time.Duration
+	Expiry  time.Duration
+	Hasty   bool
+	Marks   []Mark // nil: the round belongs to no acquisition
+	Vote    func(node int, reply Reply) bool
+	Skip    func(node int) bool
+}
+
+func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
+	c := Claim{lanes: lanes, marks: p.Marks, expiry: p.Expiry}
+	if p.Op != nil {
+		p.Command = p.Op.command()
+	}
+	return c.start(ctx, p.Kind, Spec{Command: p.Command, Need: p.Need, Budget: p.Budget,
+		Hasty: p.Hasty, Vote: p.Vote, Skip: p.Skip})
+}
+
+// undone reports whether what was written on the first lane has been taken back.
+func undone(lanes []Lane, m []Mark) bool { return (&Claim{lanes: lanes, marks: m}).Undone(0) }
+
+// sentBefore makes marks of Writes that somebody else has sent.
+func sentBefore(n int) []Mark {
+	c := Claim{marks: make([]Mark, n)}
+	c.TakeOver()
+	return c.marks
+}

@@ -35,22 +35,6 @@ type Mark struct {
 	debt   *debt // the Undo, once it has failed or may have come too early
 }
 
-// Sent makes marks for n lanes of an acquisition whose Writes were sent by somebody else.
-func Sent(n int) []Mark {
-	marks := make([]Mark, n)
-	for i := range marks {
-		marks[i].sent = 1
-	}
-	return marks
-}
-
-// Undone reports whether an Undo has taken back a Write with the mark, which is one of this lane's.
-func (l *Lane) Undone(m *Mark) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return m.undone
-}
-
 // rest is how long after an answer to an Undo that is sent again: a Write that was sent late in its
 // round has been given up early, and may be under way for as long as any. The lane's mutex guards
 // the Mark.
@@ -60,7 +44,7 @@ func (m *Mark) rest(budget time.Duration) time.Duration {
 
 // wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent
 // again. The caller holds mu.
-func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
+func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
 	switch {
@@ -84,7 +68,7 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 			d.answeredAt = clock.Ticks(time.Now())
 		}
 		return m.debt, aRestLater
-	case reply > 0:
+	case reply.Yes():
 		return m.debt, atOnce
 	}
 	return nil, never
@@ -95,7 +79,7 @@ func (l *Lane) wrote(c *call, reply int64, err error) (*debt, when) {
 // client returns from that Write or, where that has failed already, a rest later. A frozen node
 // that executes a buffered SET later still is beyond any client; that key lives until it expires.
 // The caller holds mu.
-func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
+func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	switch {
 	case m.sent == 0:
@@ -103,7 +87,7 @@ func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
 	case err != nil:
 		return c.debt(), onceItAnswers
 	}
-	m.undone = m.undone || reply > 0
+	m.undone = m.undone || reply.Yes()
 	if m.settledBy(reply) {
 		return m.debt, never
 	}
@@ -116,4 +100,4 @@ func (l *Lane) undid(c *call, reply int64, err error) (*debt, when) {
 
 // settledBy reports whether an answer to an Undo leaves nothing to take back: no Write can arrive
 // any more, or it took back the only one. The lane's mutex guards the Mark.
-func (m *Mark) settledBy(reply int64) bool { return !m.unsure || reply > 0 && m.sent == 1 }
+func (m *Mark) settledBy(reply Reply) bool { return !m.unsure || reply.Yes() && m.sent == 1 }

@@ -49,8 +49,8 @@ func (n *Node) left(began int64, budget time.Duration, probe bool, err error) {
 	if err == nil {
 		n.owed.answered() // before the gate lets other commands go
 	}
-	// An error that took long is a client's timeout, not an answer of the node; nor is it one if an
-	// Op did not ask.
+	// An error that took long is a client's timeout, not an answer of the node; nor is it one if
+	// nothing was sent.
 	n.gate.leave(probe, err == nil ||
 		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-began) < budget/4)
 }

@@ -62,7 +62,7 @@ type Round struct {
 	work
 	kind     Kind
 	need     int
-	vote     func(node int, reply int64) bool
+	vote     func(node int, reply Reply) bool
 	budget   time.Duration
 	expiry   time.Duration   // of the key that an Undo takes back
 	base     context.Context // values only
@@ -119,41 +119,47 @@ type Tally struct {
 
 // Spec says what a round does.
 type Spec struct {
-	Op      Op      // what to do on a node,
-	Command Command // or this, if there is no Op
-	Kind    Kind
-	Need    int           // yes votes that make the round a success
-	Budget  time.Duration // for each node's answer
-	Expiry  time.Duration // of the key that an Undo takes back: until then it is owed
+	Command Command
+	Need    int           // yes votes that make the round a success; 0: a quorum
+	Budget  time.Duration // for each node's answer; 0: the claim's
 	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a
 	// first no: after eight times the time that one took, and not before minPatience. It is for
 	// those who hold votes that others are waiting for, and will ask again.
 	Hasty bool
-	Marks []Mark // one a lane, of the acquisition it belongs to; an Ask may do without
-	// Vote tells whether a reply is a yes. If nil, it is when it is positive.
-	Vote func(node int, reply int64) bool
-	// Skip leaves a node out: its outcome is ErrUnsent. If nil, none is.
+	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
+	Vote func(node int, reply Reply) bool
+	// Skip leaves a node out: its outcome is [ErrUnsent]. If nil, none is.
 	Skip func(node int) bool
+	// Have leaves a node out that has done before what is asked for: that is a yes. If nil, none
+	// has.
+	Have func(node int) bool
 }
 
-// Start submits a command to every lane and returns at once. Of ctx only the values are
-// used: the commands do not end with it.
-func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
+// start submits a command to every lane and returns at once. Only the values of ctx are used: the
+// commands do not end with it.
+func (c *Claim) start(ctx context.Context, kind Kind, s Spec) *Round {
+	lanes := c.lanes
 	r := newRound(len(lanes))
-	r.op, r.command, r.kind, r.need, r.vote = s.Op, s.Command, s.Kind, s.Need, s.Vote
-	r.budget, r.expiry, r.hasty = s.Budget, s.Expiry, s.Hasty
+	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
+	if r.need == 0 {
+		r.need = Majority(len(lanes))
+	}
+	if r.budget = s.Budget; r.budget == 0 {
+		r.budget = c.budget
+	}
+	r.expiry, r.hasty = c.expiry, s.Hasty
 	r.base = detach(ctx)
 	r.done = make(chan struct{})
 	r.tally.Pending = len(lanes)
 	r.start = time.Now()
-	r.deadline = r.start.Add(s.Budget)
-	last := min(s.Budget/16, lastWord)
+	r.deadline = r.start.Add(r.budget)
+	last := min(r.budget/16, lastWord)
 	r.ctx.Context, r.ctx.deadline = r.base, r.deadline.Add(-last)
 	for i := range lanes {
-		c := &r.calls[i]
-		c.round, c.lane = r, &lanes[i]
-		if s.Marks != nil {
-			c.mark = &s.Marks[i]
+		on := &r.calls[i]
+		on.round, on.lane = r, &lanes[i]
+		if c.marks != nil {
+			on.mark = &c.marks[i]
 		}
 	}
 	r.schedule = lanes[0].node.schedule
@@ -161,8 +167,8 @@ func Start(ctx context.Context, lanes []Lane, s Spec) *Round {
 	r.schedule.add(r)
 	r.mu.Unlock()
 	for i := range lanes {
-		if skip, err := s.skips(i); skip {
-			r.settle(&r.calls[i], 0, err)
+		if out, reply, err := s.leftOut(i); out {
+			r.settle(&r.calls[i], reply, err)
 			continue
 		}
 		lanes[i].submit(&r.calls[i])
@@ -178,18 +184,24 @@ func detach(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// skips says whether a node is left out, and with which outcome. A panic is one node's failure.
-func (s *Spec) skips(node int) (skip bool, err error) {
-	if s.Skip == nil {
-		return false, nil
+// leftOut says whether a node is left out, and with which outcome. A panic is one node's failure.
+func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
+	if s.Skip == nil && s.Have == nil {
+		return false, Reply{}, nil
 	}
-	skip, err = true, ErrUnsent
+	out = true
 	defer guard(&err)
-	return s.Skip(node), ErrUnsent
+	switch {
+	case s.Have != nil && s.Have(node):
+		return true, Reply{Means: Done}, nil
+	case s.Skip != nil && s.Skip(node):
+		return true, Reply{}, ErrUnsent
+	}
+	return false, Reply{}, nil
 }
 
 // settle records the outcome of a call, once.
-func (r *Round) settle(c *call, reply int64, err error) {
+func (r *Round) settle(c *call, reply Reply, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.settled {
@@ -224,9 +236,9 @@ func (r *Round) settle(c *call, reply int64, err error) {
 }
 
 // yes says whether a reply is a yes. A panic is one node's failure.
-func (r *Round) yes(node int, reply int64) (yes bool, err error) {
+func (r *Round) yes(node int, reply Reply) (yes bool, err error) {
 	if r.vote == nil {
-		return reply > 0, nil
+		return reply.Yes(), nil
 	}
 	defer guard(&err)
 	return r.vote(node, reply), nil
@@ -328,16 +340,16 @@ func (r *Round) Over() <-chan struct{} { return r.ctx.Done() }
 // Abandon says that commands which have not been sent are not wanted any more.
 func (r *Round) Abandon() { r.over.Store(true) }
 
-// Above returns how many nodes have replied more than floor so far.
-func (r *Round) Above(floor int64) (nodes int) {
+// Heard reports whether a node has replied so far with that meaning.
+func (r *Round) Heard(m Meaning) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.calls {
-		if c := &r.calls[i]; c.settled && c.err == nil && c.reply > floor {
-			nodes++
+		if c := &r.calls[i]; c.settled && c.err == nil && c.reply.Means == m {
+			return true
 		}
 	}
-	return nodes
+	return false
 }
 
 // Tally returns the votes so far.
@@ -347,19 +359,13 @@ func (r *Round) Tally() Tally {
 	return r.tally
 }
 
-// Outcome is what one node answered. Err is [ErrUnanswered] if it has not.
-type Outcome struct {
-	Reply int64
-	Err   error
-}
-
-// Outcomes returns what each node has answered so far, in the order of the lanes.
-func (r *Round) Outcomes() []Outcome {
+// Outcomes returns what each node has answered so far.
+func (r *Round) Outcomes() Outcomes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]Outcome, len(r.calls))
+	out := make(Outcomes, len(r.calls))
 	for i := range r.calls {
-		out[i] = Outcome{Reply: r.calls[i].reply, Err: r.calls[i].err}
+		out[i] = Outcome{r.calls[i].reply, r.calls[i].err}
 		if !r.calls[i].settled {
 			out[i].Err = ErrUnanswered
 		}

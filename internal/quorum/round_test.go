@@ -19,8 +19,6 @@ const budget = 100 * time.Millisecond
 
 var errNode = errors.New("node error")
 
-func newLanes(n int) []Lane { return Lanes(Nodes(make([]pool.Pool, n), NewTracker())) }
-
 // A vote is what a node does in a round.
 type vote uint8
 
@@ -32,8 +30,8 @@ const (
 	votes
 )
 
-// script makes an Op of what each node does and when.
-func script(pattern []vote, delay []time.Duration, deaf bool) Op {
+// script makes an op of what each node does and when.
+func script(pattern []vote, delay []time.Duration, deaf bool) op {
 	return func(ctx context.Context, n *Node) (int64, error) {
 		if pattern[n.Index] == hangs {
 			if deaf {
@@ -129,11 +127,11 @@ func everyVote(t *testing.T, n, p, need int) {
 	}
 	want, at := decision(pattern, delay, need, patience)
 
-	start := time.Now()
-	r := Start(t.Context(), newLanes(n), Spec{Op: script(pattern, delay, deaf), Need: need,
+	begun := time.Now()
+	r := startRound(t.Context(), newLanes(n), plan{Op: script(pattern, delay, deaf), Need: need,
 		Budget: budget})
 	got, err := r.Wait(t.Context())
-	took := time.Since(start)
+	took := time.Since(begun)
 	if err != nil || got != want || took != at {
 		t.Fatalf("votes %v after %v, %d needed: decided %v after %v (%v), want %v after %v",
 			pattern, delay, need, got, took, err, want, at)
@@ -150,7 +148,7 @@ func everyVote(t *testing.T, n, p, need int) {
 			tally.Pending--
 		case o.Err != nil:
 			tally.Failed--
-		case o.Reply > 0:
+		case o.Yes():
 			tally.Yes--
 		default:
 			tally.No--
@@ -167,7 +165,7 @@ func TestRoundEndsWithTheCallersContextAndGoesOnWithout(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended []time.Duration
 		start := time.Now()
-		r := Start(ctx, newLanes(1), Spec{Need: 1, Budget: budget,
+		r := startRound(ctx, newLanes(1), plan{Need: 1, Budget: budget,
 			Op: func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
 				ended = append(ended, time.Since(start))
@@ -190,7 +188,7 @@ func TestRoundKeepsTheValuesOfTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	cancel()
 	got := make(chan any, 1)
-	Start(ctx, newLanes(1), Spec{Need: 1, Budget: time.Minute,
+	startRound(ctx, newLanes(1), plan{Need: 1, Budget: time.Minute,
 		Op: func(ctx context.Context, _ *Node) (int64, error) {
 			assert.NoError(t, ctx.Err())
 			got <- ctx.Value(key{})
@@ -202,11 +200,10 @@ func TestRoundKeepsTheValuesOfTheContext(t *testing.T) {
 func TestSkippedNodesHaveNoVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan int, 3)
-		r := Start(t.Context(), newLanes(3), Spec{
+		r := startRound(t.Context(), newLanes(3), plan{
 			Need: 2, Budget: budget,
 			Skip: func(node int) bool { return node == 1 },
-			Op: func(_ context.Context, n *Node) (int64,
-				error) {
+			Op: func(_ context.Context, n *Node) (int64, error) {
 				asked <- n.Index
 				return int64(n.Index), nil
 			},
@@ -216,17 +213,20 @@ func TestSkippedNodesHaveNoVote(t *testing.T) {
 		assert.False(t, won)
 		synctest.Wait()
 		assert.Len(t, asked, 2)
-		assert.Equal(t, []Outcome{{}, {Err: ErrUnsent}, {Reply: 2}}, r.Outcomes())
+		assert.Equal(t, Outcomes{{}, {Err: ErrUnsent}, {Reply: said(2)}}, r.Outcomes())
 		assert.Equal(t, Tally{Yes: 1, No: 1, Failed: 1}, r.Tally())
 	})
 }
 
 func TestVoteDecidesWhatAReplyMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Start(t.Context(), newLanes(3), Spec{
+		r := startRound(t.Context(), newLanes(3), plan{
 			Need: 2, Budget: budget,
-			Op:   func(_ context.Context, n *Node) (int64, error) { return int64(n.Index), nil },
-			Vote: func(node int, reply int64) bool { return node == 0 && reply == 0 || node == 1 },
+			Op: func(_ context.Context, n *Node) (int64, error) { return int64(n.Index), nil },
+			Vote: func(node int, reply Reply) bool {
+				return node == 0 && reply.Number == 0 ||
+					node == 1
+			},
 		})
 		won, err := r.Wait(t.Context())
 		require.NoError(t, err)
@@ -234,31 +234,36 @@ func TestVoteDecidesWhatAReplyMeans(t *testing.T) {
 	})
 }
 
-func TestAboveCountsWhatNodesHaveReplied(t *testing.T) {
+func TestHeardTellsWhetherANodeHasSaidSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		replies := []int64{3, 1, 7, 4, 0, 2}
-		r := Start(t.Context(), newLanes(6),
-			Spec{Need: 6, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
-				time.Sleep(time.Duration(n.Index) * time.Millisecond)
-				if n.Index == 5 {
-					return replies[5], errNode
-				}
-				return replies[n.Index], nil
-			}})
-		for _, want := range []int{1, 1, 2, 3, 3, 3} {
+		c := op(func(ctx context.Context, n *Node) (int64, error) {
+			time.Sleep(time.Duration(n.Index) * time.Millisecond)
+			return int64(n.Index), nil
+		}).command()
+		c.Read = func(_ *pool.Command, reply any, _ error) (Reply, error) {
+			switch reply {
+			case int64(0):
+				return Reply{Means: Turn}, errNode
+			case int64(2):
+				return Reply{Means: HandedOn}, nil
+			}
+			return Reply{Means: Done}, nil
+		}
+		r := startRound(t.Context(), newLanes(4), plan{Need: 4, Budget: budget, Command: c})
+		for _, want := range []bool{false, false, true, true} {
 			time.Sleep(time.Millisecond / 2)
-			assert.Equal(t, want, r.Above(1))
+			assert.Equal(t, want, r.Heard(HandedOn))
 			time.Sleep(time.Millisecond / 2)
 		}
-		assert.Equal(t, 2, r.Above(3))
-		assert.Zero(t, r.Above(7))
+		assert.True(t, r.Heard(Done))
+		assert.False(t, r.Heard(Turn), "with an error it was not said")
 	})
 }
 
 func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Start(t.Context(), newLanes(1),
-			Spec{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
+		r := startRound(t.Context(), newLanes(1),
+			plan{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
 				time.Sleep(budget + 1)
 				return 1, nil
 			}})
@@ -275,8 +280,8 @@ func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 
 func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Start(t.Context(), newLanes(2),
-			Spec{Need: 1, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
+		r := startRound(t.Context(), newLanes(2),
+			plan{Need: 1, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
 				if n.Index == 1 {
 					return 0, nil
 				}
@@ -297,12 +302,12 @@ func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes := newLanes(1)
-		Start(t.Context(), lanes, Spec{Need: 1, Budget: budget,
+		startRound(t.Context(), lanes, plan{Need: 1, Budget: budget,
 			Op: func(context.Context, *Node) (int64, error) {
 				time.Sleep(budget / 2)
 				return 1, nil
 			}})
-		r := Start(t.Context(), lanes, Spec{Need: 1, Budget: budget,
+		r := startRound(t.Context(), lanes, plan{Need: 1, Budget: budget,
 			Op: func(context.Context, *Node) (int64, error) {
 				t.Error("sent")
 				return 1, nil
@@ -319,7 +324,7 @@ func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes := newLanes(1)
-		r := Start(t.Context(), lanes, Spec{Need: 1, Budget: budget,
+		r := startRound(t.Context(), lanes, plan{Need: 1, Budget: budget,
 			Op: func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
@@ -338,8 +343,8 @@ func TestWhatBeginsWhenItsRoundIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []Kind{Ask, Write, Undo} {
 			sent := time.Duration(-1)
-			Start(t.Context(), newLanes(1), Spec{
-				Kind: kind, Need: 1, Budget: budget, Marks: Sent(1),
+			startRound(t.Context(), newLanes(1), plan{
+				Kind: kind, Need: 1, Budget: budget, Marks: sentBefore(1),
 				Skip: func(int) bool { time.Sleep(2 * budget); return false },
 				Op: func(ctx context.Context, _ *Node) (int64, error) {
 					end, _ := ctx.Deadline()

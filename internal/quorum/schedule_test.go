@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/redlock-go/redlock/pool"
 )
 
 // Whatever else begins and ends around it, a round expires at its own time, to the nanosecond.
@@ -19,7 +17,7 @@ func TestRoundsExpireInTime(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			nodes := Nodes(make([]pool.Pool, 1), NewTracker())
+			nodes := newNodes(1, NewTracker())
 			var all sync.WaitGroup
 			for range 60 {
 				begin := time.Duration(r.IntN(100)) * time.Millisecond
@@ -28,8 +26,8 @@ func TestRoundsExpireInTime(t *testing.T) {
 				all.Go(func() {
 					time.Sleep(begin)
 					start, patience := time.Now(), budget-min(budget/16, lastWord)
-					round := Start(t.Context(), Lanes(nodes),
-						Spec{Need: 1, Budget: budget,
+					round := startRound(t.Context(), Lanes(nodes),
+						plan{Need: 1, Budget: budget,
 							Op: func(ctx context.Context, _ *Node) (int64, error) {
 								select {
 								case <-time.After(answer):
@@ -63,11 +61,11 @@ func TestRoundsExpireInTime(t *testing.T) {
 // One timer serves all rounds with the same budget, and none is set while none is due.
 func TestRoundsShareATimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := Nodes(make([]pool.Pool, 1), NewTracker())
+		nodes := newNodes(1, NewTracker())
 		s := nodes[0].schedule
 		for i := range 10 {
-			r := Start(t.Context(), Lanes(nodes),
-				Spec{Need: 1, Budget: budget,
+			r := startRound(t.Context(), Lanes(nodes),
+				plan{Need: 1, Budget: budget,
 					Op: func(context.Context, *Node) (int64, error) { return 1, nil }})
 			_, err := r.Wait(t.Context())
 			require.NoError(t, err)
@@ -89,9 +87,9 @@ func TestRoundsShareATimer(t *testing.T) {
 func TestATimerThatIsSetHoldsNobodyUp(t *testing.T) {
 	for _, at := range []time.Duration{-time.Second, -time.Nanosecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			nodes := Nodes(make([]pool.Pool, 1), NewTracker())
+			nodes := newNodes(1, NewTracker())
 			s := nodes[0].schedule
-			hang := Spec{Need: 1, Budget: budget,
+			hang := plan{Need: 1, Budget: budget,
 				Op: func(ctx context.Context, _ *Node) (int64, error) {
 					select {
 					case <-ctx.Done():
@@ -100,7 +98,7 @@ func TestATimerThatIsSetHoldsNobodyUp(t *testing.T) {
 					return 0, ctx.Err()
 				}}
 			start := time.Now()
-			first := Start(t.Context(), Lanes(nodes), hang)
+			first := startRound(t.Context(), Lanes(nodes), hang)
 			time.Sleep(budget / 2)
 			s.mu.Lock()
 			s.at = time.Now().Add(at) // instead of the timer that was set, which fires in vain
@@ -108,7 +106,7 @@ func TestATimerThatIsSetHoldsNobodyUp(t *testing.T) {
 				s.take(first)
 			}
 			s.mu.Unlock()
-			second := Start(t.Context(), Lanes(nodes), hang)
+			second := startRound(t.Context(), Lanes(nodes), hang)
 			if at < 0 {
 				_, err := first.Wait(t.Context())
 				require.NoError(t, err)

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/redlock-go/redlock/pool"
 )
 
 // A survey has the answers of all nodes, whatever becomes of some of them.
@@ -18,7 +16,7 @@ func TestSurveyAsksEveryNode(t *testing.T) {
 		const budget = 100 * time.Millisecond
 		refused, back := errors.New("refused"), make(chan struct{})
 		tracker := NewTracker()
-		nodes := Nodes(make([]pool.Pool, 6), tracker)
+		nodes := newNodes(6, tracker)
 		start := time.Now()
 		answers := Survey(
 			t.Context(),
@@ -64,7 +62,7 @@ func TestSurveyEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		nodes := Nodes(make([]pool.Pool, 1), NewTracker())
+		nodes := newNodes(1, NewTracker())
 		answers := Survey(ctx, nodes, time.Hour, func(ctx context.Context, _ *Node) (int, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()

@@ -7,8 +7,8 @@ import (
 )
 
 // Watch is told of each command of a lane when the client has returned from it. The command is nil
-// if the round had an Op instead. It began at a time, see clock.Ticks. Watch is called without any
-// mutex of the package, must not block, and must not panic.
+// if it was decided when its turn came. It began at a time, see clock.Ticks. Watch is called
+// without any mutex of the package, must not block, and must not panic.
 type Watch func(n *Node, c *pool.Command, k Kind, began int64, err error)
 
 // Watched lets w watch lanes that have not been used yet.
@@ -18,7 +18,7 @@ func Watched(lanes []Lane, w Watch) {
 	}
 }
 
-// watched tells of a command, unless an Op has not sent any.
+// watched tells of a command, unless none was sent.
 func (l *Lane) watched(w *work, k Kind, began int64, err error) {
 	if l.watch != nil && !errors.Is(err, ErrUnsent) {
 		l.watch(l.node, w.command.Command, k, began, err)

@@ -53,7 +53,7 @@ func TestTurnedTellsOfEachChangeOnce(t *testing.T) {
 // with the Undos that are sent again. What was not sent is not told.
 func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes := Lanes(Nodes(make([]pool.Pool, 2), NewTracker()))
+		lanes := newLanes(2)
 		type told struct {
 			node int
 			kind Kind
@@ -64,7 +64,7 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 		Watched(lanes, func(n *Node, c *pool.Command, k Kind, began int64, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			assert.Nil(t, c, "an Op")
+			assert.Equal(t, "op", c.Script().Name)
 			all = append(all, told{n.Index, k, err})
 		})
 		sofar := func() []told {
@@ -73,13 +73,14 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 			return slices.Clone(all)
 		}
 		const late = time.Minute
-		op := func(ctx context.Context, n *Node) (int64, error) {
+		asked := func(ctx context.Context, n *Node) (int64, error) {
 			if n.Index == 1 {
 				time.Sleep(late)
 			}
 			return 1, nil
 		}
-		r := Start(t.Context(), lanes, Spec{Op: op, Kind: Ask, Need: 1, Budget: time.Second})
+		r := startRound(t.Context(), lanes,
+			plan{Op: asked, Kind: Ask, Need: 1, Budget: time.Second})
 		won, err := r.Wait(t.Context())
 		require.True(t, won && err == nil)
 		synctest.Wait()
@@ -89,8 +90,9 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 		answered := []told{{0, Ask, nil}, {1, Ask, nil}}
 		assert.Equal(t, answered, sofar())
 
-		unsent := func(context.Context, *Node) (int64, error) { return 0, ErrUnsent }
-		r = Start(t.Context(), lanes, Spec{Op: unsent, Kind: Ask, Need: 1, Budget: time.Second})
+		unsent := op(asked).command().When(func(node int) bool { return false })
+		r = startRound(t.Context(), lanes,
+			plan{Command: unsent, Kind: Ask, Need: 1, Budget: time.Second})
 		_, _ = r.Wait(t.Context())
 		synctest.Wait()
 		assert.Equal(t, answered, sofar())
@@ -102,9 +104,9 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 			}
 			return 1, nil
 		}
-		marks := Sent(2)
+		marks := sentBefore(2)
 		skip := func(node int) bool { return node != 0 }
-		Start(t.Context(), lanes, Spec{Op: failing, Kind: Undo, Need: 1, Budget: time.Second,
+		startRound(t.Context(), lanes, plan{Op: failing, Kind: Undo, Need: 1, Budget: time.Second,
 			Expiry: time.Hour, Marks: marks, Skip: skip})
 		time.Sleep(late)
 		synctest.Wait()

@@ -8,35 +8,43 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Op is a command on one node. A positive reply is a yes. It is called on a goroutine of the
-// lane's and may return late; the context ends when the node's time is up.
-type Op func(ctx context.Context, node *Node) (reply int64, err error)
-
-// Command is what an Op does, for clients that carry it out without a goroutine that waits for it.
+// Command is what a round sends to its nodes: one command for all of them, or one that is decided
+// for each when its turn comes.
 type Command struct {
 	*pool.Command
-	// Reply makes of the client's reply to c what an Op would have returned.
-	Reply func(c *pool.Command, reply any, err error) (int64, error)
+	// Read reads the client's reply to the command.
+	Read func(c *pool.Command, reply any, err error) (Reply, error)
+	// Decide is asked when the turn of a node has come, if it is not nil, for what to send to that
+	// node. It may be nothing.
+	Decide func(node int) (c Command, send bool)
 }
 
-// Run is the Op.
-func (c Command) Run(ctx context.Context, node *Node) (int64, error) {
-	reply, err := c.Command.Run(ctx, node.Pool)
-	return c.Reply(c.Command, reply, err)
+// When returns the command with a condition, which is looked at for each node when its turn comes.
+func (c Command) When(holds func(node int) bool) Command {
+	return Command{Decide: func(node int) (Command, bool) { return c, holds(node) }}
+}
+
+// run sends the command to a node, and waits for the reply.
+func (c Command) run(ctx context.Context, n *Node) (Reply, error) {
+	if c.Decide != nil {
+		var send bool
+		if c, send = c.Decide(n.Index); !send {
+			return Reply{}, ErrUnsent
+		}
+	}
+	reply, err := c.Command.Run(ctx, n.Pool)
+	return c.Read(c.Command, reply, err)
 }
 
 // work is what a round does on its nodes. A client that panics while it does it is one node's
 // failure, which the others outvote, and not the end of a process that cannot recover from it.
-type work struct {
-	op      Op
-	command Command // if there is no op
-}
+type work struct{ command Command }
 
 // errGoexit is the outcome of a node whose client ended the goroutine that it was called on.
 var errGoexit = errors.New("the client called runtime.Goexit")
 
 // starts reports whether the node's client does the work without a goroutine that waits for it.
-func (w *work) starts(n *Node) bool { return w.op == nil && n.Starter != nil }
+func (w *work) starts(n *Node) bool { return w.command.Decide == nil && n.Starter != nil }
 
 // startOn hands the work to the client, which tells to the outcome.
 func (w *work) startOn(ctx context.Context, n *Node, to pool.Receiver) {
@@ -53,19 +61,16 @@ func (w *work) startOn(ctx context.Context, n *Node, to pool.Receiver) {
 	err = nil
 }
 
-// read makes of the client's reply what an Op would have returned.
-func (w *work) read(reply any, err error) (_ int64, failed error) {
+// read reads the client's reply.
+func (w *work) read(reply any, err error) (_ Reply, failed error) {
 	defer guard(&failed)
-	return w.command.Reply(w.command.Command, reply, err)
+	return w.command.Read(w.command.Command, reply, err)
 }
 
 // do carries out the work and waits for its outcome.
-func (w *work) do(ctx context.Context, n *Node) (_ int64, err error) {
+func (w *work) do(ctx context.Context, n *Node) (_ Reply, err error) {
 	defer guard(&err)
-	if w.op != nil {
-		return w.op(ctx, n)
-	}
-	return w.command.Run(ctx, n)
+	return w.command.run(ctx, n)
 }
 
 // guard makes of a panic the outcome of a call. It is deferred.

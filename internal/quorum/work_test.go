@@ -26,67 +26,73 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 	starts := func(_ context.Context, _ *pool.Command, to pool.Receiver) { to.Receive(true, nil) }
 	type spec struct {
 		starts func(context.Context, *pool.Command, pool.Receiver)
-		reply  func(*pool.Command, any, error) (int64, error)
-		op     Op
-		vote   func(int, int64) bool
+		read   func(*pool.Command, any, error) (Reply, error)
+		op     op
+		decide func(int) (Command, bool)
+		vote   func(int, Reply) bool
 		skip   func(int) bool
 	}
 	for name, c := range map[string]spec{
 		"Op": {op: func(_ context.Context, n *Node) (int64, error) { panic(oops) }},
 		"Start": {starts: func(context.Context, *pool.Command, pool.Receiver) { panic(oops) },
-			reply: accept},
-		"Reply": {starts: starts, reply: func(*pool.Command, any, error) (int64,
-			error) {
+			read: accept},
+		"Read": {starts: starts, read: func(*pool.Command, any, error) (Reply, error) {
 			panic(oops)
 		}},
-		"Vote": {op: answers, vote: func(int, int64) bool { panic(oops) }},
-		"Skip": {op: answers, skip: func(int) bool { panic(oops) }},
+		"Decide": {decide: func(int) (Command, bool) { panic(oops) }},
+		"Vote":   {op: answers, vote: func(int, Reply) bool { panic(oops) }},
+		"Skip":   {op: answers, skip: func(int) bool { panic(oops) }},
 		"Goexit": {op: func(context.Context, *Node) (int64, error) {
 			runtime.Goexit()
-			return 0,
-				nil
+			return 0, nil
 		}},
 		"Goexit in Start": {
 			starts: func(_ context.Context, c *pool.Command, to pool.Receiver) { runtime.Goexit() },
-			reply:  accept,
+			read:   accept,
 		},
 	} {
 		for _, kind := range []Kind{Ask, Write, Undo} {
 			t.Run(fmt.Sprint(name, "/", kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					healthy := starter{&server{}}
-					bad := pool.Pool(healthy)
+					nodes := newNodes(3, NewTracker())
 					if c.starts != nil {
-						bad = startFunc(c.starts)
+						bad := startFunc(c.starts)
+						nodes = Nodes([]pool.Pool{bad, healthy, healthy}, NewTracker())
 					}
-					nodes := Nodes([]pool.Pool{bad, healthy, healthy}, NewTracker())
-					s := Spec{Kind: kind, Need: 2, Budget: budget, Marks: Sent(3)}
-					if c.op != nil {
+					s := plan{Kind: kind, Need: 2, Budget: budget, Marks: sentBefore(3)}
+					answers := op(answers).command()
+					switch {
+					case c.op != nil:
 						s.Op = func(ctx context.Context, n *Node) (int64, error) {
 							if n.Index == 0 {
 								return c.op(ctx, n)
 							}
 							return 1, nil
 						}
-					} else {
-						s.Command = Command{pool.SetNX("k", "v", time.Second),
-							func(c2 *pool.Command, reply any, err error) (int64, error) {
-								return accept(c2, reply, err)
-							}}
+					case c.decide != nil:
+						s.Command.Decide = func(n int) (Command, bool) {
+							if n == 0 {
+								return c.decide(n)
+							}
+							return answers, true
+						}
+					default:
+						s.Command = setNX
 					}
-					if c.starts != nil && name == "Reply" {
+					if name == "Read" {
 						first := true
-						s.Command.Reply = func(c2 *pool.Command, reply any, err error) (int64,
+						s.Command.Read = func(c2 *pool.Command, reply any, err error) (Reply,
 							error) {
 							if first {
 								first = false
-								return c.reply(c2, reply, err)
+								return c.read(c2, reply, err)
 							}
 							return accept(c2, reply, err)
 						}
 					}
 					if c.vote != nil {
-						s.Vote = func(n int, reply int64) bool { return n > 0 || c.vote(n, reply) }
+						s.Vote = func(n int, reply Reply) bool { return n > 0 || c.vote(n, reply) }
 					}
 					if c.skip != nil {
 						s.Skip = func(n int) bool { return n == 0 && c.skip(n) }
@@ -95,7 +101,7 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 					rounds := make(chan *Round, 1)
 					go func() { // which Goexit may end
 						defer close(rounds)
-						rounds <- Start(t.Context(), lanes, s)
+						rounds <- startRound(t.Context(), lanes, s)
 					}()
 					r, started := <-rounds
 					if name == "Goexit in Start" {
@@ -143,8 +149,8 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 						panic("after the outcome was told")
 					}
 				})}, NewTracker())
-				r := Start(t.Context(), Lanes(nodes),
-					Spec{Command: setNX, Kind: kind, Need: 1, Budget: budget, Marks: Sent(1)})
+				r := startRound(t.Context(), Lanes(nodes),
+					plan{Command: setNX, Kind: kind, Need: 1, Budget: budget, Marks: sentBefore(1)})
 				won, err := r.Wait(t.Context())
 				assert.True(t, won && err == nil)
 				later(5 * budget)
@@ -197,8 +203,8 @@ func TestAClientsOwnDeadlineIsANodeTimeout(t *testing.T) {
 func TestATinyBudgetIsSaidBriefly(t *testing.T) {
 	for _, b := range []time.Duration{-time.Hour, 0, 1, 41184} {
 		synctest.Test(t, func(t *testing.T) {
-			r := Start(t.Context(), newLanes(3),
-				Spec{Op: newJournal().op("", time.Second, 1, nil), Kind: Ask, Need: 2, Budget: b})
+			r := startRound(t.Context(), newLanes(3),
+				plan{Op: newJournal().op("", time.Second, 1, nil), Kind: Ask, Need: 2, Budget: b})
 			won, err := r.Wait(t.Context())
 			assert.True(t, !won && err == nil)
 			for _, o := range r.Outcomes() {
@@ -222,11 +228,11 @@ func TestTheLongestBudgets(t *testing.T) {
 			lanes, j := newLanes(3), newJournal()
 			m := make([]Mark, 3)
 			takes := 24 * time.Hour
-			w := Start(t.Context(), lanes,
-				Spec{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Marks: m,
+			w := startRound(t.Context(), lanes,
+				plan{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Marks: m,
 					Hasty: true})
-			u := Start(t.Context(), lanes,
-				Spec{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Marks: m,
+			u := startRound(t.Context(), lanes,
+				plan{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Marks: m,
 					Expiry: b})
 			later(2*takes + 1)
 			assert.Equal(t, Tally{No: 3}, w.Tally())
@@ -237,8 +243,8 @@ func TestTheLongestBudgets(t *testing.T) {
 			s := &server{}
 			node := Nodes([]pool.Pool{s}, NewTracker())[0]
 			ask := func() *Round {
-				return Start(t.Context(), Lanes([]*Node{node}),
-					Spec{Command: setNX, Kind: Ask, Need: 1, Budget: b})
+				return startRound(t.Context(), Lanes([]*Node{node}),
+					plan{Command: setNX, Kind: Ask, Need: 1, Budget: b})
 			}
 			s.stall()
 			for range 2 * maxUnanswered {

@@ -85,9 +85,8 @@ var anyTicket = edit{
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{{
-		"acquire.go", "	if won && !m.cfg.fencing && clock.", "	l.until = " +
-			"m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && !m.cfg.fencing && " +
-			"clock.",
+		"acquire.go", "	if won && clock.",
+		"	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && clock.",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
 		"options.go", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)",
@@ -108,11 +107,11 @@ var mutants = []mutant{
 			"Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
 	}, campaign, 100, []string{"I5 ownership"}},
 	{"M6", "half of the nodes are a quorum", []edit{
-		{"redlock.go", "quorum:  len(pools)/2 + 1,", "quorum:  max(len(pools)/2, 1),"},
+		{"internal/quorum/claim.go", "return n/2 + 1", "return max(n/2, 1)"},
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"acquire.go", "Need: m.blocking(), Skip: skip,\n",
+		"defeat.go", "Need: m.blocking(), Skip: skip,\n",
 		"Need: m.blocking(), Skip: func(int) bool { return true },\n",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
@@ -144,21 +143,21 @@ var mutants = []mutant{
 	}}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
 		{"acquire.go", "	value, err := m.newValue()\n", "	value, err := m.oldValue()\n"},
-		{"acquire.go", "// sawToken remembers", "var old = map[*Mutex]string{}\n\nfunc (m " +
+		{"acquire.go", "// tokens remembers", "var old = map[*Mutex]string{}\n\nfunc (m " +
 			"*Mutex) oldValue() (v string, err error) {\n	m.core.mu.Lock()\n	defer " +
 			"m.core.mu.Unlock()\n	if v = old[m]; v == \"\" {\n		v, err = " +
-			"m.newValue()\n		old[m] = v\n	}\n	return v, err\n}\n\n// sawToken remembers"},
+			"m.newValue()\n		old[m] = v\n	}\n	return v, err\n}\n\n// tokens remembers"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
 		"internal/quorum/round.go", "if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
 			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
-		"acquire.go", "Hasty: !final,", "Hasty: false,",
+		"acquire.go", "Spec{Hasty: !final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
 		"lease.go", "	if has {\n		return r, nil\n	}\n",
-		"	for _, o := range r.Outcomes() {\n		if o.Err == nil && o.Reply == 0 {\n			" +
+		"	for _, o := range r.Outcomes() {\n		if o.No() {\n			" +
 			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
 	{"M18", "an error is a vote", []edit{
@@ -166,11 +165,13 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I15 quorum"}},
 	{"M19", "no raise round", []edit{{
-		"acquire.go", "	if agree >= m.core.quorum {\n", "	if agree > 0 {\n",
+		"acquire.go", "if outcomes.Count(agrees) >= m.core.quorum {",
+		"if outcomes.Count(agrees) > 0 {",
 	}}, campaign, 1000, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
-		{"acquire.go", "	if agree >= m.core.quorum {\n", "	if agree > 0 {\n"},
-		{"acquire.go", "return max(c.lastToken.Load()+1, uint64(max(c.now().UnixMicro(), 1)))",
+		{"acquire.go", "if outcomes.Count(agrees) >= m.core.quorum {",
+			"if outcomes.Count(agrees) > 0 {"},
+		{"acquire.go", "return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))",
 			"return 1"},
 	}, campaign, 300, []string{"I3 token order"}},
 	{"M21", "no lanes: a release overtakes its SET", []edit{{
@@ -180,17 +181,18 @@ var mutants = []mutant{
 		"internal/quorum/round.go", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"lease.go", "	if s.Need == 0 {\n", "	if s.Vote == nil {\n		s.Vote = func(_ int, " +
-			"reply int64) bool { return reply >= 0 }\n	}\n	if s.Need == 0 {\n",
+		"lease.go", "	return l.claim.Undo(ctx, s)\n", "	if s.Vote == nil {\n		s.Vote = " +
+			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
+			"	}\n	return l.claim.Undo(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
-		"commands.go", "	return uptime(m.cfg.guard)\n", "	return 0\n",
+		"wire.go", "	return uptime(w.cfg.guard)\n", "	return 0\n",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
 		"internal/quorum/round.go", "		case <-ended:\n			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
-		"acquire.go", "d.own = !foreign", "d.own = !foreign && false",
+		"defeat.go", "d.own = d.refusedItself(ctx)", "d.own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
 		"scripts.go", "local mine = v == ARGV[1]\n", "local mine = v\n",
@@ -228,7 +230,8 @@ var mutants = []mutant{
 		"tell.go", "l == nil || l.ended || l.granted", "l == nil || l.granted",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"minhold.go", "return m.askLinger(l, left).Run(ctx, n)", "return m.deletion(l).Run(ctx, n)",
+		"minhold.go", "return m.wire.linger(l.value, m.cfg.linger(left)), true",
+		"return m.wire.release(l.value, l.member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
 		"election.go", "l.hold.live() && clock.Remaining(m.core.now(), l.until) > 0",
@@ -254,7 +257,7 @@ var mutants = []mutant{
 		"stand.go", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
-		"commands.go", "	if s.agreed {\n		args[3] = 1\n",
+		"wire.go", "	if final {\n		args[3] = 1\n",
 		"	if false {\n		args[3] = 1\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M42", "what is given back goes to those only who listen", []edit{{
@@ -266,7 +269,7 @@ var mutants = []mutant{
 		"heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
 	}}, deaths, 0, []string{"is not less than"}},
 	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
-		{"commands.go", "	if s.agreed {\n		args[3] = 1\n",
+		{"wire.go", "	if final {\n		args[3] = 1\n",
 			"	if false {\n		args[3] = 1\n"},
 		{"internal/sim/queue.go", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
 			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +

@@ -13,6 +13,7 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -128,7 +129,7 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 
 // inspect asks a node for a key, and its counter.
 func inspect(ctx context.Context, p pool.Pool, keys []string) (NodeKey, error) {
-	reply, err := p.Eval(ctx, inspectScript, keys)
+	reply, err := p.Eval(ctx, scripts.Inspect, keys)
 	if err != nil {
 		return NodeKey{}, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -42,17 +43,17 @@ func (w *wire) acquire(value string) quorum.Command {
 			Command: pool.SetNX(w.keys[0], value, w.cfg.expiry), Read: readSetNX,
 		}
 	}
-	return w.acquireBy(acquireScript, value, w.guard(), w.tokens.proposal())
+	return w.acquireBy(scripts.Acquire, value, w.guard(), w.tokens.proposal())
 }
 
 // acquireUnguarded asks for the lock without the restart guard.
 func (w *wire) acquireUnguarded(value string) quorum.Command {
-	return w.acquireBy(acquireScript, value, 0, w.tokens.proposal())
+	return w.acquireBy(scripts.Acquire, value, 0, w.tokens.proposal())
 }
 
 // claim asks a node for the lock if that is free, or reserved for the member of the queue.
 func (w *wire) claim(value, member string) quorum.Command {
-	return w.acquireBy(claimScript, value, w.guard(), w.tokens.proposal(), member)
+	return w.acquireBy(scripts.Claim, value, w.guard(), w.tokens.proposal(), member)
 }
 
 // heal sets the key of a holder again, and lifts the counter to its token, which is 0 if it is not
@@ -65,7 +66,7 @@ func (w *wire) heal(value string, token uint64) quorum.Command {
 	if w.cfg.guarded {
 		guard = uptime(attemptRounds * min(w.cfg.nodeTimeout, w.cfg.guard/attemptRounds))
 	}
-	return w.acquireBy(healScript, value, guard, token)
+	return w.acquireBy(scripts.Heal, value, guard, token)
 }
 
 func (w *wire) acquireBy(script *pool.Script, value string, guard int64, proposal uint64,
@@ -115,7 +116,7 @@ func (w *wire) fenceTTL() int64 {
 // raise lifts a node's fence counter to the token.
 func (w *wire) raise(value string, token uint64) quorum.Command {
 	return quorum.Command{
-		Command: pool.Eval(raiseScript, w.keys[:], value, int64(token), w.fenceTTL()),
+		Command: pool.Eval(scripts.Raise, w.keys[:], value, int64(token), w.fenceTTL()),
 		Read:    readHeld,
 	}
 }
@@ -125,9 +126,9 @@ func (w *wire) extend(value string) quorum.Command {
 	expiry := w.cfg.expiry.Milliseconds()
 	c := quorum.Command{Read: readHeld}
 	if w.cfg.fencing && w.cfg.fencePerName {
-		c.Command = pool.Eval(extendScript, w.keys[:], value, expiry, w.fenceTTL())
+		c.Command = pool.Eval(scripts.Extend, w.keys[:], value, expiry, w.fenceTTL())
 	} else {
-		c.Command = pool.Eval(extendScript, w.lockKey(), value, expiry)
+		c.Command = pool.Eval(scripts.Extend, w.lockKey(), value, expiry)
 	}
 	return c
 }
@@ -136,13 +137,13 @@ func (w *wire) extend(value string) quorum.Command {
 func (w *wire) linger(value string, left time.Duration) quorum.Command {
 	ms := clock.Add(left, time.Millisecond-1).Milliseconds()
 	return quorum.Command{
-		Command: pool.Eval(extendScript, w.lockKey(), value, ms), Read: readHeld,
+		Command: pool.Eval(scripts.Extend, w.lockKey(), value, ms), Read: readHeld,
 	}
 }
 
 // valid asks a node whether it has the lock.
 func (w *wire) valid(value string) quorum.Command {
-	return quorum.Command{Command: pool.Eval(validScript, w.lockKey(), value), Read: readHeld}
+	return quorum.Command{Command: pool.Eval(scripts.Valid, w.lockKey(), value), Read: readHeld}
 }
 
 // release deletes the lock on a node, or hands it on. The member, if it is not "", leaves the
@@ -151,11 +152,11 @@ func (w *wire) release(value, member string) quorum.Command {
 	c := quorum.Command{Read: readReleased}
 	switch {
 	case member != "":
-		c.Command = pool.Eval(releaseScript, w.queue[:], value, w.cfg.window, member)
+		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window, member)
 	case w.cfg.announce:
-		c.Command = pool.Eval(releaseScript, w.queue[:], value, w.cfg.window)
+		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window)
 	default:
-		c.Command = pool.Eval(releaseScript, w.lockKey(), value)
+		c.Command = pool.Eval(scripts.Release, w.lockKey(), value)
 	}
 	return c
 }
@@ -165,7 +166,7 @@ func (w *wire) release(value, member string) quorum.Command {
 func (w *wire) takeBack(value, member string, ticket int64) quorum.Command {
 	c := w.release(value, member)
 	if ticket != 0 {
-		c.Command = pool.Eval(releaseScript, w.queue[:], value, w.cfg.window, member, ticket,
+		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window, member, ticket,
 			queueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
@@ -183,7 +184,7 @@ func (w *wire) leave(member, value string) quorum.Command {
 // forget deletes a key other than the lock's if it holds the text.
 func (w *wire) forget(key, text string) quorum.Command {
 	return quorum.Command{
-		Command: pool.Eval(releaseScript, []string{key}, text), Read: readReleased,
+		Command: pool.Eval(scripts.Release, []string{key}, text), Read: readReleased,
 	}
 }
 
@@ -202,10 +203,10 @@ func (w *wire) stand(
 	if value != "" {
 		args = append(args, value)
 	}
-	return quorum.Command{Command: pool.Eval(standScript, keys, args...), Read: readStood}
+	return quorum.Command{Command: pool.Eval(scripts.Stand, keys, args...), Read: readStood}
 }
 
-// The readers of replies follow. What the numbers mean stands with the scripts.
+// The readers of replies follow. What the numbers mean stands in the files of package scripts.
 
 func readSetNX(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
 	switch {

@@ -2,9 +2,6 @@ package sim_test
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -19,75 +16,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/redistest"
+	lua "github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/pool"
 )
 
-// The simulated nodes run redlock's scripts as typed operations. Here the Lua text itself, read
-// from the source of package redlock, runs the same random sequences of commands beside them: on
-// miniredis in virtual time, exact to the millisecond, and on a real Redis.
+// The simulated nodes run redlock's scripts as typed operations. Here the Lua text itself runs the
+// same random sequences of commands beside them: on miniredis in virtual time, exact to the
+// millisecond, and on a real Redis.
 
 // scripts returns the scripts of package redlock by name.
 func scripts(t *testing.T) map[string]*pool.Script {
-	file, err := parser.ParseFile(token.NewFileSet(), "../../scripts.go", nil, 0)
-	require.NoError(t, err)
 	found := make(map[string]*pool.Script)
-	constants := make(map[string]string)
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ValueSpec:
-			if text, ok := textOf(t, n.Values[0], constants); ok {
-				constants[n.Names[0].Name] = text
-			}
-		case *ast.CompositeLit:
-			var s pool.Script
-			for _, e := range n.Elts {
-				field := e.(*ast.KeyValueExpr)
-				text, ok := textOf(t, field.Value, constants)
-				require.True(t, ok, "a field of a script in scripts.go")
-				switch field.Key.(*ast.Ident).Name {
-				case "Name":
-					s.Name = text
-				case "Source":
-					s.Source = text
-				case "ID":
-					s.ID = text
-				}
-			}
-			found[s.Name] = &s
-			return false
-		}
-		return true
-	})
-	require.Len(t, found, 9, "scripts in scripts.go")
-	for _, s := range found {
-		s.Source = strings.ReplaceAll(s.Source, sourceOfAcquire, found["acquire"].Source)
+	for _, s := range lua.All {
+		found[s.Name] = s
 	}
+	require.Len(t, found, 9, "scripts")
 	return found
-}
-
-// sourceOfAcquire stands for the source of another script while that is not known.
-const sourceOfAcquire = "acquireScript.Source"
-
-// textOf returns the string that an expression stands for: literals, constants and
-// acquireScript.Source, one after the other.
-func textOf(t *testing.T, e ast.Expr, constants map[string]string) (string, bool) {
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		text, err := strconv.Unquote(e.Value)
-		require.NoError(t, err)
-		return text, e.Kind == token.STRING
-	case *ast.BinaryExpr:
-		x, isX := textOf(t, e.X, constants)
-		y, isY := textOf(t, e.Y, constants)
-		return x + y, isX && isY
-	case *ast.Ident:
-		text, ok := constants[e.Name]
-		return text, ok
-	case *ast.SelectorExpr:
-		return sourceOfAcquire, e.X.(*ast.Ident).Name+"."+e.Sel.Name == sourceOfAcquire
-	}
-	return "", false
 }
 
 // counters are contents of a fence counter, good and bad.

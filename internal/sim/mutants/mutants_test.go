@@ -42,8 +42,7 @@ type mutant struct {
 	breaks    []string // one of which the test says: invariants, where it draws schedules
 }
 
-// edit replaces the one place in a file that reads old. In the new text, DIR is where the edited
-// files are.
+// edit replaces the one place in a file that reads old.
 type edit struct{ file, old, new string }
 
 const (
@@ -68,13 +67,6 @@ const (
 	observe = "TestObserve"
 	rests   = "TestRunCampaignsAgain"
 )
-
-// readMutated lets the test that compares the simulated nodes with the Lua text read the edited
-// one.
-func readMutated(name string) edit {
-	return edit{"internal/sim/differential_test.go", `"../../scripts.go"`, `"DIR/` + name +
-		`-0.go"`}
-}
 
 // anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
 var anyTicket = edit{
@@ -195,15 +187,15 @@ var mutants = []mutant{
 		"defeat.go", "d.own = d.refusedItself(ctx)", "d.own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
-		"scripts.go", "local mine = v == ARGV[1]\n", "local mine = v\n",
-	}, readMutated("M27")}, operations, 0, []string{"release ["}},
+		"internal/scripts/release.lua", "local mine = v == ARGV[1]\n", "local mine = v\n",
+	}}, operations, 0, []string{"release ["}},
 	{"M28", "the Lua of extend asks only whether there is a key", []edit{{
-		"scripts.go", "if v == ARGV[1] then\n	redis.call('PEXPIRE'",
-		"if v then\n	redis.call('PEXPIRE'",
-	}, readMutated("M28")}, operations, 0, []string{"extend ["}},
+		"internal/scripts/extend.lua", "if v == ARGV[1] then\n", "if v then\n",
+	}}, operations, 0, []string{"extend ["}},
 	{"M29", "the Lua of acquire writes tokens with 14 digits", []edit{{
-		"scripts.go", "token = string.format('%.0f'", "token = string.format('%.14g'",
-	}, readMutated("M29")}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
+		"internal/scripts/acquire.lua", "token = string.format('%.0f'",
+		"token = string.format('%.14g'",
+	}}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{
 		{"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
 		anyTicket,
@@ -299,7 +291,7 @@ func (m mutant) overlay(t *testing.T, dir string) string {
 			m.name, e.file, e.old)
 		replace[path] = filepath.Join(dir, fmt.Sprintf("%s-%d.go", m.name, i))
 		require.NoError(t, os.WriteFile(replace[path],
-			[]byte(strings.Replace(string(text), e.old, strings.ReplaceAll(e.new, "DIR", dir), 1)),
+			[]byte(strings.Replace(string(text), e.old, e.new, 1)),
 			0o600))
 	}
 	name := filepath.Join(dir, m.name+".json")

@@ -1,0 +1,61 @@
+-- Stands in the queue. It grants nothing: a key that is free, that holds the value, or that is
+-- reserved for the member, is reserved for the first in the queue that hears of it.
+--
+--     KEYS: key, queue, last, roll
+--     ARGV: window ms, member, ticket, final (0 or 1), keep ms, grace seconds [, value]
+--
+-- It returns the ticket that the member has now; how many are before the member, or -1 if the key
+-- is reserved for it; and the milliseconds until the key expires if none is, or -1. A ticket that
+-- is not final becomes greater than any that the node has heard of. The greatest is kept under
+-- last, because those whose turn it is are not in the queue, and may come back. What was reserved
+-- for the member goes to the first in the queue even if that does not listen: it may be deaf on
+-- this node only, and the two would keep each other from a quorum for ever. The value is that of
+-- an attempt of the member's that this node has refused. A client that sends commands twice may
+-- have been granted it nevertheless.
+--
+-- A key that nobody has released calls the roll: somebody is dead, and may not be the only one.
+-- Those who do not stand again within the grace leave the queue when that happens next. Until then
+-- they are kept under roll. The function hears is that of release.lua.
+
+local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[2]
+local function hears(to)
+	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
+	if n ~= 0 then return type(n) == 'number' end
+	local cluster = pcall('INFO', 'cluster')
+	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
+end
+local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
+if v == reserved and ARGV[4] == '0' then return {ticket, -1, -1} end
+local last = tonumber(call('GET', KEYS[3]) or 0) or 0
+if ARGV[4] == '0' then ticket = math.max(ticket, last + 1) end
+local text = string.format('%.0f', ticket)
+if ticket > last then call('SET', KEYS[3], text, 'PX', ARGV[5]) else call('PEXPIRE', KEYS[3], ARGV[5]) end
+call('ZADD', queue, text, member)
+call('PEXPIRE', queue, ARGV[5])
+call('ZREM', roll, member)
+if not v then
+	local now = tonumber(call('TIME')[1])
+	for _, dead in ipairs(call('ZRANGEBYSCORE', roll, '-inf', now)) do
+		call('ZREM', queue, dead)
+		call('ZREM', roll, dead)
+	end
+	for _, other in ipairs(call('ZRANGEBYSCORE', queue, '-inf', '+inf')) do
+		if other ~= member then call('ZADD', roll, 'NX', now + ARGV[6], other) end
+	end
+	call('PEXPIRE', roll, ARGV[5])
+end
+if not v or v == reserved or v == ARGV[7] then
+	local first
+	while true do
+		local to = call('ZPOPMIN', queue)[1]
+		first = first or to
+		if not to or v == reserved or to == member or hears(to) then
+			first = to or first
+			break
+		end
+	end
+	call('SET', key, '~' .. first, 'PX', ARGV[1])
+	if first == member then return {ticket, -1, -1} end
+end
+local rank = call('ZRANK', queue, member) or 0
+return {ticket, rank, rank == 0 and call('PTTL', key) or -1}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -178,9 +179,9 @@ func (m *Mutex) newValue() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the function of WithGenValueFunc: %w", err)
 	}
-	if strings.HasPrefix(owner, reservation) {
+	if strings.HasPrefix(owner, keys.Reservation) {
 		return "", fmt.Errorf("the function of WithGenValueFunc: its result must not begin with %q",
-			reservation)
+			keys.Reservation)
 	}
 	return owner + ":" + string(text[:]), nil
 }

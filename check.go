@@ -9,6 +9,7 @@ import (
 
 	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/checkup"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
@@ -65,12 +66,12 @@ func (r *Redlock) checkup() *checkup.Plan {
 	}
 	switch {
 	case c.fencing && c.fencePerName:
-		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: relatedStart(c.prefix)}
+		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: keys.RelatedStart(c.prefix)}
 	case c.fencing:
-		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: sharedCounters}
+		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: keys.SharedCounters}
 	}
 	if c.announce {
-		plan.Channel = checkup.Name{Example: m.core.source.Channel, Start: turnChannel}
+		plan.Channel = checkup.Name{Example: m.core.source.Channel, Start: keys.TurnChannel}
 	}
 	if c.guarded {
 		plan.Guard = c.guard
@@ -87,7 +88,7 @@ func (r *Redlock) newTrialMutex() *Mutex {
 	cfg.fenceTTL = cfg.expiry
 	m.cfg, m.wire.cfg = &cfg, &cfg
 	if cfg.fencing && !cfg.fencePerName {
-		m.wire.keys[1] = sharedCounter("redlock:check:") // one for all trials: it stays
+		m.wire.keys[1] = keys.SharedCounter("redlock:check:") // one for all trials: it stays
 	}
 	return m
 }
@@ -107,7 +108,7 @@ func (r *Redlock) newTrial(n *quorum.Node) *trial {
 	m := r.newTrialMutex()
 	t := &trial{
 		m: m, lane: m.lanes[n.Index : n.Index+1], value: rand.Text(),
-		member: turnChannel + rand.Text() + "1",
+		member: keys.TurnChannel + rand.Text() + "1",
 	}
 	t.claim, t.place = t.newClaim(), t.newClaim()
 	return t
@@ -186,7 +187,7 @@ func (t *trial) Leave(ctx context.Context) error {
 		return nil
 	}
 	err := t.wait(ctx, t.place.Undo(ctx, quorum.Spec{Command: t.m.wire.leave(t.member, "")}))
-	last := t.m.wire.forget(ticketKey(t.m.key), strconv.Itoa(trialTicket))
+	last := t.m.wire.forget(keys.Ticket(t.m.key), strconv.Itoa(trialTicket))
 	_, _ = t.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
 	return err
 }
@@ -195,7 +196,7 @@ func (t *trial) Announcement() (channel, message string) {
 	if !t.m.cfg.announce {
 		return "", ""
 	}
-	return t.member[:channelLength], t.member[channelLength:]
+	return t.member[:keys.ChannelLength], t.member[keys.ChannelLength:]
 }
 
 // step sends a command and waits for the reply. It returns an error unless the reply is ok.

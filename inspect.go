@@ -10,11 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/internal/scripts"
-	"github.com/redlock-go/redlock/pool"
 )
 
 // Verdict is what the nodes together say about a lock.
@@ -125,38 +122,6 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 	}
 	in.judge()
 	return in, nil
-}
-
-// inspect asks a node for a key, and its counter.
-func inspect(ctx context.Context, p pool.Pool, keys []string) (NodeKey, error) {
-	reply, err := p.Eval(ctx, scripts.Inspect, keys)
-	if err != nil {
-		return NodeKey{}, err
-	}
-	fields, ok := reply.([]any)
-	if ok && len(fields) == 0 {
-		return NodeKey{}, nil
-	}
-	var counter string
-	if len(keys) == 2 && len(fields) == 3 {
-		if counter, ok = fields[2].(string); ok {
-			fields = fields[:2]
-		}
-	}
-	if len(fields) == 2 {
-		value, isText := fields[0].(string)
-		ms, isNumber := fields[1].(int64)
-		switch {
-		case isText && isNumber && ms >= 0:
-			return NodeKey{Found: true, Value: value,
-				Reserved: strings.HasPrefix(value, reservation),
-				TTL:      clock.Milliseconds(ms), counter: counter}, nil
-		case isText && isNumber:
-			return NodeKey{Found: true, Value: value, TTL: NoExpiry, counter: counter}, nil
-		}
-	}
-	const wrong = "inspect script: reply %#v of type %T instead of a value and milliseconds"
-	return NodeKey{}, fmt.Errorf(wrong, reply, reply)
 }
 
 // judge fills in what follows from the nodes' answers.

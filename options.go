@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 )
 
@@ -344,8 +345,8 @@ func (c *config) checkValue(wrong *mistakes) {
 	case c.value == nil:
 	case *c.value == "":
 		wrong.add("WithValue", `""`, "must not be empty")
-	case strings.HasPrefix(*c.value, reservation):
-		wrong.add("WithValue", strconv.Quote(reservation+"…"),
+	case strings.HasPrefix(*c.value, keys.Reservation):
+		wrong.add("WithValue", strconv.Quote(keys.Reservation+"…"),
 			"must be the value of a lock, not of a key that is kept for somebody who waits")
 	}
 }

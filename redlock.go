@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/turn"
@@ -88,7 +89,7 @@ func New(pools ...pool.Pool) *Redlock {
 	if own.Name != nil {
 		name = own.Name
 	}
-	source := turn.NewSource(nodes, tracker, turnChannel+name())
+	source := turn.NewSource(nodes, tracker, keys.TurnChannel+name())
 	r := &Redlock{
 		core: &core{
 			nodes:   nodes,
@@ -198,7 +199,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
 		m.err = oneline.Join(nameErr, err)
 	}
-	if cfg.announce && queueKey(m.key) == "" {
+	if cfg.announce && keys.Queue(m.key) == "" {
 		own := *cfg
 		own.announce, m.cfg = false, &own
 	}
@@ -259,7 +260,7 @@ func (c *config) checkName(of, name, key string) error {
 	switch {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
-	case isSharedCounter(key), c.fencePerName && isOwnCounter(key):
+	case keys.IsSharedCounter(key), c.fencePerName && keys.IsOwnCounter(key):
 		return &OptionError{of, strconv.Quote(name),
 			"needs a name other than that of a fence counter"}
 	}

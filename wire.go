@@ -1,12 +1,14 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
@@ -23,12 +25,12 @@ type wire struct {
 }
 
 func newWire(cfg *config, key string, t *tokens) wire {
-	w := wire{cfg: cfg, tokens: t, keys: [2]string{key}, queue: [2]string{key, queueKey(key)}}
+	w := wire{cfg: cfg, tokens: t, keys: [2]string{key}, queue: [2]string{key, keys.Queue(key)}}
 	switch {
 	case cfg.fencing && cfg.fencePerName:
-		w.keys[1] = ownCounter(key)
+		w.keys[1] = keys.OwnCounter(key)
 	case cfg.fencing:
-		w.keys[1] = sharedCounter(key)
+		w.keys[1] = keys.SharedCounter(key)
 	}
 	return w
 }
@@ -194,7 +196,7 @@ func (w *wire) forget(key, text string) quorum.Command {
 func (w *wire) stand(
 	member string, ticket int64, final bool, value string, keep time.Duration,
 ) quorum.Command {
-	keys := []string{w.keys[0], w.queue[1], ticketKey(w.keys[0]), rollKey(w.keys[0])}
+	keys := []string{w.keys[0], w.queue[1], keys.Ticket(w.keys[0]), keys.Roll(w.keys[0])}
 	args := append(make([]any, 0, 7), w.cfg.window, member, ticket, 0, keep.Milliseconds(),
 		rollGrace)
 	if final {
@@ -314,4 +316,36 @@ func readStood(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 		said.Left = clock.Milliseconds(n[2])
 	}
 	return said, nil
+}
+
+// inspect asks a node what it has under the key of a lock, and under its counter's if that is given
+// too.
+func inspect(ctx context.Context, p pool.Pool, of []string) (NodeKey, error) {
+	reply, err := p.Eval(ctx, scripts.Inspect, of)
+	if err != nil {
+		return NodeKey{}, err
+	}
+	fields, ok := reply.([]any)
+	if ok && len(fields) == 0 {
+		return NodeKey{}, nil
+	}
+	k := NodeKey{Found: true, TTL: NoExpiry}
+	if len(of) == 2 && len(fields) == 3 {
+		if k.counter, ok = fields[2].(string); ok {
+			fields = fields[:2]
+		}
+	}
+	if len(fields) == 2 {
+		value, isText := fields[0].(string)
+		ms, isNumber := fields[1].(int64)
+		if isText && isNumber {
+			k.Value = value
+			if ms >= 0 {
+				k.TTL, k.Reserved = clock.Milliseconds(ms), strings.HasPrefix(value, keys.Reservation)
+			}
+			return k, nil
+		}
+	}
+	const wrong = "inspect script: reply %#v of type %T instead of a value and milliseconds"
+	return NodeKey{}, fmt.Errorf(wrong, reply, reply)
 }

@@ -1,4 +1,6 @@
-package redlock
+// Package keys names what redlock has on a node: the keys beside that of a lock, and what they hold.
+// In a cluster, a script may use keys of one hash slot only.
+package keys
 
 import (
 	"crypto/sha256"
@@ -6,44 +8,44 @@ import (
 	"strings"
 )
 
-// sharedCounters is what the keys of the fence counters that names share begin with. There are 2^16
+// SharedCounters is what the keys of the fence counters that names share begin with. There are 2^16
 // of them, redlock:fence:0000 to redlock:fence:ffff.
-const sharedCounters = "redlock:fence:"
+const SharedCounters = "redlock:fence:"
 
-// sharedCounter is the key of the fence counter that a lock shares with other names: redlock:fence:
+// SharedCounter is the key of the fence counter that a lock shares with other names: redlock:fence:
 // and the first four hexadecimal digits of the SHA-256 of the lock's key. It follows from the whole
 // key alone, never from prefix and name separately, because all users of a key need the same
 // counter.
-func sharedCounter(key string) string {
+func SharedCounter(key string) string {
 	var room [128]byte // a conversion of more than 32 bytes would be an allocation
 	sum := sha256.Sum256(append(room[:0], key...))
-	return sharedCounters + hex.EncodeToString(sum[:2])
+	return SharedCounters + hex.EncodeToString(sum[:2])
 }
 
-// ownCounter is the key of the fence counter of a lock that shares none. It lies in the same hash
+// OwnCounter is the key of the fence counter of a lock that shares none. It lies in the same hash
 // slot as the lock's key, and one script may use both in a cluster. A key with a closing brace and
 // no hash tag has no such neighbour: it works on nodes that are no cluster.
-func ownCounter(key string) string { return related(key, "fence") }
+func OwnCounter(key string) string { return related(key, "fence") }
 
-// isSharedCounter tells whether a key is that of a fence counter that names share.
-func isSharedCounter(key string) bool {
-	digits, ok := strings.CutPrefix(key, sharedCounters)
+// IsSharedCounter tells whether a key is that of a fence counter that names share.
+func IsSharedCounter(key string) bool {
+	digits, ok := strings.CutPrefix(key, SharedCounters)
 	return ok && len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// isOwnCounter tells whether a key is that of the fence counter of some lock that shares none.
-func isOwnCounter(key string) bool {
+// IsOwnCounter tells whether a key is that of the fence counter of some lock that shares none.
+func IsOwnCounter(key string) bool {
 	return strings.HasSuffix(key, ":fence") && strings.Contains(key, "}")
 }
 
-// queueKey is the key of the queue of those who wait for a lock, or "" if the lock has none.
-func queueKey(key string) string { return beside(key, "redlock:queue") }
+// Queue is the key of the queue of those who wait for a lock, or "" if the lock has none.
+func Queue(key string) string { return beside(key, "redlock:queue") }
 
-// ticketKey is the key of the greatest ticket of that queue.
-func ticketKey(key string) string { return beside(key, "redlock:ticket") }
+// Ticket is the key of the greatest ticket of that queue.
+func Ticket(key string) string { return beside(key, "redlock:ticket") }
 
-// rollKey is the key of those in that queue who have not asked again since the roll was called.
-func rollKey(key string) string { return beside(key, "redlock:roll") }
+// Roll is the key of those in that queue who have not asked again since the roll was called.
+func Roll(key string) string { return beside(key, "redlock:roll") }
 
 // beside returns the key of something that a script uses together with the lock's key, in the same
 // hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
@@ -61,16 +63,16 @@ func beside(key, suffix string) string {
 	return ""
 }
 
-// turnChannel begins the name of the channel on which a process hears of its turns. With the 26
+// TurnChannel begins the name of the channel on which a process hears of its turns. With the 26
 // letters and digits that follow it has 39 bytes; scripts rely on that.
 const (
-	turnChannel   = "redlock:turn:"
-	channelLength = 39
+	TurnChannel   = "redlock:turn:"
+	ChannelLength = 39
 )
 
-// reservation begins what a key holds that is reserved for somebody in the queue. No value of a
+// Reservation begins what a key holds that is reserved for somebody in the queue. No value of a
 // lock begins like that.
-const reservation = "~" + turnChannel
+const Reservation = "~" + TurnChannel
 
 // related returns "{key}:suffix", or "key:suffix" if the key has a hash tag of its own, see
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
@@ -81,9 +83,9 @@ func related(key, suffix string) string {
 	return "{" + key + "}:" + suffix
 }
 
-// relatedStart is the beginning of the names that related makes of keys with the prefix. A key
+// RelatedStart is the beginning of the names that related makes of keys with the prefix. A key
 // whose closing brace comes after the prefix is an exception.
-func relatedStart(prefix string) string {
+func RelatedStart(prefix string) string {
 	if prefix == "" || strings.Contains(prefix, "}") {
 		return prefix
 	}

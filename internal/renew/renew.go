@@ -1,0 +1,148 @@
+// Package renew lets many leases be renewed without getting in each other's way.
+package renew
+
+import (
+	"container/heap"
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+const (
+	// maxPlaces is how many renewals are under way at a time, as long as they are answered. Leases
+	// that were granted together are due together; if a hundred thousand of them ask at once, the
+	// goroutines get in each other's way, nobody is answered in time, and all try again.
+	maxPlaces = 256
+	// patience is how long a renewal that waits for its nodes keeps its place when others need it.
+	patience = 50 * time.Millisecond
+)
+
+// Queue is the renewals of a process that are due. Each takes a place; if there are too few, those
+// with the earliest deadlines come first. The zero Queue is ready for use. A Queue is safe for
+// concurrent use and is not copied.
+//
+// A renewal may wait for its nodes for very long, and must not keep its place all that time. It
+// loses the place, and goes on without one, as soon as its nodes seem not to answer: when no
+// renewal at all has been confirmed for the patience, or when one has been confirmed that began so
+// much later. As long as nodes answer in turn, if only slowly, neither is so, and more renewals
+// would only make them slower.
+type Queue struct {
+	mu        sync.Mutex  // guards what follows
+	waiting   waiting     // for a place
+	placed    list.List   // of *renewal: those with a place, in the order in which they began
+	confirmed time.Time   // when the last renewal was
+	timer     *time.Timer // ends in hurry; nil if nobody waits
+}
+
+// Lease is what is renewed.
+type Lease interface {
+	// Renew renews the lease and reports whether that was confirmed. It must end by itself.
+	Renew() (confirmed bool)
+}
+
+// renewal is due or under way.
+type renewal struct {
+	lease    Lease
+	deadline time.Time
+	began    time.Time
+	place    *list.Element // nil without one
+}
+
+// Add renews the lease, on a goroutine of its own, when its turn comes. It does not block.
+func (q *Queue) Add(l Lease, deadline time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	heap.Push(&q.waiting, &renewal{lease: l, deadline: deadline})
+	q.begin()
+}
+
+// begin begins as many renewals as there are places. The caller holds mu.
+func (q *Queue) begin() {
+	now := time.Now()
+	for len(q.waiting) > 0 && q.placed.Len() < maxPlaces {
+		r := heap.Pop(&q.waiting).(*renewal)
+		r.began, r.place = now, q.placed.PushBack(r)
+		go q.run(r)
+	}
+	if len(q.waiting) > 0 && q.timer == nil {
+		q.timer = time.AfterFunc(clock.Ahead(q.lost().Sub(now)), q.hurry)
+	}
+}
+
+// run renews a lease that has a place.
+func (q *Queue) run(r *renewal) {
+	confirmed := false
+	defer func() { q.end(r, confirmed) }() // also if the goroutine ends within Renew
+	confirmed = r.lease.Renew()
+}
+
+// lost returns when the oldest renewal loses its place, if none is confirmed before. The caller
+// holds mu.
+func (q *Queue) lost() time.Time {
+	since := q.placed.Front().Value.(*renewal).began
+	if q.confirmed.After(since) {
+		since = q.confirmed
+	}
+	return since.Add(patience)
+}
+
+// hurry takes their places from renewals whose nodes do not answer.
+func (q *Queue) hurry() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timer = nil
+	if now := time.Now(); q.placed.Len() > 0 && !now.Before(q.lost()) {
+		q.evict(now)
+	}
+	q.begin()
+}
+
+// evict takes their places from renewals that began so long before now that they have lost them.
+// The caller holds mu.
+func (q *Queue) evict(now time.Time) {
+	for q.placed.Len() > 0 {
+		oldest := q.placed.Front().Value.(*renewal)
+		if now.Sub(oldest.began) < patience {
+			return
+		}
+		q.leave(oldest)
+	}
+}
+
+// leave gives up the place of r, if it has one. The caller holds mu.
+func (q *Queue) leave(r *renewal) {
+	if r.place != nil {
+		q.placed.Remove(r.place)
+		r.place = nil
+	}
+}
+
+// end ends r, which was confirmed or not.
+func (q *Queue) end(r *renewal, confirmed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leave(r)
+	if confirmed {
+		q.confirmed = time.Now()
+		q.evict(r.began)
+	}
+	q.begin()
+}
+
+// waiting is a [heap.Interface] of renewals, that with the earliest deadline first.
+type waiting []*renewal
+
+func (w waiting) Len() int           { return len(w) }
+func (w waiting) Less(i, j int) bool { return w[i].deadline.Before(w[j].deadline) }
+func (w waiting) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
+func (w *waiting) Push(r any)        { *w = append(*w, r.(*renewal)) }
+
+func (w *waiting) Pop() any {
+	end := len(*w) - 1
+	r := (*w)[end]
+	(*w)[end] = nil
+	*w = (*w)[:end]
+	return r
+}

@@ -30,7 +30,7 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 		return nil, &defeat{final: true,
 			err: newError(m.name, notAcquired, err.Error(), ErrFailed).causedBy(err)}
 	}
-	l := m.newLease(value)
+	l := newLease(m, value)
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
 	// While one contender waits for the vote of a frozen node, the votes that it has are lost
@@ -97,6 +97,29 @@ func (m *Mutex) deadline(l *lease) time.Time {
 		return l.granted.Add(time.Duration(limit))
 	}
 	return l.until
+}
+
+// adopt makes l, which a quorum has just granted, the current lease of its mutex. An older one is
+// lost: no quorum had that any more.
+func (l *lease) adopt(ctx context.Context, told *acquisition) {
+	m := l.m
+	m.mu.Lock()
+	old := m.cur
+	m.cur = l
+	var after aftermath
+	kept := old != nil && old.kept()
+	switch {
+	case kept:
+		after = old.lose(EndLost, m.fail("lost", ErrExpired, "granted to its own mutex anew"))
+	case old != nil:
+		after = old.lose(EndReplaced, m.fail("ended", ErrExpired, "granted to its own mutex anew"))
+	}
+	told.granted(l)
+	m.mu.Unlock()
+	after.run()
+	if kept {
+		old.release(ctx, quorum.Spec{})
+	}
 }
 
 // fresh is within what time two replies about the same key may have overtaken each other.

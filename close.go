@@ -63,36 +63,9 @@ func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Durati
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for h := range c.holds {
-		nodeTimeout = max(nodeTimeout, h.m.cfg.nodeTimeout)
+		nodeTimeout = max(nodeTimeout, h.l.m.cfg.nodeTimeout)
 	}
 	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(c.holds)/maxReleases))
-}
-
-// register notes a hold that Close is to end; false if Close has been called.
-func (c *core) register(h *hold) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isClosed() {
-		return false
-	}
-	c.holds[h] = struct{}{}
-	return true
-}
-
-func (c *core) unregister(h *hold) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.holds, h)
-}
-
-// isClosed reports whether Close has been called.
-func (c *core) isClosed() bool {
-	select {
-	case <-c.closed:
-		return true
-	default:
-		return false
-	}
 }
 
 // closeHolds lets nothing begin any more and unlocks what is held. All held contexts are
@@ -109,11 +82,14 @@ func (c *core) closeHolds(ctx context.Context) error {
 	}
 	c.mu.Unlock()
 
-	for _, h := range holds {
-		h.stop(ErrReleased, EndClosed)
+	afters := make([]aftermath, len(holds))
+	for i, h := range holds {
+		afters[i] = h.l.closing()
+		afters[i].cancel()
 	}
-	for _, h := range holds { // when all held contexts are done
-		h.m.tellAll()
+	for i, h := range holds { // when all held contexts are done
+		afters[i].run()
+		h.l.m.tell.all()
 	}
 	var errs []error
 	outcomes := make(chan error, maxReleases) // nobody waits to send
@@ -153,7 +129,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 // closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
-	err := h.m.tellUnlock(ctx, h.l, nil, true)
+	err := h.l.close(ctx)
 	// The loss has ended its held context before Close was called, and is about to unregister it.
 	lost := errors.Is(err, ErrLost)
 	if !lost && errors.Is(err, ErrNoQuorum) {
@@ -161,7 +137,7 @@ func (c *core) closeHold(ctx context.Context, h *hold) error {
 	}
 	c.unregister(h)
 	// Its owner may have unlocked it meanwhile, or it ran out before its turn came.
-	if lost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.m.ranOut(h.l) {
+	if lost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.l.ranOut() {
 		return nil
 	}
 	return err

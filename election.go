@@ -99,7 +99,7 @@ func (e *Election) lead(
 	l := held.(*heldContext).h.l
 	defer func() {
 		again = held.Err() != nil && ctx.Err() == nil
-		resigned := e.m.tellUnlock(ctx, l, e.m.linger(l), false)
+		resigned := l.unlock(ctx)
 		switch {
 		case again:
 			err = nil
@@ -132,7 +132,7 @@ func (e *Election) Leading() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.cur
-	return l != nil && l.trusted() && l.hold.live() && clock.Remaining(m.core.now(), l.until) > 0
+	return l != nil && l.kept() && clock.Remaining(m.core.now(), l.until) > 0
 }
 
 // Term returns the fencing token of the current term, as [Mutex.FencingToken] does: after a loss it

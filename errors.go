@@ -272,6 +272,16 @@ func (c *core) nodeErrors(outcomes quorum.Outcomes,
 	return list
 }
 
+// misuse is the error of a mutex with a mistake in the options.
+func (m *Mutex) misuse(failed string, kinds ...error) *Error {
+	return newError(m.name, failed, m.err.Error(), kinds...).causedBy(m.err)
+}
+
+// fail is the error of an operation on the lock.
+func (m *Mutex) fail(failed string, kind error, reason string, causes ...error) *Error {
+	return newError(m.name, failed, reason, kind).causedBy(causes...)
+}
+
 // ended is the error of an operation that the caller's context ended; last is
 // what the last attempt before that had come to, or nil.
 func ended(ctx context.Context, name, failed string, last error, kinds ...error) *Error {

@@ -3,11 +3,9 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
-	"sync"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/notify"
 )
 
 // Events are functions that are told what happens to locks. Nil ones are skipped. Give them to
@@ -241,99 +239,30 @@ func (e *Events) join(next *Events) *Events {
 		return next
 	}
 	return &Events{
-		Acquire:   nested(e.Acquire, next.Acquire),
-		Extend:    nested(e.Extend, next.Extend),
-		Release:   nested(e.Release, next.Release),
-		End:       both(e.End, next.End),
-		Lost:      both(e.Lost, next.Lost),
-		Overrun:   both(e.Overrun, next.Overrun),
-		NoQuorum:  both(e.NoQuorum, next.NoQuorum),
-		NodeState: both(e.NodeState, next.NodeState),
-		Node:      both(e.Node, next.Node),
-	}
-}
-
-func both[T any](first, second func(T)) func(T) {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(v T) { first(v); second(v) }
-}
-
-// begun is the type of a function that is told of a beginning, and returns what is told of the end.
-type begun[B, E any] = func(context.Context, B) (context.Context, func(E))
-
-func nested[B, E any](outer, inner begun[B, E]) begun[B, E] {
-	switch {
-	case outer == nil:
-		return inner
-	case inner == nil:
-		return outer
-	}
-	return func(ctx context.Context, b B) (context.Context, func(E)) {
-		ctx, last := outer(ctx, b)
-		ctx, first := inner(ctx, b)
-		return ctx, both(first, last)
+		Acquire:   notify.Nested(e.Acquire, next.Acquire),
+		Extend:    notify.Nested(e.Extend, next.Extend),
+		Release:   notify.Nested(e.Release, next.Release),
+		End:       notify.Both(e.End, next.End),
+		Lost:      notify.Both(e.Lost, next.Lost),
+		Overrun:   notify.Both(e.Overrun, next.Overrun),
+		NoQuorum:  notify.Both(e.NoQuorum, next.NoQuorum),
+		NodeState: notify.Both(e.NodeState, next.NodeState),
+		Node:      notify.Both(e.Node, next.Node),
 	}
 }
 
 // guarded returns a copy of e whose functions do not panic.
 func (e *Events) guarded() *Events {
-	p := &panics{}
+	p := &notify.Panics{}
 	return &Events{
-		Acquire:   guardBegin(p, "Acquire", e.Acquire),
-		Extend:    guardBegin(p, "Extend", e.Extend),
-		Release:   guardBegin(p, "Release", e.Release),
-		End:       guard(p, "End", e.End),
-		Lost:      guard(p, "Lost", e.Lost),
-		Overrun:   guard(p, "Overrun", e.Overrun),
-		NoQuorum:  guard(p, "NoQuorum", e.NoQuorum),
-		NodeState: guard(p, "NodeState", e.NodeState),
-		Node:      guard(p, "Node", e.Node),
+		Acquire:   notify.GuardBegin(p, "Acquire", e.Acquire),
+		Extend:    notify.GuardBegin(p, "Extend", e.Extend),
+		Release:   notify.GuardBegin(p, "Release", e.Release),
+		End:       notify.Guard(p, "End", e.End),
+		Lost:      notify.Guard(p, "Lost", e.Lost),
+		Overrun:   notify.Guard(p, "Overrun", e.Overrun),
+		NoQuorum:  notify.Guard(p, "NoQuorum", e.NoQuorum),
+		NodeState: notify.Guard(p, "NodeState", e.NodeState),
+		Node:      notify.Guard(p, "Node", e.Node),
 	}
-}
-
-func guard[T any](p *panics, name string, f func(T)) func(T) {
-	if f == nil {
-		return nil
-	}
-	return func(v T) {
-		defer p.recovered(name)
-		f(v)
-	}
-}
-
-func guardBegin[B, E any](p *panics, name string, f begun[B, E]) begun[B, E] {
-	if f == nil {
-		return nil
-	}
-	nameOfEnd := "end of " + name
-	return func(ctx context.Context, b B) (next context.Context, end func(E)) {
-		next = ctx
-		defer p.recovered(name)
-		given, end := f(ctx, b)
-		if given != nil {
-			next = given
-		}
-		return next, guard(p, nameOfEnd, end)
-	}
-}
-
-// panics reports the first panic of some functions.
-type panics struct{ reported sync.Once }
-
-// recovered ends a panic. It is deferred.
-func (p *panics) recovered(function string) {
-	v := recover()
-	if v == nil {
-		return
-	}
-	p.reported.Do(func() {
-		defer func() { _ = recover() }() // the logger may be what has panicked
-		slog.Error("redlock: a function of Events has panicked; further panics are not reported",
-			"function", function, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	})
 }

@@ -553,6 +553,48 @@ func TestEventsAreToldWithoutAMutex(t *testing.T) {
 	})
 }
 
+// A function may unlock what it is told of on the goroutine of a renewal, too. Unlock waits for a
+// renewal, but not for functions.
+func TestEventsOfARenewalMayUnlock(t *testing.T) {
+	lose := func(nodes sim.Nodes) {
+		for _, n := range nodes {
+			n.Flush()
+		}
+	}
+	silence := func(nodes sim.Nodes) { all(nodes, sim.Fate{Lost: true}) }
+	for line, fault := range map[string]func(sim.Nodes){
+		"extend": nil, "extended ok": nil,
+		"lost lost": lose, "end lost": lose, "extended expired": lose,
+		"extended no_quorum": silence, "no quorum in extend": silence,
+	} {
+		t.Run(line, func(t *testing.T) {
+			told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
+				m := rl.NewMutex("x")
+				held := mustHold(t, m)
+				if fault != nil {
+					fault(nodes)
+				}
+				unlocked := false
+				d.listen(func(l string) {
+					if l == line && !unlocked {
+						unlocked = true
+						_, _ = m.Unlock()
+					}
+				})
+				<-held.Done()
+				synctest.Wait()
+				all(nodes, sim.Fate{})
+				_, err := m.Unlock()
+				assert.True(t, unlocked)
+				assert.Len(t, d.ends(), 1)
+				if fault == nil {
+					assert.ErrorIs(t, err, redlock.ErrNotHeld)
+				}
+			})
+		})
+	}
+}
+
 // The order is that of what happened, however many goroutines use a mutex.
 func TestEventsOfAMutexAreInOrder(t *testing.T) {
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {

@@ -70,10 +70,10 @@ func (m *Mutex) self(ctx context.Context) error {
 
 // keeps reports whether h keeps a lock of that key extended.
 func (h *hold) keeps(c *core, key string) bool {
-	if h.m.core != c || h.m.key != key {
+	if h.l.m.core != c || h.l.m.key != key {
 		return false
 	}
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	return h.live()
+	h.l.m.mu.Lock()
+	defer h.l.m.mu.Unlock()
+	return h.l.kept()
 }

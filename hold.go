@@ -2,40 +2,25 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// A hold keeps a lease extended. This is all it can be:
-//
-//	          Hold                  a third of what was left has passed
-//	(Lock) ---------> held -------------------------------------> renewing
-//	                  |  ^                                         |    |
-//	                  |  |     a quorum confirmed: until moves     |    |
-//	                  |  +-----------------------------------------+    |
-//	                  |  |     too few answered: again, sooner     |    |
-//	                  |  +-----------------------------------------+    |
-//	                  |                                                 |
-//	                  +---------------+----------------+----------------+
-//	                  |               |                |
-//	  Unlock or Close |   WithMaxHold |                | until has passed, or a quorum
-//	                  |    WithMargin |                | is proven impossible
-//	                  v               v                v
-//	               released         let go            lost
-//
-// Each final state cancels the held context first and is never left. A lock that was let go stays
-// locked until its deadline, and Unlock releases it. A lost one is being released. On every lane a
-// release comes after what a renewal has sent, and what the renewal has not sent is dropped. Unlock
-// also waits for the renewal's end. So nothing writes the key after Unlock has returned.
+// hold keeps a lease extended, and cancels the held context at its end; see the drawing in lease.go.
+// A lease that was let go stays locked until its deadline, and Unlock releases it. A lost one is
+// being released. On every lane a release comes after what a renewal has sent, and what the renewal
+// has not sent is dropped. Unlock also waits for the renewal's end. So nothing writes the key after
+// Unlock has returned.
 //
 // Between renewals a hold is a timer and no goroutine. The renewal runs on another goroutine: the
 // timer ends the hold in time, whatever the network does.
 type hold struct {
-	m      *Mutex
 	l      *lease
 	values context.Context         // for renewals
 	cancel context.CancelCauseFunc // of the held context
@@ -43,11 +28,8 @@ type hold struct {
 	held   heldContext             // what the holder is given
 
 	// The mutex's mu guards these.
-	over    bool
-	timer   *time.Timer // ends in tick
-	next    time.Time   // when to renew
-	due     bool        // among the renewals that wait
-	renewal *renewal    // under way, or nil
+	timer *time.Timer // ends in tick
+	next  time.Time   // when to renew
 
 	// Of the renewals that have failed since one succeeded: the last of those that had most time.
 	failed *quorum.Round
@@ -85,47 +67,85 @@ func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 		return nil, err
 	}
 	held, cancel := context.WithCancelCause(ctx)
-	h := &hold{m: m, l: l, values: context.WithoutCancel(ctx), cancel: cancel}
+	h := &hold{l: l, values: context.WithoutCancel(ctx), cancel: cancel}
 	if m.cfg.maxHold > 0 {
 		h.limit = l.granted.Add(m.cfg.maxHold)
 	}
 	h.held = heldContext{held, h}
 	if !m.core.register(h) {
-		_ = m.tellUnlock(ctx, l, nil, true)
-		cancel(ErrReleased)
-		return nil, closedError(m.name)
+		_ = l.close(ctx)
+	} else if h.begin() || !m.core.isClosed() {
+		return &h.held, nil
 	}
-	now := m.core.now()
-	tell := func() {}
-	m.mu.Lock()
-	l.hold = h
-	over := h.over // by Close, which releases it
-	switch {
-	case over:
-	case l.releasing: // by an Unlock that could not see the hold yet
-		tell = func() { h.end(ErrReleased) }
-	case l.lost != nil: // as somebody else has found out meanwhile
-		tell = m.lose(l, l.lost)
-	default:
-		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
-		h.timer = time.AfterFunc(h.wait(now), h.tick)
-	}
-	m.mu.Unlock()
-	if over {
-		return nil, closedError(m.name)
-	}
-	tell()
-	return &h.held, nil
+	cancel(ErrReleased)
+	return nil, closedError(m.name)
 }
 
-// live reports whether h keeps a lease extended; nil does not. The caller holds the mutex's mu.
-func (h *hold) live() bool { return h != nil && !h.over }
+// begin begins to keep the lease extended. It reports false if the lease has ended meanwhile: Close
+// has begun to release it, or another user of the mutex has unlocked it or proven its loss. Then
+// the held context is done.
+func (h *hold) begin() bool {
+	l, m := h.l, h.l.m
+	now := m.core.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cause := error(ErrReleased)
+	switch {
+	case l.state == stateHeld:
+		l.hold = h
+		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
+		h.timer = time.AfterFunc(h.wait(now), h.tick)
+		return true
+	case l.state == stateLetGo: // by Close, which goes on with it
+		return false
+	case l.loss != nil:
+		l.loss = l.loss.asLoss()
+		cause = l.loss
+	}
+	h.cancel(cause)
+	m.core.unregister(h)
+	return false
+}
+
+// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
+// [Mutex.LockContext] does, by default for about five seconds, or 21 where a majority of nodes is
+// silent, and adds up to a node timeout for Unlock. It calls fn only once it holds the lock, with
+// the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
+// any more; fn must return then. The lock is released even if fn panics.
+//
+// Do returns the error of Hold, and then fn has not been called, or else the error of fn, or of
+// Unlock, or one that wraps both. The latter matches [ErrExpired] if the nodes did not have the
+// lock any more when fn had returned, and [ErrLost] too if the held context had ended with that.
+// If Close released the lock while fn ran, the error matches [ErrReleased] instead.
+func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
+	opts ...Option) (err error) {
+	if fn == nil {
+		return &OptionError{"Do", nil, "needs a function"}
+	}
+	m := r.NewMutex(name, opts...)
+	held, err := m.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		var closeErr error
+		if m.current().over() {
+			closeErr = newError(name, "not held to the end", "released by Close", ErrReleased)
+		}
+		_, unlockErr := m.UnlockContext(ctx)
+		if errors.Is(unlockErr, ErrNotHeld) {
+			unlockErr = nil // Close has done it
+		}
+		err = oneline.Join(err, closeErr, unlockErr)
+	}()
+	return fn(held)
+}
 
 // glance is the least time after which a hold looks at the clocks again.
 const glance = time.Second
 
 // deadline is when the held context ends unless the lease is extended. The caller holds mu.
-func (h *hold) deadline() time.Time { return h.l.until.Add(-h.m.cfg.margin) }
+func (h *hold) deadline() time.Time { return h.l.until.Add(-h.l.m.cfg.margin) }
 
 // wait is how long the timer has to run from now. The timer stands still while the machine is
 // suspended, so it also fires from time to time with nothing due, to look at the clock that does
@@ -135,112 +155,124 @@ func (h *hold) wait(now time.Time) time.Duration {
 	if !h.limit.IsZero() {
 		d = min(d, clock.Remaining(now, h.limit))
 	}
-	if h.resting() {
+	if h.l.state == stateHeld {
 		d = min(d, clock.Remaining(now, h.next))
 	}
-	return clock.Ahead(min(d, max(h.m.cfg.expiry/10, glance)))
+	return clock.Ahead(min(d, max(h.l.m.cfg.expiry/10, glance)))
 }
-
-// resting reports whether no renewal is under way or waits for its turn. The caller holds mu.
-func (h *hold) resting() bool { return h.renewal == nil && !h.due }
 
 // tick does what is due.
 func (h *hold) tick() {
-	h.m.mu.Lock()
-	if h.over {
-		h.m.mu.Unlock()
+	l, m := h.l, h.l.m
+	m.mu.Lock()
+	if !l.kept() {
+		m.mu.Unlock()
 		return
 	}
-	now := h.m.core.now()
-	tell, lost := func() {}, false
+	now := m.core.now()
+	var after aftermath
 	switch {
-	case clock.Remaining(now, h.l.until) <= 0:
-		tell, lost = h.m.lose(h.l, h.tooLate()), true
+	case clock.Remaining(now, l.until) <= 0:
+		after = l.lose(EndLost, h.tooLate())
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		tell = h.letGo(EndMaxHold, h.m.fail("lost", ErrLost,
-			fmt.Sprintf("held for the maximum of %v", h.m.cfg.maxHold)))
+		after = l.letGo(EndMaxHold, m.fail("lost", ErrLost,
+			fmt.Sprintf("held for the maximum of %v", m.cfg.maxHold)))
 	case clock.Remaining(now, h.deadline()) <= 0:
-		tell = h.letGo(EndMargin, h.loss(h.tooLate()))
-	case h.resting() && clock.Remaining(now, h.next) <= 0:
-		h.m.core.renewals.add(h)
+		after = l.letGo(EndMargin, h.tooLate().asLoss())
+	case l.state == stateHeld && clock.Remaining(now, h.next) <= 0:
+		l.change(stateRenewing, "", nil)
+		m.core.renewals.Add(h, h.deadline())
 		fallthrough
 	default:
 		h.timer.Reset(h.wait(now))
 	}
-	h.m.mu.Unlock()
-	tell()
+	lost := l.state == stateLost
+	m.mu.Unlock()
+	after.run()
+	m.tell.all()
 	if lost {
-		h.m.release(h.values, h.l, quorum.Spec{})
+		l.release(h.values, quorum.Spec{})
 	}
 }
 
 // tooLate says why the lease was not extended in time. The caller holds mu.
 func (h *hold) tooLate() *Error {
 	if h.failed == nil {
-		return &Error{Name: h.m.name, failed: "not extended", reason: "not extended in time"}
+		return newError(h.l.m.name, "not extended", "not extended in time")
 	}
 	// Nodes that have answered since the round was decided did their part.
-	e, _ := h.m.unconfirmed("not extended", h.failed)
+	e, _ := h.l.denial("not extended", h.failed)
 	e.reason = "not extended in time: " + strings.TrimPrefix(e.reason, "lost: ")
 	return e
 }
 
-// loss is the cause of the held context of a lease that was lost.
-func (h *hold) loss(why *Error) *Error {
-	return &Error{
-		Name: h.m.name, failed: "lost", kinds: []error{ErrLost},
-		reason: strings.TrimPrefix(why.reason, "lost: "),
-		causes: []error{why}, nodes: why.nodes,
+// leastLeft is the least time before the deadline with which a renewal begins: no node can be
+// expected to answer within less.
+const leastLeft = time.Millisecond
+
+// Renew extends the lease, unless the hold is over by now, and reports whether a quorum confirmed
+// it. It ends within its budget.
+//
+// The nodes have half of what is left to answer. So when an outage ends, with so much left until
+// the deadline, the next renewal starts with no less than half of that left, and has no less than a
+// quarter of it for itself.
+func (h *hold) Renew() (confirmed bool) {
+	l, m := h.l, h.l.m
+	m.mu.Lock()
+	kept, start := l.kept(), m.core.now()
+	left := clock.Remaining(start, h.deadline())
+	if kept && left < leastLeft {
+		h.rest(start, start.Add(leastLeft)) // later than the deadline
 	}
+	m.mu.Unlock()
+	if !kept || left < leastLeft {
+		return false
+	}
+	budget := min(m.cfg.nodeTimeout, left/2)
+	ctx, cancel := context.WithCancel(h.values)
+	defer cancel()
+	begun := l.extending()
+	begun.Renewal = true
+	ctx, told := m.tell.extending(ctx, l, begun)
+
+	r := &renewal{cancel: cancel, done: make(chan struct{})}
+	m.mu.Lock()
+	l.renewal = r
+	m.mu.Unlock()
+	round, err := l.prolong(ctx, budget, &told)
+	m.mu.Lock()
+	l.renewal = nil
+	h.renewed(start, budget, round, err)
+	m.mu.Unlock()
+	close(r.done) // before Events are told: their functions may unlock
+	told.over(err)
+	return err == nil
 }
 
-// letGo ends the hold of a lock that has been held for as long as it may, or was not extended
-// before the margin. What is left of the lease is for the end of the work. The caller holds mu,
-// and calls tell after unlocking it.
-func (h *hold) letGo(reason EndReason, why *Error) (tell func()) {
-	h.finish()
-	h.m.end(h.l, reason, why)
-	if h.renewal != nil {
-		h.renewal.cancel()
+// renewed notes what became of a renewal that began at start. The caller holds mu.
+func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Round, err error) {
+	if !h.l.kept() {
+		return
 	}
-	return func() {
-		h.cancel(why)
-		h.m.core.unregister(h)
-		h.m.tellAll()
+	now := h.l.m.core.now()
+	if err == nil {
+		h.failed, h.had = nil, 0
+		h.rest(now, now.Add(clock.Remaining(now, h.deadline())/3))
+		return
 	}
+	// What the nodes do not answer within ever less time, towards the end, is not what is wrong
+	// with them.
+	if round != nil && budget >= h.had {
+		h.failed, h.had = round, budget
+	}
+	// Often enough for several more, and ever more often towards the end.
+	left := clock.Remaining(start, h.deadline())
+	h.rest(now, start.Add(max(left/8, time.Millisecond)))
 }
 
-// end stops the hold for its owner's Unlock, which Close leaves to the owner.
-func (h *hold) end(cause error) {
-	if h.stop(cause, EndReleased) {
-		h.m.core.unregister(h)
-	}
-}
-
-// stop stops the hold for a release, and returns when no renewal is under way any more. It reports
-// whether the hold was not over before. The caller calls tellAll.
-func (h *hold) stop(cause error, reason EndReason) bool {
-	h.m.mu.Lock()
-	over, r := h.over, h.renewal
-	h.finish()
-	if !over {
-		h.m.end(h.l, reason, cause)
-	}
-	h.m.mu.Unlock()
-	if !over {
-		h.cancel(cause)
-	}
-	if r != nil {
-		r.cancel()
-		<-r.done
-	}
-	return !over
-}
-
-// finish makes the hold over. The caller holds mu.
-func (h *hold) finish() {
-	h.over = true
-	if h.timer != nil {
-		h.timer.Stop()
-	}
+// rest ends a renewal; the next begins at a time. The caller holds mu.
+func (h *hold) rest(now, next time.Time) {
+	h.l.change(stateHeld, "", nil)
+	h.next = next
+	h.timer.Reset(h.wait(now))
 }

@@ -29,14 +29,6 @@ type Mutex struct {
 	tell *teller // nil: nobody is told what happens
 }
 
-// mustBeMade panics if NewMutex did not make m, or if ctx is nil.
-func (m *Mutex) mustBeMade(ctx context.Context) {
-	if m == nil || m.core == nil {
-		panic("redlock: this Mutex is nil or the zero value: make it with NewMutex")
-	}
-	needContext(ctx)
-}
-
 // Name returns the name given to NewMutex, without the key prefix.
 func (m *Mutex) Name() string { return m.name }
 
@@ -58,7 +50,7 @@ func (m *Mutex) Value() string {
 func (m *Mutex) Until() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cur == nil || !m.cur.trusted() {
+	if m.cur == nil || !m.cur.state.trusted() {
 		return time.Time{}
 	}
 	return m.cur.until
@@ -81,7 +73,7 @@ func (m *Mutex) Until() time.Time {
 func (m *Mutex) FencingToken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cur == nil || m.cur.releasing {
+	if m.cur == nil || m.cur.state > stateLost {
 		return 0
 	}
 	return m.cur.token
@@ -147,8 +139,7 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	l := m.current()
-	err := m.tellUnlock(ctx, l, m.linger(l), false)
+	err := m.current().unlock(ctx)
 	return err == nil, err
 }
 
@@ -168,7 +159,7 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	_, err := m.tellExtend(ctx, m.current(), m.cfg.nodeTimeout, false)
+	err := m.current().extend(ctx)
 	return err == nil, err
 }
 
@@ -183,6 +174,6 @@ func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background
 // The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.valid(ctx, m.current())
+	err := m.current().valid(ctx)
 	return err == nil, err
 }

@@ -86,7 +86,7 @@ func (w *waiter) standIn(listener *turn.Listener) (*lease, error) {
 	defer func() { s.leave(l != nil) }() // also if a function of the caller's panics
 	l, err := s.wait()
 	if l != nil {
-		m.adopt(w.ctx, l, w.told)
+		l.adopt(w.ctx, w.told)
 	}
 	return l, err
 }

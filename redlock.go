@@ -27,7 +27,6 @@ package redlock
 import (
 	"context"
 	crand "crypto/rand"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -39,6 +38,7 @@ import (
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/renew"
 	"github.com/redlock-go/redlock/internal/turn"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -63,7 +63,7 @@ type core struct {
 
 	lines    lines
 	source   *turn.Source
-	renewals renewals
+	renewals renew.Queue
 	closed   chan struct{} // closed by Close, under mu
 
 	mu    sync.Mutex // guards what follows
@@ -125,6 +125,14 @@ func (r *Redlock) mustBeMade() {
 	if r == nil || r.core == nil {
 		panic("redlock: this Redlock is nil or the zero value: make it with New")
 	}
+}
+
+// mustBeMade panics if NewMutex did not make m, or if ctx is nil.
+func (m *Mutex) mustBeMade(ctx context.Context) {
+	if m == nil || m.core == nil {
+		panic("redlock: this Mutex is nil or the zero value: make it with NewMutex")
+	}
+	needContext(ctx)
 }
 
 // needContext panics if ctx is nil, before anything is sent.
@@ -207,52 +215,10 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	m.lanes = quorum.Lanes(r.core.nodes)
 	m.tell = newTeller(m)
 	if cfg.value != nil {
-		m.cur = m.newLease(*cfg.value)
+		m.cur = newLease(m, *cfg.value)
 		m.cur.claim.TakeOver()
 	}
 	return m
-}
-
-// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
-// [Mutex.LockContext] does, by default for about five seconds, or 21 where a majority of nodes is
-// silent, and adds up to a node timeout for Unlock. It calls fn only once it holds the lock, with
-// the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
-// any more; fn must return then. The lock is released even if fn panics.
-//
-// Do returns the error of Hold, and then fn has not been called, or else the error of fn, or of
-// Unlock, or one that wraps both. The latter matches [ErrExpired] if the nodes did not have the
-// lock any more when fn had returned, and [ErrLost] too if the held context had ended with that.
-// If Close released the lock while fn ran, the error matches [ErrReleased] instead.
-func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
-	opts ...Option) (err error) {
-	if fn == nil {
-		return &OptionError{"Do", nil, "needs a function"}
-	}
-	m := r.NewMutex(name, opts...)
-	held, err := m.Hold(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		var closeErr error
-		if m.closing() {
-			closeErr = &Error{Name: name, failed: "not held to the end",
-				kinds: []error{ErrReleased}, reason: "released by Close"}
-		}
-		_, unlockErr := m.UnlockContext(ctx)
-		if errors.Is(unlockErr, ErrNotHeld) {
-			unlockErr = nil // Close has done it
-		}
-		err = oneline.Join(err, closeErr, unlockErr)
-	}()
-	return fn(held)
-}
-
-// closing reports whether the release of the lease has begun.
-func (m *Mutex) closing() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cur == nil || m.cur.releasing
 }
 
 // checkName says what is wrong with a lock's name and the key that it makes.
@@ -265,4 +231,31 @@ func (c *config) checkName(of, name, key string) error {
 			"needs a name other than that of a fence counter"}
 	}
 	return nil
+}
+
+// register notes a hold that Close is to end; false if Close has been called.
+func (c *core) register(h *hold) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed() {
+		return false
+	}
+	c.holds[h] = struct{}{}
+	return true
+}
+
+func (c *core) unregister(h *hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.holds, h)
+}
+
+// isClosed reports whether Close has been called.
+func (c *core) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/notify"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
 
-// teller tells Events what happens to one mutex.
+// teller tells Events what happens to one mutex. A nil one tells nobody.
 //
-// What happens is noted while the mutex's mu is held, and told without it by whoever comes first.
+// What happens is noted while the mutex's mu is held, and told without it by the first who comes.
 // So the order is that of the states, no function is called twice at a time, and one that uses the
 // mutex does not wait for itself.
 type teller struct {
@@ -20,9 +21,8 @@ type teller struct {
 	m *Mutex
 
 	// The mutex's mu guards these.
-	untold  []func()
-	telling bool // somebody is telling
-	silent  bool // renewals fail for want of a quorum
+	noted  notify.Queue
+	silent bool // renewals fail for want of a quorum
 }
 
 // newTeller returns the teller of a mutex, or nil if nobody wants to be told.
@@ -30,59 +30,35 @@ func newTeller(m *Mutex) *teller {
 	if m.cfg.events == nil {
 		return nil
 	}
-	t := &teller{Events: m.cfg.events, m: m}
+	t := &teller{Events: m.cfg.events, m: m, noted: notify.NewQueue(&m.mu)}
 	if t.Node != nil || t.NodeState != nil {
 		quorum.Watched(m.lanes, t.called)
 	}
 	return t
 }
 
-// note adds what tellAll tells. The caller holds the mutex's mu.
-func (t *teller) note(event func()) { t.untold = append(t.untold, event) }
-
-// tellAll tells what was noted. The caller does not hold mu.
-func (m *Mutex) tellAll() {
-	if m.tell == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.tell
-	for !t.telling && len(t.untold) > 0 {
-		event := t.untold[0]
-		t.untold = t.untold[1:]
-		t.telling = true
-		t.tell(event)
+// all tells what was noted. The caller does not hold mu.
+func (t *teller) all() {
+	if t != nil {
+		t.noted.Run()
 	}
 }
 
-// tell tells one thing. The caller holds mu, which is unlocked meanwhile.
-func (t *teller) tell(event func()) {
-	t.m.mu.Unlock()
-	defer func() { // also if the event ends the goroutine
-		t.m.mu.Lock()
-		t.telling = false
-	}()
-	event()
-}
-
-// end notes that nobody relies on the lease any more, if that is news. The caller holds mu.
-func (m *Mutex) end(l *lease, reason EndReason, cause error) {
-	t := m.tell
-	if t == nil || l == nil || l.ended || l.granted.IsZero() { // zero: the lock was handed over
+// end notes that nobody relies on the lease any more. The caller holds mu.
+func (t *teller) end(l *lease, reason EndReason, cause error) {
+	if t == nil || l.granted.IsZero() { // zero: the lock was handed over
 		return
 	}
-	l.ended = true
 	lost := reason == EndLost || reason == EndMargin || reason == EndMaxHold
 	if t.End == nil && !(lost && t.Lost != nil) {
 		return
 	}
-	now, h := m.core.now(), l.hold
+	now, h := t.m.core.now(), l.hold
 	e := Ended{
-		Name: m.name, Key: m.key, Token: l.token, Reason: reason,
-		Held: now.Sub(l.granted), Overdue: past(now, l.until), Err: cause,
+		Name: t.m.name, Key: t.m.key, Token: l.token, Reason: reason,
+		Held: now.Sub(l.granted), Overdue: ago(now, l.until), Err: cause,
 	}
-	t.note(func() {
+	t.noted.Add(func() {
 		if h != nil {
 			h.cancel(cause) // its owner is about to do so
 		}
@@ -95,77 +71,8 @@ func (m *Mutex) end(l *lease, reason EndReason, cause error) {
 	})
 }
 
-// replaced notes that a lease, which may be nil, has ended without anybody's notice, if that is
-// news. The caller holds mu.
-func (m *Mutex) replaced(l *lease) {
-	if m.tell != nil && l != nil && !l.ended {
-		m.end(l, EndReplaced, m.fail("ended", ErrExpired, "granted to its own mutex anew"))
-	}
-}
-
-// past returns how long ago until was, or 0.
-func past(now, until time.Time) time.Duration {
-	if until.IsZero() {
-		return 0
-	}
-	return max(-clock.Remaining(now, until), 0)
-}
-
-// fence returns the token of the lease, which may be nil.
-func (l *lease) fence() uint64 {
-	if l == nil {
-		return 0
-	}
-	return l.token
-}
-
-// late returns how long ago until was, if somebody wants to know and has not been told, or 0. The
-// lease may be nil.
-func (t *teller) late(l *lease) time.Duration {
-	if t.Overrun == nil || l == nil {
-		return 0
-	}
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	if l.overran || l.released {
-		return 0
-	}
-	by := past(t.m.core.now(), l.until)
-	l.overran = by > 0
-	return by
-}
-
-// overran notes an operation that came too late, unless by is 0.
-func (t *teller) overran(l *lease, operation string, by time.Duration, err error) {
-	if by == 0 {
-		return
-	}
-	o := Overrun{Name: t.m.name, Key: t.m.key, Token: l.token, Operation: operation, By: by,
-		Err: err}
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	t.note(func() { t.Overrun(o) })
-}
-
-// failed notes an operation that has failed for want of a quorum.
-func (t *teller) failed(operation string, err error) {
-	if err == nil || t.NoQuorum == nil || !errors.Is(err, ErrNoQuorum) {
-		return
-	}
-	f := Failure{Name: t.m.name, Key: t.m.key, Operation: operation, Err: err}
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	t.note(func() { t.NoQuorum(f) })
-}
-
-// first reports whether a renewal is the first in a row that has failed.
-func (t *teller) first(err error) bool {
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	before := t.silent
-	t.silent = err != nil
-	return !before
-}
+// ago returns how long ago until was, or 0.
+func ago(now, until time.Time) time.Duration { return max(-remaining(now, until), 0) }
 
 // called tells of a command that a client has returned from.
 func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began int64, err error) {
@@ -177,14 +84,14 @@ func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began in
 	if t.Node != nil {
 		t.Node(NodeCall{
 			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: t.m.core.addr(n.Index),
-			Operation: operation(c, k), Took: time.Duration(clock.Ticks(time.Now()) - began),
+			Operation: commandName(c, k), Took: time.Duration(clock.Ticks(time.Now()) - began),
 			Err: err,
 		})
 	}
 }
 
-// operation is what a command is called. One that is decided late is not known, but there are few.
-func operation(c *pool.Command, k quorum.Kind) string {
+// commandName is what a command is called. One that is decided late is not known, but there are few.
+func commandName(c *pool.Command, k quorum.Kind) string {
 	switch {
 	case c == nil && k == quorum.Write:
 		return "heal"
@@ -196,18 +103,250 @@ func operation(c *pool.Command, k quorum.Kind) string {
 	return c.Script().Name
 }
 
-// withValues returns ctx with the values of another context, which is usually made from it.
-func withValues(ctx, values context.Context) context.Context {
-	if values.Done() == ctx.Done() {
-		return values
+// operation is what Events are told of one Lock, extension or Unlock.
+type operation[E any] struct {
+	t     *teller // nil: nobody is told
+	start time.Time
+	what  E
+	done  func(E) // nil: nobody wants to know, or its end was noted
+}
+
+// begin tells of a beginning. It returns the context with which the operation goes on, and what is
+// to be told of its end.
+func begin[B, E any](ctx context.Context, t *teller, tell notify.Begin[B, E], b B, what E) (
+	context.Context, operation[E]) {
+	o := operation[E]{t: t, what: what}
+	if tell == nil {
+		return ctx, o
 	}
-	return valued{ctx, values}
+	told, done := tell(ctx, b)
+	o.start, o.done = t.m.core.now(), done
+	return notify.WithValues(ctx, told), o
 }
 
-// valued is a context with the values of another.
-type valued struct {
-	context.Context
-	values context.Context
+// end notes the end, once; fill completes what is told. The caller holds mu.
+func (o *operation[E]) end(fill func(what E, now time.Time) E) {
+	if o.done == nil {
+		return
+	}
+	done, what := o.done, fill(o.what, o.t.m.core.now())
+	o.done = nil
+	o.t.noted.Add(func() { done(what) })
 }
 
-func (v valued) Value(key any) any { return v.values.Value(key) }
+// errPanicked is the outcome of a Lock in which a function of the caller's has panicked.
+var errPanicked = errors.New("redlock: the call has panicked, or its goroutine has ended")
+
+// acquisition is one Lock of which Events are told. A nil one does nothing.
+type acquisition struct{ operation[Acquired] }
+
+// tellLock is lock, and tells of it.
+func (m *Mutex) tellLock(ctx context.Context, tries int) (l *lease, err error) {
+	t := m.tell
+	if t == nil {
+		return m.lockOrSay(ctx, tries, nil)
+	}
+	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.fencing}
+	ctx, o := begin(ctx, t, t.Acquire, begun, Acquired{Acquiring: begun})
+	var a *acquisition
+	if o.done != nil {
+		a = &acquisition{o}
+	}
+	err = errPanicked
+	defer func() { t.acquired(a, err) }()
+	l, err = m.lockOrSay(ctx, tries, a)
+	return l, err
+}
+
+// attempt counts an attempt.
+func (a *acquisition) attempt() {
+	if a != nil {
+		a.what.Attempts++
+	}
+}
+
+// queue notes that the Lock has to wait.
+func (a *acquisition) queue() {
+	if a != nil {
+		a.what.Queued = true
+	}
+}
+
+// granted notes that the lock was granted. The caller holds mu.
+func (a *acquisition) granted(l *lease) {
+	if a == nil {
+		return
+	}
+	a.end(func(what Acquired, now time.Time) Acquired {
+		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(a.start), l.granted.Sub(a.start)
+		what.Raised, what.Token, what.Until = l.raised, l.token, l.until
+		return what
+	})
+}
+
+// acquired tells what is left to be told when a Lock is over.
+func (t *teller) acquired(a *acquisition, err error) {
+	t.m.mu.Lock()
+	if a != nil {
+		a.end(func(what Acquired, now time.Time) Acquired {
+			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(a.start)
+			what.Waited = what.Took
+			return what
+		})
+	}
+	t.failed("acquire", err)
+	t.m.mu.Unlock()
+	t.all()
+}
+
+// extension is one Extend or renewal of which Events are told.
+type extension struct {
+	operation[Extended]
+	l    *lease
+	late time.Duration
+}
+
+// extending returns how Events describe an extension of the lease.
+func (l *lease) extending() Extending {
+	return Extending{Name: l.m.name, Key: l.m.key, Token: l.token}
+}
+
+// extending tells that an extension begins.
+func (t *teller) extending(ctx context.Context, l *lease, begun Extending) (context.Context,
+	extension) {
+	if t == nil {
+		return ctx, extension{}
+	}
+	late := t.late(l)
+	ctx, o := begin(ctx, t, t.Extend, begun, Extended{Extending: begun})
+	return ctx, extension{o, l, late}
+}
+
+// confirmed notes that a quorum has confirmed the lock in round r, and that until has moved from
+// before. The caller holds mu.
+func (x *extension) confirmed(r *quorum.Round, before time.Time) {
+	x.end(func(what Extended, now time.Time) Extended {
+		what.Outcome, what.Took, what.Until = OutcomeOK, now.Sub(x.start), x.l.until
+		what.Left = remaining(now, before)
+		for _, o := range r.Outcomes() {
+			if o.Err == nil && o.Means == quorum.Gone {
+				what.Healed++
+			}
+		}
+		return what
+	})
+}
+
+// over tells what is left to be told when the extension is over.
+func (x *extension) over(err error) {
+	t := x.t
+	if t == nil {
+		return
+	}
+	t.m.mu.Lock()
+	x.end(func(what Extended, now time.Time) Extended {
+		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(x.start)
+		what.Left = remaining(now, x.l.until)
+		return what
+	})
+	t.overran(x.l, "extend", x.late, err)
+	first := !t.silent
+	if x.what.Renewal {
+		t.silent = err != nil
+	}
+	if first || !x.what.Renewal {
+		t.failed("extend", err)
+	}
+	t.m.mu.Unlock()
+	t.all()
+}
+
+// remaining returns how far ahead until is, or 0 if it is not known.
+func remaining(now, until time.Time) time.Duration {
+	if until.IsZero() {
+		return 0
+	}
+	return clock.Remaining(now, until)
+}
+
+// unlocking is one Unlock of which Events are told.
+type unlocking struct {
+	operation[Released]
+	l    *lease
+	late time.Duration
+}
+
+// unlocking returns how Events describe an Unlock of the lease.
+func (l *lease) unlocking() Releasing {
+	return Releasing{Name: l.m.name, Key: l.m.key, Token: l.token}
+}
+
+// unlocking tells that an Unlock begins.
+func (t *teller) unlocking(ctx context.Context, l *lease, begun Releasing) (context.Context,
+	unlocking) {
+	if t == nil {
+		return ctx, unlocking{}
+	}
+	late := time.Duration(0)
+	if !begun.Closing { // the work was over when Close began, or its owner was told
+		late = t.late(l)
+	}
+	ctx, o := begin(ctx, t, t.Release, begun, Released{Releasing: begun})
+	return ctx, unlocking{o, l, late}
+}
+
+// ended notes the end. The caller holds mu.
+func (u *unlocking) ended(err error) {
+	u.end(func(what Released, now time.Time) Released {
+		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(u.start)
+		return what
+	})
+}
+
+// over tells what is left to be told when the Unlock is over.
+func (u *unlocking) over(err error) {
+	t := u.t
+	if t == nil {
+		return
+	}
+	t.m.mu.Lock()
+	u.ended(err)
+	t.overran(u.l, "release", u.late, err)
+	t.failed("release", err)
+	t.m.mu.Unlock()
+	t.all()
+}
+
+// late returns how long ago until was, if somebody wants to know and has not been told, or 0.
+func (t *teller) late(l *lease) time.Duration {
+	if t.Overrun == nil {
+		return 0
+	}
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	if l.overran || l.state == stateReleased {
+		return 0
+	}
+	by := ago(t.m.core.now(), l.until)
+	l.overran = by > 0
+	return by
+}
+
+// overran notes an operation that came too late, unless by is 0. The caller holds mu.
+func (t *teller) overran(l *lease, operation string, by time.Duration, err error) {
+	if by == 0 {
+		return
+	}
+	o := Overrun{Name: t.m.name, Key: t.m.key, Token: l.token, Operation: operation, By: by,
+		Err: err}
+	t.noted.Add(func() { t.Overrun(o) })
+}
+
+// failed notes an operation that has failed for want of a quorum. The caller holds mu.
+func (t *teller) failed(operation string, err error) {
+	if err == nil || t.NoQuorum == nil || !errors.Is(err, ErrNoQuorum) {
+		return
+	}
+	f := Failure{Name: t.m.name, Key: t.m.key, Operation: operation, Err: err}
+	t.noted.Add(func() { t.NoQuorum(f) })
+}

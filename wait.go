@@ -190,7 +190,7 @@ func (w *waiter) attempt(counts bool) (*lease, *defeat) {
 			if w.line != nil {
 				w.line.keys.forget(time.Now()) // what was free is taken
 			}
-			m.adopt(w.ctx, l, w.told)
+			l.adopt(w.ctx, w.told)
 			return l, nil
 		case d.lease != nil:
 			w.open = d

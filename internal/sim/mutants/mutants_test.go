@@ -85,11 +85,11 @@ var mutants = []mutant{
 		"return 0",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M3", "no drift in an extension", []edit{{
-		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
+		"extend.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
 		"until := start.Add(m.cfg.expiry)",
 	}}, edge, 100, []string{"I2 validity"}},
 	{"M4", "an extension counted from its end", []edit{{
-		"lease.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
+		"extend.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
 		"_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
@@ -110,7 +110,7 @@ var mutants = []mutant{
 		"internal/quorum/round.go", "return context.WithoutCancel(ctx)", "return ctx",
 	}}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
-		"lease.go", "case !until.IsZero() && left <= 0:",
+		"extend.go", "case !until.IsZero() && left <= 0:",
 		"case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
@@ -118,20 +118,20 @@ var mutants = []mutant{
 		{"internal/quorum/lane.go", "		idle = l.withdraw(c.mark)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"hold.go", "	over, r := h.over, h.renewal\n	h.finish()\n",
-			"	over, r := h.over, (*renewal)(nil)\n"},
-		{"lease.go", "	case releasing:\n", "	case releasing && false:\n"},
+		{"unlock.go", "	after := l.change(stateReleasing, EndReleased, ErrReleased)\n" +
+			"	after.renewal = l.renewal\n", "	after := aftermath{}\n"},
 		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
-		{"hold.go", "case clock.Remaining(now, h.l.until) <= 0:",
-			"case clock.Remaining(now, h.l.until) <= -h.m.cfg.expiry/20:"},
-		{"hold.go", "h.l.until.Add(-h.m.cfg.margin)",
-			"h.l.until.Add(h.m.cfg.expiry/20 - h.m.cfg.margin)"},
+		{"hold.go", "case clock.Remaining(now, l.until) <= 0:",
+			"case clock.Remaining(now, l.until) <= -m.cfg.expiry/20:"},
+		{"hold.go", "h.l.until.Add(-h.l.m.cfg.margin)",
+			"h.l.until.Add(h.l.m.cfg.expiry/20 - h.l.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
-		"lease.go", "		h.cancel(why)\n",
-		"		time.AfterFunc(m.cfg.expiry/20, func() { h.cancel(why) })\n",
+		"extend.go", "	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n	after.run()\n",
+		"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
+			"	time.AfterFunc(m.cfg.expiry/20, after.run)\n",
 	}}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
 		{"acquire.go", "	value, err := m.newValue()\n", "	value, err := m.oldValue()\n"},
@@ -148,7 +148,7 @@ var mutants = []mutant{
 		"acquire.go", "Spec{Hasty: !final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
-		"lease.go", "	if has {\n		return r, nil\n	}\n",
+		"extend.go", "	if has {\n		return r, nil\n	}\n",
 		"	for _, o := range r.Outcomes() {\n		if o.No() {\n			" +
 			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
@@ -173,7 +173,7 @@ var mutants = []mutant{
 		"internal/quorum/round.go", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"lease.go", "	return l.claim.Undo(ctx, s)\n", "	if s.Vote == nil {\n		s.Vote = " +
+		"unlock.go", "	return l.claim.Undo(ctx, s)\n", "	if s.Vote == nil {\n		s.Vote = " +
 			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
 			"	}\n	return l.claim.Undo(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
@@ -215,19 +215,20 @@ var mutants = []mutant{
 		"	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
-		"tellops.go", "		a.failed(err)\n",
-		"		if ctx.Err() == nil {\n			a.failed(err)\n		}\n",
+		"tell.go", "	defer func() { t.acquired(a, err) }()\n",
+		"	defer func() {\n		if ctx.Err() == nil {\n			t.acquired(a, err)\n		}\n	}()\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
-		"tell.go", "l == nil || l.ended || l.granted", "l == nil || l.granted",
+		"lease.go", "	if !from.relied() || to.relied() {\n",
+		"	if !from.relied() && from != stateLost || to.relied() {\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"minhold.go", "return m.wire.linger(l.value, m.cfg.linger(left)), true",
+		"unlock.go", "return m.wire.linger(l.value, m.cfg.linger(left)), true",
 		"return m.wire.release(l.value, l.member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
-		"election.go", "l.hold.live() && clock.Remaining(m.core.now(), l.until) > 0",
-		"l.hold.live() && clock.Remaining(m.core.now(), l.until) > -time.Hour",
+		"election.go", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",
+		"l.kept() && clock.Remaining(m.core.now(), l.until) > -time.Hour",
 	}}, leading, 0, []string{"Should be false"}},
 	{"M36", "Observe does not tell that nobody leads", []edit{{
 		"election.go", "if (first || value != last) && !yield(l) {",

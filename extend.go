@@ -1,0 +1,231 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// usable says why the nodes need not be asked about the lease.
+func (l *lease) usable(ctx context.Context, failed string) error {
+	m := l.m
+	if m.err != nil {
+		return m.misuse(failed)
+	}
+	m.mu.Lock()
+	state, loss, until := l.state, l.loss, l.until
+	m.mu.Unlock()
+	left := clock.Remaining(m.core.now(), until)
+	switch {
+	case state > stateLost:
+		return m.fail(failed, ErrNotHeld, "not held")
+	case state == stateLost:
+		return l.lostBefore(failed, loss)
+	case !until.IsZero() && left <= 0:
+		return m.fail(failed, ErrExpired, fmt.Sprintf("expired %v ago", clock.Brief(-left)))
+	case ctx.Err() != nil:
+		return ended(ctx, m.name, failed, nil)
+	}
+	return nil
+}
+
+// changed says what became of the lease while the nodes were asked. The caller holds mu.
+func (l *lease) changed(failed string) error {
+	switch {
+	case l.state > stateLost:
+		return l.m.fail(failed, ErrNotHeld, "released during the call")
+	case l.state == stateLost:
+		return l.m.fail(failed, ErrExpired, "lost during the call", l.loss)
+	}
+	return nil
+}
+
+// confirm puts a question about the lease to the nodes, which have the budget to answer. The error
+// is nil if a quorum says that it still has the lock. Proof that the lease is gone ends it.
+//
+// What is left of it is then released: the question may have renewed the keys of half of the nodes,
+// and nobody could have the lock for as long as those live.
+func (l *lease) confirm(ctx context.Context, failed string, question quorum.Command,
+	budget time.Duration) (*quorum.Round, error) {
+	m := l.m
+	r := l.claim.Ask(ctx, quorum.Spec{Command: question, Budget: budget})
+	has, err := r.Wait(ctx)
+	if err != nil {
+		r.Abandon()
+		return r, ended(ctx, m.name, failed, nil)
+	}
+	if has {
+		return r, nil
+	}
+	denial, proof := l.denial(failed, r)
+	m.mu.Lock()
+	// By an Unlock, for instance, which leaves out what has not been sent.
+	if err := l.changed(failed); err != nil {
+		m.mu.Unlock()
+		return r, err
+	}
+	if !proof {
+		m.mu.Unlock()
+		return r, denial
+	}
+	after := l.lose(EndLost, denial)
+	m.mu.Unlock()
+	after.run()
+	l.release(ctx, quorum.Spec{})
+	return r, denial
+}
+
+// denial says what the nodes have answered to a question that no quorum affirmed, and whether that
+// proves that the lock is gone.
+func (l *lease) denial(failed string, r *quorum.Round) (e *Error, proof bool) {
+	m, outcomes := l.m, r.Outcomes()
+	yes, gone, n := outcomes.Count(quorum.Outcome.Yes), outcomes.Count(quorum.Outcome.No),
+		len(outcomes)
+	nodes := m.core.nodeErrors(outcomes, heldBy)
+	if gone > n-m.core.quorum {
+		return newError(m.name, failed, fmt.Sprintf("lost: gone on %d of %d nodes", gone, n),
+			ErrExpired).of(nodes), true
+	}
+	return newError(m.name, failed, fmt.Sprintf("no quorum: confirmed by %d of %d nodes, %d needed",
+		yes, n, m.core.quorum), ErrNoQuorum).of(nodes), false
+}
+
+// heldBy says what a reply means that denies that the key is ours.
+func heldBy(reply quorum.Reply) error {
+	if reply.Means == quorum.Gone {
+		return errNodeGone
+	}
+	return errNodeForeign
+}
+
+// lostBefore is the error of an operation on a lease that was lost before.
+func (l *lease) lostBefore(failed string, loss *Error) *Error {
+	return l.m.fail(failed, ErrExpired, "lost before: "+strings.TrimPrefix(loss.reason, "lost: "),
+		loss)
+}
+
+// asLoss is the cause of the held context of a lease that was lost.
+func (e *Error) asLoss() *Error {
+	return newError(e.Name, "lost", strings.TrimPrefix(e.reason, "lost: "), ErrLost).
+		causedBy(e).of(e.nodes)
+}
+
+// valid asks the nodes, and the clock once they have answered.
+func (l *lease) valid(ctx context.Context) error {
+	const failed = "not valid"
+	m := l.m
+	defer m.tell.all()
+	if err := l.usable(ctx, failed); err != nil {
+		return err
+	}
+	if _, err := l.confirm(ctx, failed, m.wire.valid(l.value), m.cfg.nodeTimeout); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := l.changed(failed); err != nil {
+		return err
+	}
+	if !l.until.IsZero() && clock.Remaining(m.core.now(), l.until) <= 0 {
+		return m.fail(failed, ErrExpired, "expired during the call")
+	}
+	return nil
+}
+
+// extend extends the lease for its owner.
+func (l *lease) extend(ctx context.Context) error {
+	ctx, told := l.m.tell.extending(ctx, l, l.extending())
+	_, err := l.prolong(ctx, l.m.cfg.nodeTimeout, &told)
+	told.over(err)
+	return err
+}
+
+// prolong moves until, if a quorum says within the budget that it still has the lock. The round is
+// nil if nobody was asked. The caller tells that it is over.
+func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extension) (*quorum.Round,
+	error) {
+	const failed = "not extended"
+	m := l.m
+	start := m.core.now()
+	if err := l.usable(ctx, failed); err != nil {
+		return nil, err
+	}
+	r, err := l.confirm(ctx, failed, m.wire.extend(l.value), budget)
+	if err != nil {
+		return r, err
+	}
+	until := start.Add(m.cfg.expiry - m.cfg.drift())
+	m.mu.Lock()
+	if err := l.changed(failed); err != nil {
+		m.mu.Unlock()
+		return r, err
+	}
+	now := m.core.now()
+	if late := l.late(now, until); late != "" {
+		e, kept := m.fail(failed, ErrExpired, late), l.kept()
+		after := l.lose(EndLost, e)
+		m.mu.Unlock()
+		after.run()
+		if kept {
+			l.release(ctx, quorum.Spec{})
+		} // else a quorum has the lock, and perhaps another process that the value was handed to
+		return r, e
+	}
+	before := l.until
+	if until.After(before) { // else another extension has moved it further
+		l.until = until
+	}
+	left := clock.Remaining(now, l.until)
+	told.confirmed(r, before)
+	m.mu.Unlock()
+	l.heal(ctx, r, left)
+	return r, nil
+}
+
+// late says why an extension to until that a quorum has confirmed by now does not count, or "". The
+// caller holds mu.
+func (l *lease) late(now, until time.Time) string {
+	switch {
+	case !l.until.IsZero() && clock.Remaining(now, l.until) <= 0:
+		// Votes of nodes that were asked before and after that moment do not show that nobody had
+		// the lock in between: one's key may have expired, been somebody else's, and be written
+		// anew by a late SET of ours. See docs/safety.md and the model.
+		return "expired during the call"
+	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
+		return fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry "+
+			"of %v", l.m.cfg.expiry)
+	}
+	return ""
+}
+
+// heal gives the key again to the nodes that said in round r that they do not have it. It does so
+// only because a quorum has confirmed the lock in that round, and nobody counts what it writes: a
+// healed node has its vote in the next round. It does not wait. A write that is not answered is
+// given up before the next renewal, and keeps no node's vote from that.
+func (l *lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
+	m := l.m
+	if t := r.Tally(); t.Yes == len(m.lanes) {
+		return
+	}
+	outcomes := r.Outcomes()
+	gone := func(o quorum.Outcome) bool { return o.Err == nil && o.Means == quorum.Gone }
+	due := func(node int) bool {
+		// A slower node's answer has come by now: the lane makes this wait for it.
+		if !gone(r.Outcomes()[node]) {
+			return false
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		// If it is over only from here on, the release waits on the lane for this write.
+		return l.state.trusted()
+	}
+	l.claim.Write(ctx, quorum.Spec{
+		Command: m.wire.heal(l.value, l.token).When(due),
+		Budget:  max(min(m.cfg.nodeTimeout, left/4), 1),
+		Skip:    func(node int) bool { return outcomes[node].Err == nil && !gone(outcomes[node]) },
+	})
+}

@@ -1,0 +1,118 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/pool"
+)
+
+// unused is a node that nobody asks.
+type unused struct{}
+
+func (unused) SetNX(context.Context, string, string, time.Duration) (bool, error) {
+	panic("SetNX")
+}
+
+func (unused) Eval(context.Context, *pool.Script, []string, ...any) (any, error) { panic("Eval") }
+
+// Each event in each state leads to the state that the drawing in lease.go shows. If the owner has
+// relied on the lease until then, its hold and its end follow, once.
+func TestEachEventInEachState(t *testing.T) {
+	why := errors.New("why")
+	events := []struct {
+		name   string
+		happen func(l *lease) aftermath
+		to     map[state]state // no other state changes
+		reason EndReason
+	}{
+		{"a renewal is due", func(l *lease) aftermath {
+			return l.change(stateRenewing, "", nil)
+		}, map[state]state{stateHeld: stateRenewing}, ""},
+		{"a renewal is over", func(l *lease) aftermath {
+			return l.change(stateHeld, "", nil)
+		}, map[state]state{stateRenewing: stateHeld}, ""},
+		{"WithMaxHold", func(l *lease) aftermath {
+			return l.letGo(EndMaxHold, why)
+		}, map[state]state{stateHeld: stateLetGo, stateRenewing: stateLetGo}, EndMaxHold},
+		{"Close", func(l *lease) aftermath {
+			l.m.mu.Unlock()
+			defer l.m.mu.Lock()
+			return l.closing()
+		}, map[state]state{stateHeld: stateLetGo, stateRenewing: stateLetGo}, EndClosed},
+		{"a loss", func(l *lease) aftermath {
+			return l.lose(EndLost, &Error{reason: "lost: gone"})
+		}, map[state]state{stateHeld: stateLost, stateRenewing: stateLost, stateLetGo: stateLost},
+			EndLost},
+		{"Unlock", func(l *lease) aftermath {
+			return l.change(stateReleasing, EndReleased, ErrReleased)
+		}, map[state]state{
+			stateHeld: stateReleasing, stateRenewing: stateReleasing, stateLetGo: stateReleasing,
+			stateLost: stateReleasing, stateUnreleased: stateReleasing,
+		}, EndReleased},
+		{"too few nodes have answered an Unlock", func(l *lease) aftermath {
+			l.settle(ErrNoQuorum)
+			return aftermath{}
+		}, map[state]state{stateReleasing: stateUnreleased}, ""},
+		{"an Unlock is over", func(l *lease) aftermath {
+			l.settle(nil)
+			return aftermath{}
+		}, map[state]state{stateReleasing: stateReleased}, ""},
+	}
+	for _, e := range events {
+		for from := stateHeld; from <= stateReleased; from++ {
+			for _, kept := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, in state %d, kept %t", e.name, from, kept), func(t *testing.T) {
+					var ends []Ended
+					rl := New(unused{}).With(WithEvents(&Events{
+						End: func(e Ended) { ends = append(ends, e) },
+					}))
+					m := rl.NewMutex("x")
+					l := newLease(m, "value")
+					l.granted, l.state = time.Now(), from
+					ctx, cancel := context.WithCancelCause(t.Context())
+					h := &hold{l: l, cancel: cancel, timer: time.NewTimer(time.Hour)}
+					require.True(t, m.core.register(h))
+					if kept {
+						l.hold = h
+					}
+
+					m.mu.Lock()
+					after := e.happen(l)
+					m.mu.Unlock()
+					require.NoError(t, ctx.Err(), "not under mu")
+					after.run()
+					m.tell.all()
+
+					to, changes := e.to[from]
+					if !changes {
+						to = from
+					}
+					assert.Equal(t, to, l.state)
+					ended := from.relied() && !to.relied()
+					assert.Equal(t, ended && kept, ctx.Err() != nil)
+					assert.Equal(t, !ended || !kept, h.timer.Stop(), "the timer runs")
+					assert.Equal(t, changes && to == stateLost, l.loss != nil)
+					_, registered := m.core.holds[h]
+					assert.Equal(t, !ended || !kept || e.reason == EndClosed, registered)
+					if !ended {
+						assert.Empty(t, ends)
+						return
+					}
+					require.Len(t, ends, 1)
+					assert.Equal(t, e.reason, ends[0].Reason)
+					if kept {
+						assert.Equal(t, context.Cause(ctx), ends[0].Err)
+						assert.Equal(t, e.reason == EndLost, errors.Is(ends[0].Err, ErrLost))
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// unlock releases the lease for its owner. With WithMinHold it may leave the lock taken for a
+// while.
+func (l *lease) unlock(ctx context.Context) error {
+	return l.end(ctx, l.unlocking(), l.linger())
+}
+
+// close releases the lease for Close.
+func (l *lease) close(ctx context.Context) error {
+	begun := l.unlocking()
+	begun.Closing = true
+	return l.end(ctx, begun, nil)
+}
+
+// end releases the lease, and tells Events. Instead of the deletion, linger is done if it is not
+// nil, unless the lease is lost.
+func (l *lease) end(ctx context.Context, begun Releasing, linger *quorum.Command) error {
+	ctx, told := l.m.tell.unlocking(ctx, l, begun)
+	err := l.undo(ctx, linger, &told)
+	told.over(err)
+	return err
+}
+
+func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlocking) error {
+	const failed = "not released"
+	m := l.m
+	if m.err != nil {
+		return m.misuse(failed)
+	}
+	m.mu.Lock()
+	l.awaitTurn()
+	from := l.state
+	after := l.change(stateReleasing, EndReleased, ErrReleased)
+	after.renewal = l.renewal
+	if l.loss != nil {
+		linger = nil
+	}
+	m.mu.Unlock()
+	if from == stateReleased {
+		return m.fail(failed, ErrNotHeld, "not held")
+	}
+	after.run()
+	m.tell.all()
+
+	var spec quorum.Spec
+	if linger != nil {
+		spec.Command = *linger
+	}
+	if from == stateLost || from == stateUnreleased { // it may have been released on some nodes
+		spec.Have = l.claim.Undone
+	}
+	r, won := l.send(ctx, spec)
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var err error
+	switch {
+	case l.loss != nil:
+		err = l.lostBefore(failed, l.loss)
+	case !won:
+		err = l.unreleased(failed, r)
+		if linger != nil && errors.Is(err, ErrExpired) {
+			l.release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
+		}
+	}
+	l.settle(err)
+	told.ended(err)
+	return err
+}
+
+// awaitTurn waits until no other Unlock is under way. The caller holds mu, which is unlocked
+// meanwhile.
+func (l *lease) awaitTurn() {
+	for l.state == stateReleasing {
+		if l.turn == nil {
+			l.turn = make(chan struct{})
+		}
+		other := l.turn
+		l.m.mu.Unlock()
+		<-other // bounded by its node timeout
+		l.m.mu.Lock()
+	}
+}
+
+// settle ends the Unlock under way, and lets others have their turn. Without a quorum of answers it
+// may be called again. The caller holds mu.
+func (l *lease) settle(err error) {
+	if l.turn != nil {
+		close(l.turn)
+		l.turn = nil
+	}
+	if errors.Is(err, ErrNoQuorum) {
+		l.change(stateUnreleased, "", nil)
+		return
+	}
+	l.change(stateReleased, "", nil)
+	if l.m.cur == l {
+		l.m.cur = nil
+	}
+}
+
+// send does an Unlock on the nodes, and tells the waiters of this process. It reports whether it
+// was successful on a quorum.
+func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
+	m, lines := l.m, &l.m.core.lines
+	deletes := s.Command.Decide == nil // instead of a linger
+	if deletes {
+		lines.releasing(m.key, time.Now())
+	}
+	r = l.release(ctx, s)
+	won, _ = r.Wait(context.Background())
+	announced := m.cfg.announce || l.member != ""
+	if deletes && (won || announced) {
+		// If only a few nodes have handed the key on, the one who queues there has just arrived,
+		// and is known to the others in a moment.
+		lines.released(m.key, announced, announced && r.Heard(quorum.HandedOn), time.Now())
+	}
+	return r, won
+}
+
+// release sends the deletion of the lease's key to every node that may have it, and returns the
+// round. The spec may set what makes it a success; by default, a quorum of deletions.
+func (l *lease) release(ctx context.Context, s quorum.Spec) *quorum.Round {
+	if s.Command.Command == nil && s.Command.Decide == nil {
+		s.Command = l.m.wire.release(l.value, l.member)
+	}
+	return l.claim.Undo(ctx, s)
+}
+
+// unreleased says why a round has not released the lease, or nil if all rounds together have. The
+// caller holds mu.
+func (l *lease) unreleased(failed string, r *quorum.Round) error {
+	m, outcomes := l.m, r.Outcomes()
+	deleted, gone := 0, 0
+	for i, o := range outcomes {
+		switch {
+		case l.claim.Undone(i):
+			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
+			deleted++
+		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
+			gone++
+		}
+	}
+	n := len(outcomes)
+	if deleted >= m.core.quorum {
+		return nil
+	}
+	nodes := m.core.nodeErrors(outcomes, heldBy)
+	if gone <= n-m.core.quorum {
+		return newError(m.name, failed, fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed",
+			deleted, n, m.core.quorum), ErrNoQuorum).of(nodes)
+	}
+	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock
+	// was never lost, and of a node that lost its data that may be wrong.
+	reason := fmt.Sprintf("gone on %d of %d nodes", gone, n)
+	switch left := clock.Remaining(m.core.now(), l.until); {
+	case l.until.IsZero():
+	case left <= 0:
+		reason = fmt.Sprintf("expired %v ago: %s", clock.Brief(-left), reason)
+	default:
+		reason += fmt.Sprintf(" %v before its end: they have lost it, or a release"+
+			" whose answer was lost has deleted it", clock.Brief(left))
+	}
+	return newError(m.name, failed, reason, ErrExpired).of(nodes)
+}
+
+// linger returns what Unlock sends to a node instead of the deletion while the minimum hold of the
+// lease lies ahead, and nil otherwise.
+//
+// How much is left is asked for each node when its turn comes. An Undo that is owed may be sent
+// again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
+// was set back, the lock must not linger for longer than the minimum hold.
+func (l *lease) linger() *quorum.Command {
+	m := l.m
+	if m.cfg.minHold <= 0 || l.granted.IsZero() { // zero: the lock was handed over
+		return nil
+	}
+	end := l.granted.Add(m.cfg.minHold)
+	if end.Sub(m.core.now()) <= 0 {
+		return nil
+	}
+	return &quorum.Command{Decide: func(int) (c quorum.Command, send bool) {
+		left := end.Sub(m.core.now())
+		if left <= 0 {
+			return m.wire.release(l.value, l.member), true
+		}
+		return m.wire.linger(l.value, m.cfg.linger(left)), true
+	}}
+}
+
+// linger is how long the keys of a lock live on that is left taken for so much longer: a node's
+// clock may be faster than ours.
+func (c *config) linger(left time.Duration) time.Duration {
+	return clock.Add(left, clock.Add(clock.Part(left, c.driftFactor), driftFloor))
+}

@@ -5,26 +5,26 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
 // attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
 // claims what they have reserved for it, and keeps its place if that fails.
 //
-// An attempt that does not win releases what it was granted before it returns. If keep is set and
-// nothing was granted yet, the defeat still has the lease, and the caller settles that. The keys
-// learn when the nodes will have none any more; nil makes new ones. A final attempt does not call
-// the lock taken before it knows that the key which refused it was not its own.
-func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s *stay) (*lease,
-	*defeat) {
+// An attempt that does not win releases what it was granted before it returns. If it is kept, and
+// nothing was granted yet, the defeat still has the lease, and the caller settles that. A final
+// attempt does not call the lock taken before it knows that the key which refused it was not its
+// own. Only a claim has a member.
+func (m *Mutex) attempt(
+	ctx context.Context, how line.Attempt, member *line.Member,
+) (*lease, *defeat) {
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &defeat{final: true,
@@ -35,10 +35,10 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
 	// While one contender waits for the vote of a frozen node, the votes that it has are lost
 	// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
-	spec := quorum.Spec{Hasty: !final}
-	if s != nil {
-		l.member, l.ticket = s.member, s.ticket
-		spec.Command = m.wire.claim(value, s.member)
+	spec := quorum.Spec{Hasty: !how.Final}
+	if member != nil {
+		l.member, l.ticket = member.ID, member.Ticket
+		spec.Command = m.wire.claim(value, member.ID)
 	} else {
 		spec.Command = m.wire.acquire(value)
 	}
@@ -58,14 +58,14 @@ func (m *Mutex) attempt(ctx context.Context, final, keep bool, keys *expiries, s
 	}
 	r.Abandon()
 	d := &defeat{m: m, lease: l, began: l.granted, met: said, asked: r, cut: err != nil,
-		final: final, keys: keys}
+		final: how.Final, keys: how.Keys}
 	if won {
 		d.late = m.tooLate(l)
 	}
 	if d.keys == nil {
-		d.keys = newExpiries(len(m.lanes))
+		d.keys = line.NewExpiries(len(m.lanes))
 	}
-	if t := r.Tally(); !keep || d.cut || t.Yes > 0 {
+	if t := r.Tally(); !how.Keep || d.cut || t.Yes > 0 {
 		d.giveBack(ctx, nil)
 	}
 	return nil, d
@@ -120,69 +120,6 @@ func (l *lease) adopt(ctx context.Context, told *acquisition) {
 	if kept {
 		old.release(ctx, quorum.Spec{})
 	}
-}
-
-// fresh is within what time two replies about the same key may have overtaken each other.
-const fresh = 10 * time.Millisecond
-
-// expiries is when the nodes will have no key any more, as far as they have told. It is safe for
-// concurrent use.
-type expiries struct {
-	told chan struct{} // something is new; has room for one
-
-	mu    sync.Mutex  // guards what follows
-	free  []time.Time // zero: not known
-	noted []time.Time // when
-}
-
-func newExpiries(nodes int) *expiries {
-	return &expiries{told: make(chan struct{}, 1), free: make([]time.Time, nodes),
-		noted: make([]time.Time, nodes)}
-}
-
-// note notes when a node will have no key any more. Two replies that come together may have
-// overtaken each other: then the earlier time counts.
-func (e *expiries) note(node int, at time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now()
-	if now.Sub(e.noted[node]) < fresh && !e.free[node].IsZero() && e.free[node].Before(at) {
-		return
-	}
-	e.free[node], e.noted[node] = at, now
-	select {
-	case e.told <- struct{}{}:
-	default:
-	}
-}
-
-// forget drops the times up to now, when an attempt begins or has won. It asks those nodes anew,
-// and one that is silent since then may have a key.
-func (e *expiries) forget(now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i, t := range e.free {
-		if !t.After(now) {
-			e.free[i] = time.Time{}
-		}
-	}
-}
-
-// on returns when so many nodes will have no key any more, if so many have told.
-func (e *expiries) on(nodes int) (at time.Time, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	known := make([]time.Time, 0, len(e.free))
-	for _, t := range e.free {
-		if !t.IsZero() {
-			known = append(known, t)
-		}
-	}
-	if len(known) < nodes {
-		return time.Time{}, false
-	}
-	slices.SortFunc(known, time.Time.Compare)
-	return known[nodes-1], true
 }
 
 // valueBytes is how many random bytes a value has.

@@ -10,6 +10,7 @@ import (
 	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/checkup"
 	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
@@ -71,7 +72,7 @@ func (r *Redlock) checkup() *checkup.Plan {
 		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: keys.SharedCounters}
 	}
 	if c.announce {
-		plan.Channel = checkup.Name{Example: m.core.source.Channel, Start: keys.TurnChannel}
+		plan.Channel = checkup.Name{Example: m.core.lines.Channel(), Start: keys.TurnChannel}
 	}
 	if c.guarded {
 		plan.Guard = c.guard
@@ -100,7 +101,7 @@ type trial struct {
 	value   string
 	claim   *quorum.Claim // with the value
 	counter int64         // that Acquire returned
-	member  string        // of the queue
+	member  line.Member   // of the queue
 	place   *quorum.Claim // of the member
 }
 
@@ -108,7 +109,9 @@ func (r *Redlock) newTrial(n *quorum.Node) *trial {
 	m := r.newTrialMutex()
 	t := &trial{
 		m: m, lane: m.lanes[n.Index : n.Index+1], value: rand.Text(),
-		member: keys.TurnChannel + rand.Text() + "1",
+		member: line.Member{
+			ID: keys.TurnChannel + rand.Text() + "1", Ticket: trialTicket, Agreed: true,
+		},
 	}
 	t.claim, t.place = t.newClaim(), t.newClaim()
 	return t
@@ -147,7 +150,7 @@ func (t *trial) Stand(ctx context.Context) error {
 	if !t.m.cfg.announce {
 		return nil
 	}
-	c := t.m.wire.stand(t.member, trialTicket, true, "", t.m.cfg.expiry)
+	c := t.m.wire.stand(t.member, t.m.cfg.expiry)
 	return t.wait(ctx, t.place.Write(ctx, quorum.Spec{Command: c}))
 }
 
@@ -186,7 +189,7 @@ func (t *trial) Leave(ctx context.Context) error {
 	if !t.m.cfg.announce {
 		return nil
 	}
-	err := t.wait(ctx, t.place.Undo(ctx, quorum.Spec{Command: t.m.wire.leave(t.member, "")}))
+	err := t.wait(ctx, t.place.Undo(ctx, quorum.Spec{Command: t.m.wire.leave(t.member)}))
 	last := t.m.wire.forget(keys.Ticket(t.m.key), strconv.Itoa(trialTicket))
 	_, _ = t.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
 	return err
@@ -196,7 +199,7 @@ func (t *trial) Announcement() (channel, message string) {
 	if !t.m.cfg.announce {
 		return "", ""
 	}
-	return t.member[:keys.ChannelLength], t.member[keys.ChannelLength:]
+	return t.member.ID[:keys.ChannelLength], t.member.ID[keys.ChannelLength:]
 }
 
 // step sends a command and waits for the reply. It returns an error unless the reply is ok.

@@ -74,7 +74,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 	c.mu.Lock()
 	if !c.isClosed() {
 		close(c.closed)
-		c.source.End()
+		c.lines.End()
 	}
 	holds := make([]*hold, 0, len(c.holds))
 	for h := range c.holds {

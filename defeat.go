@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -28,7 +29,7 @@ type defeat struct {
 	lease *lease          // what has still to be given back, or nil
 	// The release of what was granted; its replies tell of others' keys, too; or nil.
 	back *quorum.Round
-	keys *expiries // what its replies tell about keys
+	keys *line.Expiries // what its replies tell about keys
 }
 
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
@@ -210,6 +211,27 @@ func (d *defeat) explain() error {
 		of(d.m.core.nodeErrors(outcomes, taken))
 }
 
+// answer is what the line is told of the defeat.
+func (d *defeat) answer() line.Answer {
+	a := line.Answer{Keys: d.keys}
+	if d.asked != nil {
+		a.Refusal = d
+	}
+	if d.final {
+		a.Err = d.explain()
+	}
+	return a
+}
+
+// Split implements [line.Refusal].
+func (d *defeat) Split() bool { return d.split }
+
+// Taken implements [line.Refusal].
+func (d *defeat) Taken() bool {
+	_, _, refused, _ := d.count()
+	return refused > 0
+}
+
 // learn notes what a node said to the release: when it has no key any more. A node that answered
 // the attempt with an error may have no key and grant nothing even so.
 func (d *defeat) learn(node int, reply quorum.Reply) {
@@ -222,5 +244,5 @@ func (d *defeat) learn(node int, reply quorum.Reply) {
 	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
 		return
 	}
-	d.keys.note(node, free)
+	d.keys.Note(node, free)
 }

@@ -36,10 +36,10 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/renew"
-	"github.com/redlock-go/redlock/internal/turn"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -57,12 +57,10 @@ type core struct {
 	quorum  int
 	tracker *quorum.Tracker // commands in the clients' hands
 	now     func() time.Time
-	jitter  func(limit time.Duration) time.Duration
 
 	tokens tokens
 
-	lines    lines
-	source   *turn.Source
+	lines    *line.Lines
 	renewals renew.Queue
 	closed   chan struct{} // closed by Close, under mu
 
@@ -85,39 +83,30 @@ func New(pools ...pool.Pool) *Redlock {
 			own = src.Clock()
 		}
 	}
-	name := crand.Text
-	if own.Name != nil {
-		name = own.Name
+	c := &core{
+		nodes:   nodes,
+		quorum:  quorum.Majority(len(pools)),
+		tracker: tracker,
+		now:     time.Now,
+		closed:  make(chan struct{}),
+		holds:   map[*hold]struct{}{},
 	}
-	source := turn.NewSource(nodes, tracker, keys.TurnChannel+name())
-	r := &Redlock{
-		core: &core{
-			nodes:   nodes,
-			quorum:  quorum.Majority(len(pools)),
-			tracker: tracker,
-			now:     time.Now,
-			jitter:  rand.N[time.Duration],
-			closed:  make(chan struct{}),
-			holds:   map[*hold]struct{}{},
-			source:  source,
-			lines:   newLines(source),
-		},
-		cfg: &cfg,
-		err: oneline.Join(checkPools(pools), cfg.finish()),
-	}
-	r.core.use(own)
-	r.core.tokens.now = r.core.now
-	return r
-}
-
-// use makes a simulation's clock the core's.
-func (c *core) use(own clock.Own) {
 	if own.Now != nil {
 		c.now = own.Now
 	}
-	if own.Jitter != nil {
-		c.jitter = own.Jitter
+	name, jitter := crand.Text, rand.N[time.Duration]
+	if own.Name != nil {
+		name = own.Name
 	}
+	if own.Jitter != nil {
+		jitter = own.Jitter
+	}
+	c.tokens.now = c.now
+	c.lines = line.New(line.Config{
+		Nodes: nodes, Tracker: tracker, Channel: keys.TurnChannel + name(),
+		Closed: c.closed, Now: c.now, Jitter: jitter,
+	})
+	return &Redlock{core: c, cfg: &cfg, err: oneline.Join(checkPools(pools), cfg.finish())}
 }
 
 // mustBeMade panics if New did not make r.

@@ -113,10 +113,10 @@ func (l *lease) settle(err error) {
 // send does an Unlock on the nodes, and tells the waiters of this process. It reports whether it
 // was successful on a quorum.
 func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
-	m, lines := l.m, &l.m.core.lines
+	m, lines := l.m, l.m.core.lines
 	deletes := s.Command.Decide == nil // instead of a linger
 	if deletes {
-		lines.releasing(m.key, time.Now())
+		lines.Releasing(m.key, time.Now())
 	}
 	r = l.release(ctx, s)
 	won, _ = r.Wait(context.Background())
@@ -124,7 +124,7 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	if deletes && (won || announced) {
 		// If only a few nodes have handed the key on, the one who queues there has just arrived,
 		// and is known to the others in a moment.
-		lines.released(m.key, announced, announced && r.Heard(quorum.HandedOn), time.Now())
+		lines.Released(m.key, announced, announced && r.Heard(quorum.HandedOn), time.Now())
 	}
 	return r, won
 }

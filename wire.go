@@ -9,6 +9,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
@@ -169,18 +170,19 @@ func (w *wire) takeBack(value, member string, ticket int64) quorum.Command {
 	c := w.release(value, member)
 	if ticket != 0 {
 		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window, member, ticket,
-			queueTTL.Milliseconds())
+			line.QueueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
 	return c
 }
 
-// leave gives up a place in the queue on a node, and a key that holds the value, which may be "".
-func (w *wire) leave(member, value string) quorum.Command {
+// leave gives up a place in the queue on a node, and a key that holds the member's value.
+func (w *wire) leave(member line.Member) quorum.Command {
+	value := member.Value
 	if value == "" {
-		value = member
+		value = member.ID
 	}
-	return w.release(value, member)
+	return w.release(value, member.ID)
 }
 
 // forget deletes a key other than the lock's if it holds the text.
@@ -190,20 +192,17 @@ func (w *wire) forget(key, text string) quorum.Command {
 	}
 }
 
-// stand takes a place in the queue on a node, or keeps it. A ticket that is not final may become a
-// greater one. The value is that of an attempt that the node has refused, or "". The queue is kept
-// for so long after that.
-func (w *wire) stand(
-	member string, ticket int64, final bool, value string, keep time.Duration,
-) quorum.Command {
+// stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may become
+// a greater one. The queue is kept for so long after that.
+func (w *wire) stand(member line.Member, keep time.Duration) quorum.Command {
 	keys := []string{w.keys[0], w.queue[1], keys.Ticket(w.keys[0]), keys.Roll(w.keys[0])}
-	args := append(make([]any, 0, 7), w.cfg.window, member, ticket, 0, keep.Milliseconds(),
-		rollGrace)
-	if final {
+	args := append(make([]any, 0, 7), w.cfg.window, member.ID, member.Ticket, 0,
+		keep.Milliseconds(), int64(line.RollGrace/time.Second))
+	if member.Agreed {
 		args[3] = 1
 	}
-	if value != "" {
-		args = append(args, value)
+	if member.Value != "" {
+		args = append(args, member.Value)
 	}
 	return quorum.Command{Command: pool.Eval(scripts.Stand, keys, args...), Read: readStood}
 }

@@ -70,7 +70,7 @@ const (
 
 // anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
 var anyTicket = edit{
-	"stand.go", "	ticket = tickets[len(said)-q]\n",
+	"internal/line/stand.go", "	ticket = tickets[len(said)-q]\n",
 	"	if len(tickets) <= len(said)-q {\n		return 1, q\n	}\n	ticket = " +
 		"tickets[len(said)-q]\n",
 }
@@ -145,7 +145,7 @@ var mutants = []mutant{
 			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
-		"acquire.go", "Spec{Hasty: !final}", "Spec{Hasty: false}",
+		"acquire.go", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
 		"extend.go", "	if has {\n		return r, nil\n	}\n",
@@ -202,9 +202,9 @@ var mutants = []mutant{
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
 		[]edit{{
-			"wait.go", "		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n",
-			"		l, d := m.attempt(w.ctx, final, keep, keys, nil)\n		if w.ctx.Err() " +
-				"!= nil {\n			return nil, w.ended()\n		}\n",
+			"lock.go", "	l, d := a.m.attempt(a.ctx, how, member)\n",
+			"	l, d := a.m.attempt(a.ctx, how, member)\n	if a.ctx.Err() != nil {\n" +
+				"		return &defeat{final: true, err: a.Stopped(nil)}\n	}\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
 		"internal/quorum/mark.go", "		return c.debt(), onceItAnswers\n",
@@ -247,10 +247,10 @@ var mutants = []mutant{
 			"q.all[len(q.all)-1].ticket\n	}\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M40", "a waiter takes the least ticket that a node gave it", []edit{{
-		"stand.go", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
+		"internal/line/stand.go", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
-		"wire.go", "	if final {\n		args[3] = 1\n",
+		"wire.go", "	if member.Agreed {\n		args[3] = 1\n",
 		"	if false {\n		args[3] = 1\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M42", "what is given back goes to those only who listen", []edit{{
@@ -262,7 +262,7 @@ var mutants = []mutant{
 		"heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
 	}}, deaths, 0, []string{"is not less than"}},
 	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
-		{"wire.go", "	if final {\n		args[3] = 1\n",
+		{"wire.go", "	if member.Agreed {\n		args[3] = 1\n",
 			"	if false {\n		args[3] = 1\n"},
 		{"internal/sim/queue.go", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
 			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +
@@ -271,8 +271,8 @@ var mutants = []mutant{
 				"					ticket = s.ticket\n				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"queue.go", "	return s.rest(s.call.Wake(), next)\n",
-		"	return s.rest(s.call.Wake(), time.Hour)\n",
+		"internal/line/stay.go", "	return s.await(s.call.Wake(), next)\n",
+		"	return s.await(s.call.Wake(), time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 }
 

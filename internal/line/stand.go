@@ -1,4 +1,4 @@
-package redlock
+package line
 
 import (
 	"errors"
@@ -9,25 +9,28 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
+// ranksPerDelay is how many before a waiter make it ask again one more retry delay later.
+const ranksPerDelay = 10
+
 // stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
 // nodes answered.
 func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
-	said, answered := s.ask(only)
-	if answered && !s.agreed {
+	said, answered := s.round(only)
+	if answered && !s.member.Agreed {
 		agree := 0
-		s.ticket, agree = agreed(said, s.m.core.quorum)
-		s.agreed = true
-		if agree >= s.m.core.quorum {
+		s.member.Ticket, agree = agreed(said, s.lines.quorum)
+		s.member.Agreed = true
+		if agree >= s.lines.quorum {
 			s.first = s.rounds[len(s.rounds)-1]
 		} else {
 			differs := make([]bool, len(said))
 			for i, o := range said {
-				differs[i] = o.Err != nil || o.Number != s.ticket
+				differs[i] = o.Err != nil || o.Number != s.member.Ticket
 			}
-			var again quorum.Outcomes
-			again, answered = s.ask(differs)
-			for i, o := range again {
+			var told quorum.Outcomes
+			told, answered = s.round(differs)
+			for i, o := range told {
 				if o.Err == nil {
 					said[i] = o
 				}
@@ -55,12 +58,12 @@ func (s *stay) caughtUp() <-chan struct{} {
 func (s *stay) catchUp() {
 	outcomes := s.first.Outcomes()
 	s.first = nil
-	late := make([]bool, len(outcomes))
+	greater := make([]bool, len(outcomes))
 	for i, o := range outcomes {
-		late[i] = o.Err == nil && o.Number > s.ticket
+		greater[i] = o.Err == nil && o.Number > s.member.Ticket
 	}
-	if slices.Contains(late, true) {
-		s.send(late)
+	if slices.Contains(greater, true) {
+		s.start(greater)
 	}
 }
 
@@ -88,35 +91,32 @@ func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 	return ticket, nodes
 }
 
-// ask asks the nodes for a place with the ticket, only those or all if nil. It reports whether so
+// round asks the nodes for a place with the ticket, only those or all if nil. It reports whether so
 // many have answered that no more than a minority of all is left out.
-func (s *stay) ask(only []bool) (quorum.Outcomes, bool) {
-	began := s.m.core.now()
-	r := s.send(only)
+func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
+	began := s.lines.now()
+	r := s.start(only)
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {
 		r.Abandon()
 	}
-	if d := s.defeat(r, began); only == nil && (err == nil || d.troubled()) {
-		s.failed(d)
-		s.line.stood(d)
+	if only == nil {
+		if refusal := s.asker.Waits(r, began, err != nil); refusal != nil {
+			s.line.refused(refusal)
+		}
 	}
 	return r.Outcomes(), won && err == nil
 }
 
-// send sends what ask asks.
-func (s *stay) send(only []bool) *quorum.Round {
-	m, question := s.m, s.call.Ask(only)
+// start starts a round, and does not wait for it.
+func (s *stay) start(only []bool) *quorum.Round {
+	question := s.call.Ask(only)
 	spec := quorum.Spec{
-		Command: m.wire.stand(s.member, s.ticket, s.agreed, s.value, queueTTL),
-		Need:    m.core.quorum,
+		Command: s.asker.Stand(s.member), Need: s.lines.quorum,
 		Vote: func(node int, reply quorum.Reply) bool { // also of those that reply later
 			if reply.Means == quorum.Turn {
 				s.call.Note(node, question)
-				select {
-				case s.noted <- struct{}{}:
-				default:
-				}
+				signal(s.noted)
 			}
 			return reply.Yes()
 		},
@@ -130,17 +130,11 @@ func (s *stay) send(only []bool) *quorum.Round {
 		}
 	}
 	s.rounds = slices.DeleteFunc(s.rounds, func(r *quorum.Round) bool {
-		return !slices.Contains(open(r, nil), true)
+		return !slices.Contains(unanswered(r, nil), true)
 	})
-	r := s.standing.Write(s.ctx, spec)
+	r := s.claim.Write(s.ctx, spec)
 	s.rounds = append(s.rounds, r)
 	return r
-}
-
-// defeat says that the waiter only stands in the queue. A key that is reserved for it counts as
-// granted.
-func (s *stay) defeat(r *quorum.Round, began time.Time) *defeat {
-	return &defeat{m: s.m, began: began, met: r.Outcomes(), asked: r, stood: true}
 }
 
 // pace returns when to ask again, from what nodes said of the waiter's place.
@@ -161,12 +155,12 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 			}
 		}
 	}
-	delay := max(s.drawn, minQueued)
+	delay := max(s.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, max(before, 0))), maxDelayQueued)
 	// It asks before a reservation for it has expired, if each before it has a turn until then.
-	next = min(next, clock.Times(s.m.cfg.nodeTimeout/2, max(before, 0)+1))
+	next = min(next, clock.Times(s.NodeTimeout/2, max(before, 0)+1))
 	ln, now := s.line, time.Now()
-	if q := s.m.core.quorum; len(free) >= q {
+	if q := s.lines.quorum; len(free) >= q {
 		slices.Sort(free)
 		ln.ends = now.Add(max(free[q-1], time.Millisecond))
 	}
@@ -176,8 +170,8 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 	return next
 }
 
-// open adds to nodes those that have not answered a round that was sent to them.
-func open(r *quorum.Round, nodes []bool) []bool {
+// unanswered adds to nodes those that have not answered a round that was sent to them.
+func unanswered(r *quorum.Round, nodes []bool) []bool {
 	outcomes := r.Outcomes()
 	if nodes == nil {
 		nodes = make([]bool, len(outcomes))

@@ -1,0 +1,83 @@
+package line
+
+import (
+	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Wish is a key that somebody wants, and how that one waits for it.
+type Wish struct {
+	Key         string
+	Lanes       []quorum.Lane                 // to the nodes
+	Tries       int                           // that may be used; below 1: any number
+	Delay       func(tries int) time.Duration // the retry delay after so many
+	NodeTimeout time.Duration
+	Expiry      time.Duration // of the key
+	Queue       bool          // the waiter may stand in the queue on the nodes
+}
+
+// delay returns the retry delay after so many tries.
+func (w *Wish) delay(tries int) time.Duration { return max(w.Delay(max(tries, 1)), 0) }
+
+// Asker asks the nodes for one waiter, which calls it from one goroutine.
+type Asker interface {
+	// Attempt asks for the key.
+	Attempt(how Attempt) Answer
+	// Claim asks for the key, which nodes have reserved for the member. It reports whether it was
+	// granted. If not, the member keeps its place in the queue.
+	Claim(m Member) bool
+	// Unsettled reports whether the latest attempt may have left something on the nodes.
+	Unsettled() bool
+	// Settle releases what the latest attempt may have left. Where the waiter is about to stand in
+	// the queue, it leaves out the nodes that refused, and returns the value, if there is one.
+	Settle(stands bool) (value string)
+
+	// Stand is the command that stands in the queue. Its reply means [quorum.Standing] or
+	// [quorum.Turn].
+	Stand(m Member) quorum.Command
+	// Leave is the command that leaves the queue.
+	Leave(m Member) quorum.Command
+	// Waits notes what a round of standing in the queue has come to. It returns nil if that says
+	// nothing, because the context has cut the round short.
+	Waits(r *quorum.Round, began time.Time, cut bool) Refusal
+
+	// Stopped returns why the wait is over: the context has ended, or the process waits for nothing
+	// any more. It is nil if neither is so. The latest refusal of the line may be nil.
+	Stopped(latest Refusal) error
+}
+
+// Attempt says how the nodes are asked for the key.
+type Attempt struct {
+	Final bool // it is the last try: it waits to learn why it was refused
+	// Keep leaves an attempt that nobody has granted yet for [Asker.Settle].
+	Keep bool
+	Keys *Expiries // which learn from the replies; nil: new ones
+	// Latest is what the line was refused last, or nil: for [Asker.Stopped].
+	Latest Refusal
+}
+
+// Answer is what an attempt has come to: the key, an error, or a refusal.
+type Answer struct {
+	Won     bool
+	Err     error     // why further attempts make no sense, or nil
+	Refusal Refusal   // nil if it won, or was cut short, or if the nodes were not asked
+	Keys    *Expiries // that have learnt from the replies
+}
+
+// Refusal is an attempt that did not win, or a place in the queue. It may still change what it
+// says, because nodes answer late.
+type Refusal interface {
+	// Split reports whether several contenders were granted some nodes each.
+	Split() bool
+	// Taken reports whether a node has the key of somebody else.
+	Taken() bool
+}
+
+// Member is a waiter in the queue on the nodes.
+type Member struct {
+	ID     string // the channel of the process, and a number
+	Ticket int64
+	Agreed bool   // a quorum of nodes has the ticket
+	Value  string // of the attempt that was refused before, or ""
+}

@@ -1,0 +1,297 @@
+package line
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+var (
+	errTaken  = errors.New("taken")
+	errClosed = errors.New("closed")
+)
+
+// group is some fake nodes, and a key that one asker has at a time. The nodes agree on who has it:
+// this package is about the order, not about votes.
+type group struct {
+	nodes  []*quorum.Node
+	boards []*board
+	begun  time.Time
+	closed chan struct{}
+
+	mu       sync.Mutex // guards what follows
+	holder   *asker
+	attempts []attempt
+	served   []int // names, in the order in which they were granted the key
+}
+
+// attempt is one at the key.
+type attempt struct {
+	name int
+	at   time.Duration
+	how  Attempt
+}
+
+// bubble runs a test in virtual time with n nodes, which can be subscribed to if there is a queue.
+// Nothing is left in the end.
+func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Lines)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := &group{begun: time.Now(), closed: make(chan struct{})}
+		tracker := quorum.NewTracker()
+		var pools []pool.Pool
+		for range n {
+			b := &board{messages: make(chan string, 100)}
+			g.boards = append(g.boards, b)
+			if queue {
+				pools = append(pools, b)
+			} else {
+				pools = append(pools, struct{ pool.Pool }{b})
+			}
+		}
+		g.nodes = quorum.Nodes(pools, tracker)
+		ls := New(Config{
+			Nodes: g.nodes, Tracker: tracker, Channel: "channel:", Closed: g.closed, Now: time.Now,
+			Jitter: func(limit time.Duration) time.Duration { return limit / 2 },
+		})
+		f(t, g, ls)
+		ls.End()
+		quorum.Finish(t.Context(), g.nodes)
+		require.Empty(t, ls.lines)
+		require.Empty(t, ls.asking)
+	})
+}
+
+// lock waits for the key.
+func (g *group) lock(ctx context.Context, ls *Lines, name int, wish Wish) error {
+	wish.Key, wish.Lanes = "key", quorum.Lanes(g.nodes)
+	wish.NodeTimeout, wish.Expiry = 100*time.Millisecond, 8*time.Second
+	a := &asker{group: g, ctx: ctx, name: name}
+	w, answer := ls.Enter(ctx, &wish, a.Attempt)
+	if w == nil {
+		return answer.Err
+	}
+	return w.Wait(ctx, a)
+}
+
+// unlock lets go of the key, and hands it on to the first in the queue.
+func (g *group) unlock(ls *Lines) {
+	ls.Releasing("key", time.Now())
+	g.mu.Lock()
+	g.holder = nil
+	g.mu.Unlock()
+	handedOn := false
+	for _, b := range g.boards {
+		handedOn = b.release() || handedOn
+	}
+	ls.Released("key", true, handedOn, time.Now())
+}
+
+// occupy gives the key to somebody who never waits.
+func (g *group) occupy() { g.take(&asker{name: -1}, Attempt{}) }
+
+// take gives the key to an asker, unless somebody has it.
+func (g *group) take(a *asker, how Attempt) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.attempts = append(g.attempts, attempt{a.name, time.Since(g.begun), how})
+	if g.holder != nil {
+		return false
+	}
+	g.holder = a
+	g.served = append(g.served, a.name)
+	for _, b := range g.boards {
+		b.hold()
+	}
+	return true
+}
+
+// asker is one who wants the key.
+type asker struct {
+	*group
+	ctx  context.Context
+	name int
+}
+
+// refusal is one that says nothing but this.
+type refusal struct{ split bool }
+
+func (r refusal) Split() bool { return r.split }
+func (r refusal) Taken() bool { return !r.split }
+
+func (a *asker) Attempt(how Attempt) Answer {
+	keys := how.Keys
+	if keys == nil {
+		keys = NewExpiries(len(a.nodes))
+	}
+	if err := a.Stopped(how.Latest); err != nil {
+		return Answer{Err: err}
+	}
+	for _, b := range a.boards { // where somebody queues, the key is never free
+		if b.isReserved() {
+			return Answer{Refusal: refusal{}, Keys: keys}
+		}
+	}
+	answer := Answer{Won: a.take(a, how), Keys: keys}
+	if !answer.Won {
+		answer.Refusal = refusal{}
+		if how.Final {
+			answer.Err = errTaken
+		}
+	}
+	return answer
+}
+
+func (a *asker) Claim(m Member) bool {
+	votes := 0
+	for _, b := range a.boards {
+		if b.keepsFor(m.ID) {
+			votes++
+		}
+	}
+	return votes > len(a.boards)/2 && a.take(a, Attempt{})
+}
+
+func (a *asker) Unsettled() bool                              { return false }
+func (a *asker) Settle(bool) string                           { return "" }
+func (a *asker) Waits(*quorum.Round, time.Time, bool) Refusal { return refusal{} }
+
+func (a *asker) Stand(m Member) quorum.Command {
+	agreed := 0
+	if m.Agreed {
+		agreed = 1
+	}
+	return quorum.Command{
+		Command: pool.Eval(&pool.Script{Name: "stand"}, nil, m.ID, m.Ticket, agreed),
+		Read: func(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
+			if err != nil {
+				return quorum.Reply{}, err
+			}
+			return reply.(quorum.Reply), nil
+		},
+	}
+}
+
+func (a *asker) Leave(m Member) quorum.Command {
+	return quorum.Command{
+		Command: pool.Eval(&pool.Script{Name: "leave"}, nil, m.ID),
+		Read: func(*pool.Command, any, error) (quorum.Reply, error) {
+			return quorum.Reply{Means: quorum.Done}, nil
+		},
+	}
+}
+
+func (a *asker) Stopped(Refusal) error {
+	switch {
+	case a.ctx.Err() != nil:
+		return a.ctx.Err()
+	case received(a.closed):
+		return errClosed
+	}
+	return nil
+}
+
+// board is a node: its queue, and for whom it keeps the key.
+type board struct {
+	pool.Pool
+	messages chan string
+	deaf     bool // its messages are lost
+
+	mu       sync.Mutex // guards what follows
+	queue    []Member
+	last     int64
+	held     bool
+	reserved string
+}
+
+func (b *board) hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held, b.reserved = true, ""
+}
+
+// release reports whether the key is handed on.
+func (b *board) release() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = false
+	return b.reserve()
+}
+
+func (b *board) isReserved() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reserved != ""
+}
+
+// reserve keeps the key for the first in the queue, and tells that one. It reports whether there is
+// one. The caller holds mu.
+func (b *board) reserve() bool {
+	if len(b.queue) == 0 {
+		return false
+	}
+	b.reserved = b.queue[0].ID
+	b.queue = b.queue[1:]
+	if !b.deaf {
+		b.messages <- b.reserved[len("channel:"):]
+	}
+	return true
+}
+
+func (b *board) keepsFor(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reserved == id
+}
+
+func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any) (any, error) {
+	time.Sleep(time.Millisecond)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := args[0].(string)
+	if b.reserved == id && s.Name == "stand" {
+		return quorum.Reply{Means: quorum.Turn, Number: b.last, Left: -1}, nil
+	}
+	if b.reserved == id {
+		b.reserved = ""
+		b.reserve()
+	}
+	b.queue = slices.DeleteFunc(b.queue, func(m Member) bool { return m.ID == id })
+	if s.Name == "leave" {
+		return nil, nil
+	}
+	ticket := args[1].(int64)
+	if args[2] == 0 {
+		ticket = max(ticket, b.last+1)
+	}
+	b.last = max(b.last, ticket)
+	b.queue = append(b.queue, Member{ID: id, Ticket: ticket})
+	slices.SortStableFunc(b.queue, func(x, y Member) int { return int(x.Ticket - y.Ticket) })
+	if !b.held && b.reserved == "" {
+		b.reserve()
+		if b.reserved == id {
+			return quorum.Reply{Means: quorum.Turn, Number: ticket, Left: -1}, nil
+		}
+	}
+	before := slices.IndexFunc(b.queue, func(m Member) bool { return m.ID == id })
+	return quorum.Reply{
+		Means: quorum.Standing, Number: ticket, Before: int32(before), Left: -1,
+	}, nil
+}
+
+func (b *board) Subscribe(context.Context, string) (pool.Subscription, error) { return b, nil }
+func (b *board) Messages() <-chan string                                      { return b.messages }
+func (b *board) Close() error                                                 { return nil }

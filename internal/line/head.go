@@ -1,0 +1,230 @@
+package line
+
+import (
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/turn"
+)
+
+const (
+	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
+	splitDelay = 2 * time.Millisecond
+	// maxSplits is how many attempts may follow a split vote, from one release to the next,
+	// without waiting for the retry delay. What looks like a split vote may be a holder that
+	// lacks a node.
+	maxSplits = 5
+	// maxExpiries is how many attempts within one retry delay may be made because keys are about
+	// to expire.
+	maxExpiries = 3
+)
+
+// head is what a waiter knows at the head of the line. Attempts for other reasons than overdue
+// leave the retry delay as it is, unless the key was released.
+type head struct {
+	// An attempt has been made within the delay because a release may have been missed.
+	missed   bool
+	expiries int       // attempts within it because keys had expired
+	retry    time.Time // when to make an attempt again after a split vote, or zero
+	splits   int       // split votes since the last release
+	resting  bool      // until due the key is left to other processes
+}
+
+// lead is the wait at the head of the line: an attempt whenever there is reason for one, and a
+// place in the queue on the nodes where turns can be heard. It begins with a retry delay of its
+// own; but a last try that was due behind the head is made then. It returns without an error, and
+// without having won, if the waiter has gone back to the end of the line.
+func (w *Waiter) lead() (won bool, err error) {
+	ln := w.line
+	if w.used+1 != w.Tries || w.due.IsZero() {
+		w.draw(0)
+	}
+	why, ask := arrived, false
+	for {
+		if ask {
+			if won, done, err := w.attemptFor(why); done {
+				return won, err
+			}
+		}
+		listener, held := w.lines.listening(ln)
+		var ready <-chan struct{} // after which turns can be heard, for somebody who wants that
+		if listener != nil && (why == queued || !held) {
+			ready = listener.Ready()
+		}
+		if ready != nil && w.hears(listener) {
+			ready = nil
+			end, err := w.stay(listener)
+			switch {
+			case err != nil:
+				return false, err
+			case end == served:
+				ln.taken = true
+				w.lines.granted(ln, w.Expiry)
+				return true, nil
+			case end == lastTry:
+				why, ask = overdue, true
+				continue
+			case end == unheard && w.lines.impatient(w):
+				w.fallBack()
+				return false, nil
+			}
+		}
+		w.asker.Settle(false)
+		if !ln.taken { // nobody has found out yet
+			why, ask = arrived, true
+			continue
+		}
+		if why, err = w.sleep(ready); err != nil {
+			return false, err
+		}
+		ask = why != queued && why != heard
+	}
+}
+
+// attemptFor makes an attempt for a reason. It reports whether the wait at the head is over: the
+// key is granted, there is an error, or the waiter has gone back to the end of the line.
+func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
+	ln := w.line
+	ln.taken = false // if this is cut short, the next head tries
+	answer, alone := w.attempt(why == overdue)
+	if answer.Won || answer.Refusal != nil {
+		ln.taken = true
+	}
+	if answer.Won || answer.Refusal != nil && alone {
+		w.lines.tried(w.Key, ln, why, answer.Won, w.drawn, time.Now())
+	}
+	switch {
+	case answer.Won:
+		w.lines.granted(ln, w.Expiry)
+		return true, true, nil
+	case answer.Err != nil:
+		return false, true, answer.Err
+	case w.unable(answer.Refusal, why):
+		w.fallBack()
+		return false, true, nil
+	}
+	w.refused(answer.Refusal, why)
+	return false, false, nil
+}
+
+// hears reports whether turns can be heard. An attempt that is not settled yet is worth a moment's
+// wait for that.
+func (w *Waiter) hears(listener *turn.Listener) bool {
+	if w.asker.Unsettled() {
+		t := time.NewTimer(w.NodeTimeout / 4)
+		defer t.Stop()
+		select {
+		case <-listener.Ready():
+		case <-t.C:
+		case <-w.ctx.Done():
+		case <-w.lines.closed:
+		}
+	}
+	return listener.Hears()
+}
+
+// fallBack gives the head's place to the next in the line, and takes the last one. The waiter's
+// node timeout may be too short for the way to the nodes, and another's is not.
+func (w *Waiter) fallBack() {
+	w.line.taken = false
+	back := w.line.places.Join()
+	w.place.Leave()
+	w.place = back
+}
+
+// unable reports whether an attempt at a key that was just released has failed, though nobody has
+// it and others wait: a node timeout may be too short for the way to the nodes.
+func (w *Waiter) unable(r Refusal, why reason) bool {
+	return (why == freed || why == passedOn) && w.line.places.Len() > 1 && !r.Taken()
+}
+
+// refused notes when to ask again after an attempt that did not win.
+func (w *Waiter) refused(r Refusal, why reason) {
+	w.retry = time.Time{}
+	switch why {
+	case overdue, passedOn, freed:
+		w.draw(0)
+	}
+	if r.Split() && w.Queue && w.splits < maxSplits {
+		// Nobody has it, so nobody will hand it on.
+		w.retry = time.Now().Add(w.lines.jitter(splitDelay << w.splits))
+		w.splits++
+	}
+}
+
+// sleep waits until there is reason for an attempt, or to stand in the queue on the nodes: when
+// ready is closed, for instance.
+func (w *Waiter) sleep(ready <-chan struct{}) (why reason, err error) {
+	ln := w.line
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		at, why := w.due, overdue
+		if !w.retry.IsZero() && w.retry.Before(at) {
+			at, why = w.retry, split
+		}
+		if free, ok := ln.keys.on(w.lines.quorum); ok && w.expiries < maxExpiries &&
+			free.Before(at) {
+			at, why = free, expired
+		}
+		ln.plan(at)
+		t.Reset(clock.Ahead(time.Until(at)))
+		isReady, isRung := false, false
+		select {
+		case <-t.C:
+		case <-ready:
+			isReady = true
+		case <-ln.keys.told:
+		case <-ln.bell:
+			isRung = true
+		case <-w.ctx.Done():
+			return 0, w.stopped()
+		case <-w.lines.closed:
+			return 0, w.stopped()
+		}
+		// What comes at the same time is looked at in the same order.
+		if isRung || received(ln.bell) {
+			if why := ln.hear(); w.heeds(why) {
+				return why, nil
+			}
+		}
+		switch {
+		case isReady || received(ready):
+			return heard, nil
+		case !time.Now().Before(at):
+			if why == expired {
+				w.expiries++
+			}
+			return why, nil
+		}
+	}
+}
+
+// heeds reports whether what the bell was rung for is reason to do something.
+func (w *Waiter) heeds(why reason) bool {
+	switch why {
+	case missed:
+		if w.missed {
+			return false
+		}
+		w.missed = true
+	case passedOn:
+		now := time.Now()
+		rest, has := w.lines.leaveTo(w.Key, w.drawn, now)
+		switch {
+		case has:
+			return false
+		case rest > 0:
+			if !w.resting {
+				w.resting, w.due = true, now.Add(rest)
+			}
+			return false
+		}
+		w.splits = 0
+	case freed, queued:
+		w.splits = 0
+	default:
+		return false
+	}
+	return true
+}

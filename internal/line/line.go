@@ -1,0 +1,146 @@
+package line
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/fifo"
+	"github.com/redlock-go/redlock/internal/turn"
+)
+
+// minTry is the least time that a try in the line takes, where the retry delay is shorter.
+const minTry = 5 * time.Millisecond
+
+// reason is why the head of a line makes an attempt, or does something else.
+type reason uint8
+
+const (
+	arrived  reason = iota // the waiter is new, or new at the head
+	overdue                // the retry delay is over: the only reason that uses up a try
+	expired                // the keys of a holder have expired, as far as is known
+	split                  // the last attempt was a split vote
+	missed                 // something may have been missed: once in a retry delay at most
+	passedOn               // this process released the key, and others poll
+	freed                  // this process released the key, and nobody queues for it
+	queued                 // this process released the key, and others queue: none for an attempt
+	heard                  // turns can be heard: none for an attempt
+)
+
+// A line is what the waiters of one process for one key share. It exists while somebody waits.
+type line struct {
+	places fifo.Queue    // of the waiters
+	bell   chan struct{} // rung for a release; has room for one
+	keys   *Expiries     // what attempts have learnt
+
+	// Lines.mu guards these.
+	users    int            // in the line or on the way
+	listener *turn.Listener // nil if nobody wants to queue on the nodes
+	held     time.Time      // until then, one of the line has the key; zero: it was released
+	longest  time.Duration  // node timeout of those who have joined
+
+	// The head of the line guards these.
+	ends  time.Time // when a quorum of keys will have expired, as the first in the queue is told
+	taken bool      // it was found taken, or was taken; no release has been heard of since
+
+	mu       sync.Mutex    // guards what follows
+	rung     reason        // what the bell was rung for
+	latest   Refusal       // of anybody in the line, or nil
+	began    time.Time     // when the latest attempt did
+	took     time.Duration // that, or the one before
+	next     time.Time     // when the head makes the next attempt if nothing happens
+	stands   bool          // the head, in the queue on the nodes
+	underWay int           // attempts
+	crossed  bool          // two of the line have asked at a time, since nobody did
+}
+
+// deaf reports whether the line cannot hear of turns. The caller holds Lines.mu.
+func (ln *line) deaf() bool { return ln.listener == nil || ln.listener.Deaf() }
+
+// ring rings the bell for a reason. Of two that wait to be heard, the one counts that says more.
+func (ln *line) ring(why reason) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.rung = max(ln.rung, why)
+	signal(ln.bell)
+}
+
+// hear returns what the bell was rung for.
+func (ln *line) hear() reason {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	why := ln.rung
+	ln.rung = arrived
+	return why
+}
+
+// begin notes that somebody in the line makes an attempt.
+func (ln *line) begin(now time.Time) {
+	ln.keys.forget(now)
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.began = now
+	ln.underWay++
+	ln.crossed = ln.crossed || ln.underWay > 1
+}
+
+// end notes what that came to, unless it was cut short. It reports whether nobody else in the line
+// has made one at the same time.
+func (ln *line) end(refusal Refusal, now time.Time) (alone bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	alone = !ln.crossed
+	ln.underWay--
+	ln.crossed = ln.crossed && ln.underWay > 0
+	if refusal != nil {
+		ln.latest, ln.took = refusal, now.Sub(ln.began)
+	}
+	return alone
+}
+
+// inQueue notes whether the head stands in the queue on the nodes.
+func (ln *line) inQueue(stands bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.stands = stands
+}
+
+// refused notes what standing there has come to so far.
+func (ln *line) refused(latest Refusal) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.latest = latest
+}
+
+// refusal returns the latest refusal of anybody in the line, or nil.
+func (ln *line) refusal() Refusal {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.latest
+}
+
+// try returns how long a try takes that somebody else in the line makes, with a retry delay.
+func (ln *line) try(delay time.Duration) time.Duration {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return clock.Add(max(delay, minTry), ln.took)
+}
+
+// plan notes when the head makes the next attempt.
+func (ln *line) plan(next time.Time) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.next = next
+}
+
+// idle reports whether nobody has asked the nodes since a time, and the head is not about to before
+// another. A head that stands in the queue on the nodes asks all the time.
+func (ln *line) idle(since, now, before time.Time) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.stands {
+		return false
+	}
+	soon := ln.next.After(now.Add(-minTry)) && !ln.next.After(before)
+	return ln.began.Before(since) && !soon
+}

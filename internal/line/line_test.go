@@ -1,0 +1,235 @@
+package line
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// A release that nobody has heard of yet is not lost behind a doubt.
+func TestAReleaseIsNotLostBehindADoubt(t *testing.T) {
+	ln := &line{bell: make(chan struct{}, 1)}
+	ln.ring(missed)
+	ln.ring(freed)
+	ln.ring(missed)
+	<-ln.bell
+	assert.Equal(t, freed, ln.hear())
+	assert.Equal(t, arrived, ln.hear())
+}
+
+// every is a retry delay.
+func every(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
+
+// numbers returns the names of n waiters.
+func numbers(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+// Waiters of one process have the key in the order in which they came, whether they poll or queue.
+func TestFirstComeFirstServed(t *testing.T) {
+	for _, queue := range []bool{false, true} {
+		for _, n := range []int{1, 2, 20, 200} {
+			bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+				g.occupy()
+				var all sync.WaitGroup
+				for i := range n {
+					all.Go(func() {
+						wish := Wish{Delay: every(time.Second), Queue: queue}
+						assert.NoError(t, g.lock(t.Context(), ls, i, wish))
+						time.Sleep(time.Millisecond)
+						g.unlock(ls)
+					})
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(100 * time.Millisecond)
+				g.unlock(ls)
+				start := time.Now()
+				all.Wait()
+				assert.Equal(t, numbers(n), g.served[1:])
+				if queue { // a hand-over takes a few trips; with polling it leaves rests to others
+					assert.Less(t, time.Since(start), time.Duration(n)*20*time.Millisecond)
+				}
+			})
+		}
+	}
+}
+
+// One asks for all, as often as its retry delay says. The others ask when their tries are used up.
+func TestTheHeadAsksForAll(t *testing.T) {
+	const tries, waiters, delay = 11, 20, 50 * time.Millisecond
+	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		var all sync.WaitGroup
+		for i := range waiters {
+			all.Go(func() {
+				wish := Wish{Tries: tries, Delay: every(delay)}
+				start := time.Now()
+				assert.Equal(t, errTaken, g.lock(t.Context(), ls, i, wish))
+				assert.Equal(t, (tries-1)*delay, time.Since(start))
+			})
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		last := 0
+		for _, a := range g.attempts {
+			if a.how.Final {
+				last++
+			}
+		}
+		assert.Equal(t, waiters, last)
+		assert.LessOrEqual(t, len(g.attempts)-last, tries+1)
+	})
+}
+
+// A waiter whose context ends, or whose process waits for nothing any more, leaves at once. Those
+// behind it move up.
+func TestWhoeverStopsLeaves(t *testing.T) {
+	for _, queue := range []bool{false, true} {
+		for stops := range 3 {
+			bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+				g.occupy()
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for i := range 3 {
+					all.Go(func() {
+						wish := Wish{Delay: every(time.Second), Queue: queue}
+						if i != stops {
+							if assert.NoError(t, g.lock(t.Context(), ls, i, wish)) {
+								g.unlock(ls)
+							}
+							return
+						}
+						start := time.Now()
+						assert.Equal(t, context.Canceled, g.lock(ctx, ls, i, wish))
+						assert.Less(t, time.Since(start), 1010*time.Millisecond)
+					})
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(time.Second)
+				cancel()
+				time.Sleep(time.Second)
+				g.unlock(ls)
+				all.Wait()
+				want := slices.DeleteFunc(numbers(3), func(i int) bool { return i == stops })
+				assert.Equal(t, want, g.served[1:])
+			})
+		}
+		bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			var all sync.WaitGroup
+			for i := range 20 {
+				all.Go(func() {
+					wish := Wish{Delay: every(time.Hour), Queue: queue}
+					assert.Equal(t, errClosed, g.lock(t.Context(), ls, i, wish))
+				})
+			}
+			time.Sleep(time.Second)
+			start := time.Now()
+			close(g.closed)
+			all.Wait()
+			assert.Zero(t, time.Since(start))
+		})
+	}
+}
+
+// An attempt that panics leaves no place behind.
+func TestAPanicLeavesNoPlace(t *testing.T) {
+	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+		wish := Wish{Key: "key", Lanes: quorum.Lanes(g.nodes), Delay: every(time.Hour)}
+		assert.Panics(t, func() {
+			_, _ = ls.Enter(t.Context(), &wish, func(Attempt) Answer { panic("oops") })
+		})
+		require.NoError(t, g.lock(t.Context(), ls, 1, wish))
+		assert.Zero(t, g.attempts[0].at, "nobody is waited for")
+	})
+}
+
+// While messages are lost on a minority of the nodes, or on all, everybody is served in order.
+func TestNobodyReliesOnMessages(t *testing.T) {
+	const waiters, delay = 5, 100 * time.Millisecond
+	for deaf := range 4 {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			for _, b := range g.boards[:deaf] {
+				b.deaf = true
+			}
+			g.occupy()
+			var all sync.WaitGroup
+			for i := range waiters {
+				all.Go(func() {
+					wish := Wish{Delay: every(delay), Queue: true}
+					assert.NoError(t, g.lock(t.Context(), ls, i, wish))
+					time.Sleep(time.Millisecond)
+					g.unlock(ls)
+				})
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(100 * time.Millisecond)
+			g.unlock(ls)
+			start := time.Now()
+			all.Wait()
+			assert.Equal(t, numbers(waiters), g.served[1:])
+			assert.Less(t, time.Since(start), waiters*(delay+20*time.Millisecond))
+		})
+	}
+}
+
+// The agreed ticket is the least that fewer than a quorum of nodes exceed. Silent nodes exceed it.
+func TestTheAgreedTicket(t *testing.T) {
+	silent := quorum.Outcome{Err: quorum.ErrTimeout}
+	at := func(ticket int64) quorum.Outcome {
+		return quorum.Outcome{Reply: quorum.Reply{Means: quorum.Standing, Number: ticket}}
+	}
+	mine := func(ticket int64) quorum.Outcome {
+		return quorum.Outcome{Reply: quorum.Reply{Means: quorum.Turn, Number: ticket}}
+	}
+	for name, tt := range map[string]struct {
+		said   quorum.Outcomes
+		ticket int64
+		nodes  int
+	}{
+		"one node":              {quorum.Outcomes{at(7)}, 7, 1},
+		"all the same":          {quorum.Outcomes{at(7), mine(7), at(7)}, 7, 3},
+		"a minority is ahead":   {quorum.Outcomes{at(9), at(7), at(7)}, 7, 2},
+		"a majority is ahead":   {quorum.Outcomes{at(9), at(8), at(7)}, 8, 1},
+		"one is silent":         {quorum.Outcomes{silent, at(8), at(7)}, 8, 1},
+		"two of five are":       {quorum.Outcomes{silent, at(3), silent, at(1), at(2)}, 3, 1},
+		"four nodes":            {quorum.Outcomes{at(1), at(2), at(3), at(4)}, 2, 1},
+		"of four one is silent": {quorum.Outcomes{at(1), silent, at(3), at(4)}, 3, 1},
+	} {
+		ticket, nodes := agreed(tt.said, len(tt.said)/2+1)
+		assert.Equal(t, tt.ticket, ticket, name)
+		assert.Equal(t, tt.nodes, nodes, name)
+	}
+}
+
+// Of two replies that may have overtaken each other, the earlier time counts; later, the later.
+func TestRepliesThatOvertakeEachOther(t *testing.T) {
+	bubble(t, 3, false, func(t *testing.T, _ *group, _ *Lines) {
+		e, now := NewExpiries(3), time.Now()
+		e.Note(0, now.Add(time.Second))
+		_, ok := e.on(2)
+		assert.False(t, ok, "one of three has told")
+		e.Note(1, now.Add(2*time.Second))
+		e.Note(1, now.Add(3*time.Second))
+		at, ok := e.on(2)
+		assert.True(t, ok)
+		assert.Equal(t, now.Add(2*time.Second), at)
+		time.Sleep(fresh)
+		e.Note(1, now.Add(3*time.Second))
+		at, _ = e.on(2)
+		assert.Equal(t, now.Add(3*time.Second), at)
+		e.forget(now.Add(time.Second))
+		_, ok = e.on(2)
+		assert.False(t, ok, "it is asked anew")
+	})
+}

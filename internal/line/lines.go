@@ -1,0 +1,198 @@
+// Package line decides who of a process asks the nodes for a key, and when. It is how a Lock waits.
+//
+// A newcomer asks at once if nobody of its process asks for the key or waits for it. A newcomer
+// that is refused, or has others of its process before it, takes the last place in the line of its
+// process. The first in the line is the head, and asks for all. The others follow: they ask only
+// where the head does not ask as often as their own retry delays say, and for their last try.
+//
+// The head listens on the channel of its process. When a quorum of nodes can be heard, the head
+// stands in the queue that the nodes keep for all processes. A release hands the key on: each node
+// reserves it for the first in its queue, and tells that one. A head that a quorum has told claims
+// the key. It relies on no message, and stands again from time to time.
+//
+// Where no quorum can be heard, the head sleeps and makes an attempt when there is a reason: the
+// retry delay is over, its own process has released the key, the holder's keys have expired, or the
+// last vote was split. A process that polls leaves a key that it has released to other processes
+// now and then. Each retry delay costs a waiter a try, wherever it waits, and the last try is an
+// attempt.
+//
+// The package does not know what is done with the key. An [Asker] makes the attempts.
+package line
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/fifo"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/turn"
+)
+
+// Lines are the lines of one process, one for each key that somebody waits for. It is safe for
+// concurrent use.
+//
+// Nobody in a line is overtaken by anybody whose options are the same. The heads of the processes
+// stand in the queue on the nodes, and each asks again after a retry delay at the latest when it is
+// the first there. So whatever becomes of messages, W waiters, of whom each keeps the key for H,
+// have all had it after
+//
+//	W × (H + longest delay + 2 × node timeout)
+//	  + one expiry for each holder that died, and for what was left behind before
+//
+// Among processes that only poll, waiters that come back again and again take turns, see rivals.
+type Lines struct {
+	quorum int
+	source *turn.Source
+	closed <-chan struct{}
+	now    func() time.Time
+	jitter func(limit time.Duration) time.Duration
+
+	mu     sync.Mutex // guards what follows
+	lines  map[string]*line
+	asking map[string]bool // a newcomer of this process asks
+	rivals map[string]*rivals
+	swept  time.Time // when old rivals were forgotten last
+}
+
+// Config is what the lines of a process need.
+type Config struct {
+	Nodes   []*quorum.Node
+	Tracker *quorum.Tracker // of the goroutines that listen
+	Channel string          // of the process, on the nodes
+	Closed  <-chan struct{} // when it is closed, nobody waits any more
+	Now     func() time.Time
+	Jitter  func(limit time.Duration) time.Duration // a random duration below the limit
+}
+
+// New makes the lines of a process. It does nothing on the network before somebody waits.
+func New(c Config) *Lines {
+	return &Lines{
+		quorum: quorum.Majority(len(c.Nodes)), source: turn.NewSource(c.Nodes, c.Tracker, c.Channel),
+		closed: c.Closed, now: c.Now, jitter: c.Jitter,
+		lines: map[string]*line{}, asking: map[string]bool{}, rivals: map[string]*rivals{},
+	}
+}
+
+// Channel is the channel of the process.
+func (ls *Lines) Channel() string { return ls.source.Channel }
+
+// End stops listening. It does not wait for the network.
+func (ls *Lines) End() { ls.source.End() }
+
+// Enter makes an attempt at a key, unless somebody of this process asks or waits for it. It returns
+// a waiter if the caller has to wait: for an attempt that was refused, if it had more than one try,
+// or because others are before it. The caller then calls [Waiter.Wait], which gives the place up in
+// the end.
+func (ls *Lines) Enter(
+	ctx context.Context, wish *Wish, attempt func(Attempt) Answer,
+) (w *Waiter, answer Answer) {
+	if w := ls.arrive(wish); w != nil {
+		return w, Answer{}
+	}
+	defer func() { w = ls.asked(wish, answer) }() // also if a function of the caller's panics
+	now := time.Now()
+	if wish.Queue && ls.crowd(wish.Key, now) {
+		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
+	}
+	if ls.polled(wish.Key, now) {
+		rest, _ := ls.leaveTo(wish.Key, wish.delay(1), now)
+		sleep(ctx, rest)
+	}
+	return nil, attempt(Attempt{Keep: wish.Queue && ls.source.Able()})
+}
+
+// arrive takes the last place in the line for a key, if there is a line or a newcomer of this
+// process asks for the key. Otherwise the caller is that newcomer, and calls asked when it has.
+func (ls *Lines) arrive(wish *Wish) *Waiter {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.lines[wish.Key] == nil && !ls.asking[wish.Key] {
+		ls.asking[wish.Key] = true
+		return nil
+	}
+	return ls.join(wish, nil)
+}
+
+// asked ends what arrive began. A newcomer that was refused has learnt about keys, and takes the
+// last place in the line. So does one that has not asked because others queue.
+func (ls *Lines) asked(wish *Wish, answer Answer) *Waiter {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.asking, wish.Key)
+	waits := !answer.Won && answer.Err == nil && answer.Keys != nil
+	if t := ls.rivals[wish.Key]; t != nil && (answer.Won || waits && answer.Refusal != nil) {
+		t.tried(arrived, answer.Won, time.Now())
+	}
+	if waits {
+		first := ls.lines[wish.Key] == nil
+		w := ls.join(wish, answer.Keys)
+		if first {
+			w.line.taken = answer.Refusal != nil
+		}
+		return w
+	}
+	if ln := ls.lines[wish.Key]; ln != nil && !answer.Won {
+		ln.ring(missed) // it joined because somebody asked, and was not told anything
+	}
+	return nil
+}
+
+// join takes the last place in the line for a key. The line listens as soon as one waiter wants it
+// to. The caller holds mu.
+func (ls *Lines) join(wish *Wish, keys *Expiries) *Waiter {
+	ln := ls.lines[wish.Key]
+	if ln == nil {
+		if keys == nil {
+			keys = NewExpiries(len(wish.Lanes))
+		}
+		ln = &line{taken: true, bell: make(chan struct{}, 1), keys: keys}
+		ls.lines[wish.Key] = ln
+	}
+	ln.users++
+	ln.longest = max(ln.longest, wish.NodeTimeout)
+	if wish.Queue && ln.listener == nil {
+		ln.listener = ls.source.Use()
+		if ln.users > 1 {
+			ln.ring(missed) // the head does not listen
+		}
+	}
+	// One that joins at once has left the first try to somebody else.
+	return &Waiter{Wish: *wish, lines: ls, line: ln, place: ln.places.Join(), used: 1}
+}
+
+// leave gives a place up. The last to leave ends the line.
+func (ls *Lines) leave(key string, ln *line, place *fifo.Place) {
+	place.Leave()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln.users--
+	if ln.users == 0 {
+		delete(ls.lines, key)
+		if ln.listener != nil {
+			ls.source.Done()
+		}
+	}
+}
+
+// impatient reports whether a waiter gives the nodes less time than another of the line does.
+func (ls *Lines) impatient(w *Waiter) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.NodeTimeout < w.line.longest && w.line.places.Len() > 1
+}
+
+// granted notes that one of the line has the key: for the expiry, if it is never released.
+func (ls *Lines) granted(ln *line, expiry time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln.held = time.Now().Add(expiry)
+}
+
+// listening returns what the line hears of its turns by, or nil, and whether one of the line has
+// the key.
+func (ls *Lines) listening(ln *line) (l *turn.Listener, held bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ln.listener, time.Now().Before(ln.held)
+}

@@ -1,0 +1,226 @@
+package line
+
+import "time"
+
+const (
+	// crowded is how long a process that has handed a key on takes it that others queue for it.
+	crowded = time.Second
+	// maxRest bounds how long a process leaves a free key to processes that poll.
+	maxRest = time.Second
+	// quietRests is after how many rests without another process slices become longer, and
+	// maxDoubled how often they do.
+	quietRests = 8
+	maxDoubled = 4
+	// Beyond maxRivals keys, those are forgotten that nobody has wanted for rivalsKept.
+	maxRivals  = 1000
+	rivalsKept = 10 * time.Second
+)
+
+// rivals is what a process knows of other processes that want the same key again and again.
+//
+// Where turns can be heard, the nodes keep a queue of processes. A process whose release handed the
+// key on knows that there is one, and stands in it without asking for the key first.
+//
+// Elsewhere the others poll. A process passes the key on within itself for a slice of time. Then it
+// rests: it leaves the key free for one retry delay, within which everybody else asks once. If
+// nobody has taken it by then, the next slice is longer. A process that finds others at it keeps to
+// short slices.
+//
+// Lines.mu guards its fields.
+type rivals struct {
+	used   time.Time // latest
+	handed time.Time // when this process last handed the key on
+
+	// Where others poll.
+	won     time.Time // when this process last took the key, as far as it has noted that
+	leaving time.Time // when this process last began to release the key
+	passed  time.Time // when it last had, and told nobody but its own line
+	// When a line of this process could last not hear a release; others may have polled then.
+	unheard time.Time
+	refused time.Time     // when it was last refused
+	rest    time.Duration // the latest; slices are measured by it; 0 before the first slice
+	quiet   int           // rests in a row in which nobody else was noticed
+	ends    time.Time     // of the slice
+	// The slice is over, and it is not known yet whether anybody else has made use of that.
+	resting bool
+}
+
+// slice begins a slice.
+func (r *rivals) slice(now time.Time) {
+	r.ends = now.Add(r.rest / 2 << min(max(r.quiet-quietRests, 0), maxDoubled))
+}
+
+// retaken reports whether this process has had the key since it last began to release it.
+func (r *rivals) retaken() bool { return r.won.After(r.leaving) }
+
+// left returns how long a key that this process has released is left to others: 0 within a slice.
+func (r *rivals) left(delay time.Duration, now time.Time) time.Duration {
+	if r.rest == 0 {
+		r.drawn(delay)
+		r.quiet = quietRests + 1
+		r.slice(now)
+	}
+	r.drawn(delay)
+	left := r.passed.Add(r.rest).Sub(now)
+	if now.Before(r.ends) || left <= 0 {
+		return 0
+	}
+	r.resting = true
+	return left
+}
+
+// drawn notes a retry delay of this process. Others draw theirs alike.
+func (r *rivals) drawn(delay time.Duration) {
+	if delay = min(delay, maxRest); r.rest == 0 {
+		r.rest = delay
+	}
+	r.rest += (delay - r.rest) / 8
+}
+
+// tried notes what an attempt came to that was made for a reason.
+func (r *rivals) tried(why reason, won bool, now time.Time) {
+	switch {
+	case r.resting && won: // nobody else has wanted it, or has had it and gone
+		r.quiet++
+		r.slice(now)
+	case r.resting: // somebody else has it
+		r.quiet, r.ends = 0, time.Time{}
+	case why == passedOn && !won: // somebody else was faster
+		r.quiet, r.ends = 0, time.Time{}
+	// Somebody else had it.
+	case won && (why == overdue || why == expired) && !r.leaving.After(r.refused):
+		r.quiet = 0
+		r.slice(now)
+	}
+	r.resting = false
+	if won {
+		r.won = now
+	} else {
+		r.refused = now
+	}
+}
+
+// rivalsOf returns what is known of a key's rivals. The caller holds mu.
+func (ls *Lines) rivalsOf(key string, now time.Time) *rivals {
+	r := ls.rivals[key]
+	if r == nil {
+		if len(ls.rivals) >= maxRivals && now.Sub(ls.swept) > time.Second {
+			ls.swept = now
+			for k, r := range ls.rivals {
+				if now.Sub(r.used) > rivalsKept {
+					delete(ls.rivals, k)
+				}
+			}
+		}
+		r = &rivals{}
+		ls.rivals[key] = r
+	}
+	r.used = now
+	return r
+}
+
+// Releasing notes that this process is about to release a key.
+func (ls *Lines) Releasing(key string, now time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if r := ls.rivals[key]; r != nil {
+		r.leaving = now
+	}
+}
+
+// Released notes that this process has released a key, whether it tells other processes of its
+// releases, and whether it has handed the key on to one who queues. Its own line is told.
+func (ls *Lines) Released(key string, announced, handedOn bool, now time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln := ls.lines[key]
+	if handedOn {
+		ls.rivalsOf(key, now).handed = now
+	}
+	if ln != nil {
+		ln.held = time.Time{}
+		switch {
+		case ln.deaf():
+			r := ls.rivalsOf(key, now)
+			r.passed, r.unheard = now, now
+			ln.ring(passedOn)
+		case handedOn:
+			ln.ring(queued)
+		default:
+			ln.ring(freed)
+		}
+	}
+	switch r := ls.rivals[key]; {
+	case r == nil || handedOn:
+	case r.rest == 0 && ln == nil:
+		delete(ls.rivals, key)
+	default:
+		r.handed = time.Time{}
+		if !announced || !ls.source.Able() || now.Sub(r.unheard) < rivalsKept {
+			r.used, r.passed = now, now
+		}
+	}
+}
+
+// crowd reports whether others queue for a key, as far as this process knows.
+func (ls *Lines) crowd(key string, now time.Time) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	r := ls.rivals[key]
+	return r != nil && now.Sub(r.handed) < crowded
+}
+
+// leaveTo returns how long the line should leave to others what its own process has released
+// without an announcement, and whether it has been taken again meanwhile: an attempt may win while
+// the line is told why to make one.
+func (ls *Lines) leaveTo(
+	key string, delay time.Duration, now time.Time,
+) (rest time.Duration, retaken bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	r := ls.rivalsOf(key, now)
+	if r.retaken() {
+		return 0, true
+	}
+	return r.left(delay, now), false
+}
+
+// won notes that a follower has won.
+func (ls *Lines) won(key string, now time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if r := ls.rivals[key]; r != nil {
+		r.won = now
+	}
+}
+
+// polled returns whether others may be polling for a key that this process has just released, and
+// leaveTo tells for how long it leaves the key to them.
+func (ls *Lines) polled(key string, now time.Time) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	r := ls.rivals[key]
+	return r != nil && r.rest > 0 && now.Sub(r.passed) < maxRest
+}
+
+// tried notes what the head's attempt came to, where no announcements tell what others do.
+func (ls *Lines) tried(
+	key string, ln *line, why reason, won bool, delay time.Duration, now time.Time,
+) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	r := ls.rivals[key]
+	if r == nil || r.rest == 0 {
+		if !won || !ln.deaf() {
+			return
+		}
+		r = ls.rivalsOf(key, now)
+	}
+	if ln.deaf() {
+		r.unheard = now
+	}
+	r.drawn(delay)
+	if won || !r.retaken() { // else somebody of this process has it
+		r.tried(why, won, now)
+	}
+}

@@ -1,0 +1,252 @@
+package line
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/turn"
+)
+
+const (
+	// maxDelayQueued bounds how long one in the queue waits before asking again.
+	maxDelayQueued = 3 * time.Second
+	// maxSilences is how many rounds without a quorum of answers are made in a row.
+	maxSilences = 3
+	// maxClaims is how many claims may fail.
+	maxClaims = 6
+	// QueueTTL is how long a queue outlives the last who stood in it.
+	QueueTTL = time.Minute
+	// RollGrace is how long those in the queue have to ask again when somebody has died. Nodes cut
+	// their clocks off to seconds: it may be a second less. It is more than maxDelayQueued.
+	RollGrace = 5 * time.Second
+)
+
+// A stay is one waiter's wait in the queue that the nodes keep.
+//
+// The waiter stands in the queue of every node, and each gives it a ticket. It agrees with a
+// quorum of them on one, see agreed. So the nodes keep one order, and a quorum knows the waiter
+// before anybody who comes later. A release hands the key on: each node reserves its key for the
+// first in its queue that listens, and tells that one. A waiter that a quorum has told claims the
+// key.
+//
+// A minority may have its turn on a node too early, because commands reach nodes in different
+// orders. It stands there again, which hands the key on to the first.
+//
+// Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
+// before it. A command to stand at a free key hands that on, too. Such a key is free because
+// somebody has died; those in the queue who do not ask again within a grace leave it together.
+type stay struct {
+	*Waiter
+	call   *turn.Call
+	member Member
+	claim  quorum.Claim // of the place; what is asked for in its turn has its own
+
+	// Rounds of standing: the first, until slow nodes have the ticket, or nil; and the latest, with
+	// those that nodes had not answered when the next began.
+	first  *quorum.Round
+	rounds []*quorum.Round
+
+	silences int       // rounds without a quorum of answers, in a row
+	claims   int       // that failed
+	partial  int       // rounds in a row after which it had its turn on less than a quorum
+	doubted  time.Time // until then nothing that may have been missed is reason to ask
+
+	noted chan struct{} // a node has said in a round that it is the waiter's turn; room for one
+}
+
+// ending is why a stay is over.
+type ending uint8
+
+const (
+	none     ending = iota // it is not over
+	served                 // the key was granted
+	lastTry                // one try is left, and its delay has passed: that is an attempt
+	unheard                // the nodes do not answer to one who stands in the queue
+	unserved               // claims fail
+)
+
+// stay waits in the queue. Each retry delay costs a try, as it would outside.
+func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
+	s := &stay{
+		Waiter: w, call: listener.Expect(), noted: make(chan struct{}, 1),
+	}
+	s.claim.Open(w.Lanes, w.NodeTimeout, QueueTTL)
+	defer s.call.End()
+	s.member = Member{
+		ID: w.lines.source.Channel + s.call.Number, Ticket: max(w.lines.now().UnixMicro(), 1),
+		Value: w.asker.Settle(true),
+	}
+	if !time.Now().Before(w.due) && w.used+1 != w.Tries {
+		w.draw(minTry)
+	}
+	w.line.inQueue(true)
+	defer w.line.inQueue(false)
+	defer func() { s.leave(end == served) }() // also if a function of the caller's panics
+	return s.wait()
+}
+
+// leave gives the place up. One who is served has none any more but where an answer is missing.
+func (s *stay) leave(served bool) {
+	spec := quorum.Spec{Command: s.asker.Leave(s.member)}
+	if served {
+		var unsure []bool
+		for _, r := range s.rounds {
+			unsure = unanswered(r, unsure)
+		}
+		if !slices.Contains(unsure, true) {
+			return
+		}
+		spec.Skip = func(node int) bool { return !unsure[node] }
+	}
+	s.claim.Undo(s.ctx, spec)
+}
+
+// wait stands in the queue, and claims the key when its turn has come.
+func (s *stay) wait() (ending, error) {
+	var only []bool // nodes to ask; nil: all
+	for {
+		next, answered := s.stand(only)
+		only = nil
+		if err := s.stopped(); err != nil {
+			return none, err
+		}
+		if end, err := s.pause(next, answered); end != none || err != nil {
+			return end, err
+		}
+		switch turns := s.call.Heard(); {
+		case turns >= s.lines.quorum:
+			if s.asker.Claim(s.member) {
+				return served, nil
+			}
+			s.partial = 0
+			s.claims++
+		case turns > 0:
+			// It hands on what it has, and keeps its place. The first time, the others have just
+			// been asked.
+			if s.partial++; s.partial == 1 && s.member.Agreed {
+				only = s.call.Where()
+			}
+		default:
+			s.partial = 0
+		}
+	}
+}
+
+// pause waits until there is reason to claim the key or to stand again: after next, or earlier.
+func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
+	received(s.noted)
+	turns := s.call.Heard()
+	switch {
+	case !answered:
+		// The nodes, or the way to them, may be overloaded. To leave and come again adds to that.
+		// But the node timeout may be too short, and another's of the line is not.
+		if s.silences++; s.silences == maxSilences || s.lines.impatient(s.Waiter) {
+			return unheard, nil
+		}
+		next = min(clock.Times(max(s.drawn, minTry), 1<<min(s.silences, 2)), maxDelayQueued)
+	case s.claims == maxClaims:
+		return unserved, nil
+	case s.claims > 0:
+		// What the nodes say meanwhile is not heard: they may say it again and again.
+		end, err := s.await(nil, s.lines.jitter(splitDelay<<s.claims)+time.Millisecond)
+		if end != none || err != nil {
+			return end, err
+		}
+	}
+	if answered {
+		s.silences = 0
+	}
+	if s.call.Heard() >= s.lines.quorum {
+		return none, nil
+	}
+	if turns > 0 {
+		next = min(next, s.moment())
+	}
+	return s.await(s.call.Wake(), next)
+}
+
+// moment is how soon to stand again if it is the waiter's turn on a minority. Others have their
+// turn on the rest, or will have it in a moment; or a holder has it.
+func (s *stay) moment() time.Duration {
+	moment := (time.Millisecond + s.lines.jitter(time.Millisecond)) << min(s.partial, 10)
+	return min(moment, s.NodeTimeout/2)
+}
+
+// await sleeps for d, or until woken for a reason to stand again.
+func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
+	until := time.Now().Add(max(d, 0))
+	var noted <-chan struct{}
+	if wake != nil {
+		noted = s.noted
+	}
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		t.Reset(clock.Ahead(min(time.Until(until), time.Until(s.due))))
+		isWoken, isNoted, isRung := false, false, false
+		select {
+		case <-wake:
+			isWoken = true
+		case <-noted:
+			isNoted = true
+		case <-s.line.bell:
+			isRung = true
+		case <-s.caughtUp():
+		case <-t.C:
+		case <-s.ctx.Done():
+		case <-s.lines.closed:
+		}
+		// What comes at the same time is looked at in the same order.
+		if err := s.stopped(); err != nil {
+			return none, err
+		}
+		if received(s.caughtUp()) {
+			s.catchUp()
+		}
+		if isNoted || received(noted) {
+			until = s.sooner(until)
+		}
+		if (isWoken || received(wake)) && (s.call.Heard() > 0 || s.doubts()) {
+			return none, nil
+		}
+		if isRung || received(s.line.bell) {
+			// A release by this process that handed the key to nobody, although somebody stands
+			// there.
+			if why := s.line.hear(); why == freed || why == passedOn {
+				return none, nil
+			}
+		}
+		now := time.Now()
+		if !now.Before(s.due) {
+			if s.used == s.Tries-1 {
+				return lastTry, nil
+			}
+			s.used++
+			s.draw(minTry)
+		}
+		if !now.Before(until) {
+			return none, nil
+		}
+	}
+}
+
+// sooner returns when to stand again, at a time or earlier, after a node has said that it is the
+// waiter's turn while nobody waited for that node. Messages of the others may be lost.
+func (s *stay) sooner(than time.Time) time.Time {
+	if soon := time.Now().Add(s.moment()); s.call.Heard() > 0 && soon.Before(than) {
+		return soon
+	}
+	return than
+}
+
+// doubts reports whether to ask because messages may have been missed: once in a retry delay.
+func (s *stay) doubts() bool {
+	now := time.Now()
+	if now.Before(s.doubted) {
+		return false
+	}
+	s.doubted = now.Add(max(s.drawn, minTry))
+	return true
+}

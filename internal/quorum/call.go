@@ -130,7 +130,7 @@ func (l *Lane) close(c *call, reply Reply, err error) (next *call) {
 		l.node.owed.pay()
 	}
 	if r.kind != Ask {
-		// Whoever waits for this may submit the next command at once: the lane is free by then.
+		// A caller that waits for this may submit the next command at once: the lane is free.
 		r.settle(c, reply, err)
 	}
 	if c.unsent == nil {

@@ -10,8 +10,8 @@ import (
 
 // Lane keeps the commands of one owner on one node in order: each is sent only when the
 // outcome of the one before is known, because it replied, failed or was given up.
-// Clients with connection pools do not order commands across connections, so without
-// a lane a release could overtake the slow SET it is to take back.
+// Clients with connection pools do not order commands across connections. Without a lane, a release
+// could overtake the slow SET that it takes back.
 //
 // The zero value with a node is ready for use. A Lane is safe for concurrent use and is not copied.
 // An idle lane has no goroutine and no timer.
@@ -33,7 +33,7 @@ type backlog struct {
 
 func (b *backlog) stop() {
 	if b.timer != nil {
-		b.timer.Stop() // if it fires all the same, giveUp finds that it is not time
+		b.timer.Stop() // if it fires nevertheless, giveUp finds that it is not time
 		b.timer = nil
 	}
 }
@@ -133,8 +133,8 @@ func (l *Lane) expel(c *call, err error) {
 	c.unsent = err
 }
 
-// arm sees to it that the running call is given up when it has used up its time, if its round does
-// not. The caller holds mu.
+// arm starts a timer that gives up the running call at its deadline, unless its round will. The
+// caller holds mu.
 func (l *Lane) arm() {
 	// A round sets expired before it looks at the lane. So either this finds it set, or the round
 	// finds the backlog.

@@ -17,21 +17,21 @@ const (
 	Done
 	// HandedOn is Done, and the key is reserved for the next in the queue now.
 	HandedOn
-	// Standing is a yes of a queue: the one who asked has a place there.
+	// Standing is a yes: the member has a place in the queue.
 	Standing
-	// Turn is Standing, and the key is reserved for the one who asked.
+	// Turn is Standing, and the key is reserved for the member.
 	Turn
 )
 
 // Reply is what a node has said. It is read from the client's reply once, when that arrives.
 type Reply struct {
 	Means Meaning
-	// Before is how many are in the queue before one who stands there.
+	// Before is how many are in the queue before a member.
 	Before int32
-	// Number is the token of a key that was set, or the ticket of one who stands in the queue.
+	// Number is the token of a key that was set, or the ticket of a member of the queue.
 	Number int64
-	// Left is how long somebody else's key lives, or [Forever]. One who stands in the queue is told
-	// it only if nobody is before; otherwise it is negative.
+	// Left is how long somebody else's key lives, or [Forever]. A member of the queue is told it
+	// only if nobody is before it, and Forever otherwise.
 	Left time.Duration
 }
 

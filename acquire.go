@@ -38,9 +38,9 @@ func (m *Mutex) attempt(
 	spec := quorum.Spec{Hasty: !how.Final}
 	if member != nil {
 		l.member, l.ticket = member.ID, member.Ticket
-		spec.Command = m.wire.claim(value, member.ID)
+		spec.Command = m.wire.Claim(value, member.ID)
 	} else {
-		spec.Command = m.wire.acquire(value)
+		spec.Command = m.wire.Acquire(value)
 	}
 
 	r := l.claim.Write(ctx, spec)
@@ -165,7 +165,7 @@ func (m *Mutex) fence(ctx context.Context, outcomes quorum.Outcomes, l *lease) (
 	}
 	l.raised = true
 	raise := l.claim.Ask(ctx, quorum.Spec{
-		Command: m.wire.raise(l.value, l.token),
+		Command: m.wire.Raise(l.value, l.token),
 		Have:    func(node int) bool { return agrees(outcomes[node]) },
 	})
 	raised, err := raise.Wait(ctx)

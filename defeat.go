@@ -50,7 +50,7 @@ func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	refused := d.met.Count(quorum.Outcome.No) > 0
 	d.split = refused && d.met.Count(quorum.Outcome.Yes) > 0
 	d.back = l.release(ctx, quorum.Spec{
-		Command: m.wire.takeBack(l.value, l.member, l.ticket), Need: m.blocking(), Skip: skip,
+		Command: m.wire.TakeBack(l.value, l.member, l.ticket), Need: m.blocking(), Skip: skip,
 		Vote: func(node int, reply quorum.Reply) bool {
 			d.learn(node, reply)
 			met := d.met[node]

@@ -122,7 +122,7 @@ func (l *lease) valid(ctx context.Context) error {
 	if err := l.usable(ctx, failed); err != nil {
 		return err
 	}
-	if _, err := l.confirm(ctx, failed, m.wire.valid(l.value), m.cfg.nodeTimeout); err != nil {
+	if _, err := l.confirm(ctx, failed, m.wire.Valid(l.value), m.cfg.nodeTimeout); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -154,7 +154,7 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 	if err := l.usable(ctx, failed); err != nil {
 		return nil, err
 	}
-	r, err := l.confirm(ctx, failed, m.wire.extend(l.value), budget)
+	r, err := l.confirm(ctx, failed, m.wire.Extend(l.value), budget)
 	if err != nil {
 		return r, err
 	}
@@ -224,7 +224,7 @@ func (l *lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
 		return l.state.trusted()
 	}
 	l.claim.Write(ctx, quorum.Spec{
-		Command: m.wire.heal(l.value, l.token).When(due),
+		Command: m.wire.Heal(l.value, l.token).When(due),
 		Budget:  max(min(m.cfg.nodeTimeout, left/4), 1),
 		Skip:    func(node int) bool { return outcomes[node].Err == nil && !gone(outcomes[node]) },
 	})

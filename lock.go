@@ -114,11 +114,11 @@ func (a *asker) Settle(stands bool) (value string) {
 
 // Stand implements [line.Asker].
 func (a *asker) Stand(member line.Member) quorum.Command {
-	return a.m.wire.stand(member, line.QueueTTL)
+	return a.m.wire.Stand(member, line.QueueTTL)
 }
 
 // Leave implements [line.Asker].
-func (a *asker) Leave(member line.Member) quorum.Command { return a.m.wire.leave(member) }
+func (a *asker) Leave(member line.Member) quorum.Command { return a.m.wire.Leave(member) }
 
 // Waits implements [line.Asker].
 func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) line.Refusal {

@@ -133,7 +133,7 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 // round. The spec may set what makes it a success; by default, a quorum of deletions.
 func (l *lease) release(ctx context.Context, s quorum.Spec) *quorum.Round {
 	if s.Command.Command == nil && s.Command.Decide == nil {
-		s.Command = l.m.wire.release(l.value, l.member)
+		s.Command = l.m.wire.Release(l.value, l.member)
 	}
 	return l.claim.Undo(ctx, s)
 }
@@ -193,9 +193,9 @@ func (l *lease) linger() *quorum.Command {
 	return &quorum.Command{Decide: func(int) (c quorum.Command, send bool) {
 		left := end.Sub(m.core.now())
 		if left <= 0 {
-			return m.wire.release(l.value, l.member), true
+			return m.wire.Release(l.value, l.member), true
 		}
-		return m.wire.linger(l.value, m.cfg.linger(left)), true
+		return m.wire.Linger(l.value, m.cfg.linger(left)), true
 	}}
 }
 

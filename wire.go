@@ -39,8 +39,8 @@ func newWire(cfg *config, key string, t *tokens) wire {
 // lockKey is the key of scripts that have no business with the counter. Pools may append to it.
 func (w *wire) lockKey() []string { return w.keys[:1:1] }
 
-// acquire asks a node for the lock: by a plain SET NX where that is enough.
-func (w *wire) acquire(value string) quorum.Command {
+// Acquire asks a node for the lock: by a plain SET NX where that is enough.
+func (w *wire) Acquire(value string) quorum.Command {
 	if !w.cfg.fencing && !w.cfg.guarded {
 		return quorum.Command{
 			Command: pool.SetNX(w.keys[0], value, w.cfg.expiry), Read: readSetNX,
@@ -49,22 +49,22 @@ func (w *wire) acquire(value string) quorum.Command {
 	return w.acquireBy(scripts.Acquire, value, w.guard(), w.tokens.proposal())
 }
 
-// acquireUnguarded asks for the lock without the restart guard.
-func (w *wire) acquireUnguarded(value string) quorum.Command {
+// AcquireUnguarded asks for the lock without the restart guard.
+func (w *wire) AcquireUnguarded(value string) quorum.Command {
 	return w.acquireBy(scripts.Acquire, value, 0, w.tokens.proposal())
 }
 
-// claim asks a node for the lock if that is free, or reserved for the member of the queue.
-func (w *wire) claim(value, member string) quorum.Command {
+// Claim asks a node for the lock if that is free, or reserved for the member of the queue.
+func (w *wire) Claim(value, member string) quorum.Command {
 	return w.acquireBy(scripts.Claim, value, w.guard(), w.tokens.proposal(), member)
 }
 
-// heal sets the key of a holder again, and lifts the counter to its token, which is 0 if it is not
+// Heal sets the key of a holder again, and lifts the counter to its token, which is 0 if it is not
 // known. It need not wait for as long as the restart guard makes others wait: the node must refuse
 // them, not the holder. But a contender may have counted the node's vote just before the restart.
 // Its attempt must have come to its end before the node's vote is the holder's: see
 // Mutex.deadline.
-func (w *wire) heal(value string, token uint64) quorum.Command {
+func (w *wire) Heal(value string, token uint64) quorum.Command {
 	guard := int64(0)
 	if w.cfg.guarded {
 		guard = uptime(attemptRounds * min(w.cfg.nodeTimeout, w.cfg.guard/attemptRounds))
@@ -116,16 +116,16 @@ func (w *wire) fenceTTL() int64 {
 	return w.cfg.fenceTTL.Milliseconds()
 }
 
-// raise lifts a node's fence counter to the token.
-func (w *wire) raise(value string, token uint64) quorum.Command {
+// Raise lifts a node's fence counter to the token.
+func (w *wire) Raise(value string, token uint64) quorum.Command {
 	return quorum.Command{
 		Command: pool.Eval(scripts.Raise, w.keys[:], value, int64(token), w.fenceTTL()),
 		Read:    readHeld,
 	}
 }
 
-// extend extends the lock on a node, and the life of a counter that is the lock's own.
-func (w *wire) extend(value string) quorum.Command {
+// Extend extends the lock on a node, and the life of a counter that is the lock's own.
+func (w *wire) Extend(value string) quorum.Command {
 	expiry := w.cfg.expiry.Milliseconds()
 	c := quorum.Command{Read: readHeld}
 	if w.cfg.fencing && w.cfg.fencePerName {
@@ -136,22 +136,22 @@ func (w *wire) extend(value string) quorum.Command {
 	return c
 }
 
-// linger lets the key expire on a node after so long.
-func (w *wire) linger(value string, left time.Duration) quorum.Command {
+// Linger lets the key expire on a node after so long.
+func (w *wire) Linger(value string, left time.Duration) quorum.Command {
 	ms := clock.Add(left, time.Millisecond-1).Milliseconds()
 	return quorum.Command{
 		Command: pool.Eval(scripts.Extend, w.lockKey(), value, ms), Read: readHeld,
 	}
 }
 
-// valid asks a node whether it has the lock.
-func (w *wire) valid(value string) quorum.Command {
+// Valid asks a node whether it has the lock.
+func (w *wire) Valid(value string) quorum.Command {
 	return quorum.Command{Command: pool.Eval(scripts.Valid, w.lockKey(), value), Read: readHeld}
 }
 
-// release deletes the lock on a node, or hands it on. The member, if it is not "", leaves the
+// Release deletes the lock on a node, or hands it on. The member, if it is not "", leaves the
 // queue.
-func (w *wire) release(value, member string) quorum.Command {
+func (w *wire) Release(value, member string) quorum.Command {
 	c := quorum.Command{Read: readReleased}
 	switch {
 	case member != "":
@@ -164,10 +164,10 @@ func (w *wire) release(value, member string) quorum.Command {
 	return c
 }
 
-// takeBack is release after an attempt that did not win. A key of another type is an answer then,
+// TakeBack is Release after an attempt that did not win. A key of another type is an answer then,
 // which the refusal of a SET NX did not give. A member with a ticket keeps its place in the queue.
-func (w *wire) takeBack(value, member string, ticket int64) quorum.Command {
-	c := w.release(value, member)
+func (w *wire) TakeBack(value, member string, ticket int64) quorum.Command {
+	c := w.Release(value, member)
 	if ticket != 0 {
 		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window, member, ticket,
 			line.QueueTTL.Milliseconds())
@@ -176,25 +176,25 @@ func (w *wire) takeBack(value, member string, ticket int64) quorum.Command {
 	return c
 }
 
-// leave gives up a place in the queue on a node, and a key that holds the member's value.
-func (w *wire) leave(member line.Member) quorum.Command {
+// Leave gives up a place in the queue on a node, and a key that holds the member's value.
+func (w *wire) Leave(member line.Member) quorum.Command {
 	value := member.Value
 	if value == "" {
 		value = member.ID
 	}
-	return w.release(value, member.ID)
+	return w.Release(value, member.ID)
 }
 
-// forget deletes a key other than the lock's if it holds the text.
-func (w *wire) forget(key, text string) quorum.Command {
+// Forget deletes a key other than the lock's if it holds the text.
+func (w *wire) Forget(key, text string) quorum.Command {
 	return quorum.Command{
 		Command: pool.Eval(scripts.Release, []string{key}, text), Read: readReleased,
 	}
 }
 
-// stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may become
+// Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may become
 // a greater one. The queue is kept for so long after that.
-func (w *wire) stand(member line.Member, keep time.Duration) quorum.Command {
+func (w *wire) Stand(member line.Member, keep time.Duration) quorum.Command {
 	keys := []string{w.keys[0], w.queue[1], keys.Ticket(w.keys[0]), keys.Roll(w.keys[0])}
 	args := append(make([]any, 0, 7), w.cfg.window, member.ID, member.Ticket, 0,
 		keep.Milliseconds(), int64(line.RollGrace/time.Second))

@@ -1,8 +1,9 @@
 // Package checkup examines the nodes of a deployment, for Redlock.Check.
 //
-// Each step is a file. trial.go lives a lock's life on a node. inquiry.go asks the node about
-// itself, and rights.go finds out what an ACL denies. judge.go draws the conclusions; trouble.go
-// knows the words in which servers and clients refuse. Package doctor has the result.
+// Each step is a file. trial.go lives a lock's life on a node, by the commands of lock.go.
+// inquiry.go asks the node about itself, and rights.go finds out what an ACL denies. judge.go
+// draws the conclusions; trouble.go knows the words in which servers and clients refuse. Package
+// doctor has the result.
 package checkup
 
 import (
@@ -28,7 +29,7 @@ type Plan struct {
 	Counter Name // for fencing; zero: there is none
 	Channel Name // for announcements; zero: there are none
 
-	// NewLock makes a lock that exists on that node only, under a key of its own.
+	// NewLock makes a lock for that node, with a key of its own that lives for [Life].
 	NewLock func(n *quorum.Node) Lock
 }
 
@@ -46,7 +47,7 @@ func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 	// What a lock asks of a node comes first: it tells who is there at all.
 	trials := quorum.Survey(ctx, p.Nodes, TrialTime(p.NodeTimeout),
 		func(ctx context.Context, n *quorum.Node) (trial, error) {
-			t := trial{lock: p.NewLock(n), timeout: p.NodeTimeout}
+			t := trial{lock: newOwner(p.NewLock(n), p.NodeTimeout), timeout: p.NodeTimeout}
 			err := t.run(ctx, n.Pool)
 			return t, err
 		})

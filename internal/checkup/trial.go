@@ -11,41 +11,14 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Lock is a lock on one node, to see whether locks can live there. Its methods send the commands
-// of every other lock. They block until the node has answered, at most for a node timeout, or until
-// ctx is done. The error says why the outcome is not as it should be.
-type Lock interface {
-	// Acquire sets the key. If only the restart guard refuses, guarded is for how long, and err is
-	// the guard's error.
-	Acquire(ctx context.Context) (guarded time.Duration, err error)
-	// AcquireUnguarded is Acquire without the restart guard.
-	AcquireUnguarded(ctx context.Context) error
-	// Abandon deletes what a failed Acquire has left, or leaves later. It does not block.
-	Abandon(ctx context.Context)
-	// Stand stands in the queue for the key, if that is announced.
-	Stand(ctx context.Context) error
-	// Extend gives the key more time.
-	Extend(ctx context.Context) error
-	// ReleaseAsStranger tries to release the lock with another value, which must fail.
-	ReleaseAsStranger(ctx context.Context) error
-	// Release gives up what Acquire has set: it hands the key on to the one who stands, and
-	// announces that; or it deletes the key.
-	Release(ctx context.Context) error
-	// Leave deletes what Stand has left, and what was handed on to it.
-	Leave(ctx context.Context) error
-	// Announcement returns the channel and the message of the announcement; channel is "" if there
-	// is none.
-	Announcement() (channel, message string)
-}
-
 // trialCommands is how many answers a trial waits for at most, one after the other. They are those
-// of two Acquires, SUBSCRIBE, Stand, Extend, ReleaseAsStranger, two releases and two of Leave, and
-// the announcement.
+// of two Acquires, SUBSCRIBE, Stand, Extend, a stranger's release, two releases and two of leave,
+// and the announcement.
 const trialCommands = 11
 
 // trial is a lock's life on a node.
 type trial struct {
-	lock    Lock
+	lock    *owner
 	timeout time.Duration // of the node
 
 	guarded time.Duration // how long the restart guard keeps the node out, if nothing else does
@@ -57,24 +30,24 @@ func (t *trial) run(ctx context.Context, p pool.Pool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	wait, err := t.lock.Acquire(ctx)
+	wait, err := t.lock.acquire(ctx)
 	var refusal error
 	if wait > 0 {
 		// The guard is for locks that the node may have forgotten, and nobody had this one.
 		refusal = err
-		err = t.lock.AcquireUnguarded(ctx)
+		err = t.lock.acquireUnguarded(ctx)
 	}
 	if err != nil {
-		t.lock.Abandon(ctx)
+		t.lock.abandon(ctx)
 		return step("acquire", err)
 	}
 	l := listen(ctx, p, t.lock, t.timeout)
-	notQueued := t.lock.Stand(ctx)
-	notExtended := step("extend", t.lock.Extend(ctx))
-	notRefused := step("a stranger's release", t.lock.ReleaseAsStranger(ctx))
-	notReleased := step("release", t.lock.Release(ctx))
+	notQueued := t.lock.stand(ctx)
+	notExtended := step("extend", t.lock.extend(ctx))
+	notRefused := step("a stranger's release", t.lock.releaseAsStranger(ctx))
+	notReleased := step("release", t.lock.release(ctx))
 	t.unheard = l.heard(ctx, notReleased == nil && notQueued == nil)
-	notLeft := step("release", t.lock.Leave(ctx))
+	notLeft := step("release", t.lock.leave(ctx))
 	if notQueued != nil {
 		t.unheard, notLeft = fmt.Errorf("%w: %w", errUnqueued, notQueued), nil
 	}
@@ -109,8 +82,8 @@ type listener struct {
 }
 
 // listen subscribes to the lock's announcements on a node, if the lock has any and the client can.
-func listen(ctx context.Context, p pool.Pool, lock Lock, timeout time.Duration) *listener {
-	channel, message := lock.Announcement()
+func listen(ctx context.Context, p pool.Pool, lock *owner, timeout time.Duration) *listener {
+	channel, message := lock.announcement()
 	l := &listener{message: message, timeout: timeout}
 	subscriber, ok := p.(pool.Subscriber)
 	if !ok || channel == "" {

@@ -223,8 +223,8 @@ var mutants = []mutant{
 		"	if !from.relied() && from != stateLost || to.relied() {\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"unlock.go", "return m.wire.linger(l.value, m.cfg.linger(left)), true",
-		"return m.wire.release(l.value, l.member), true",
+		"unlock.go", "return m.wire.Linger(l.value, m.cfg.linger(left)), true",
+		"return m.wire.Release(l.value, l.member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
 		"election.go", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",

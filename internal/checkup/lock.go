@@ -1,0 +1,170 @@
+package checkup
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Commands makes what locks send to their nodes.
+type Commands interface {
+	Acquire(value string) quorum.Command
+	AcquireUnguarded(value string) quorum.Command
+	Extend(value string) quorum.Command
+	Stand(m line.Member, keep time.Duration) quorum.Command
+	Leave(m line.Member) quorum.Command
+	Release(value, member string) quorum.Command
+	Forget(key, text string) quorum.Command
+}
+
+// Lock is a lock on one node, under a key that nobody else uses, to see whether locks can live
+// there. The commands are those of every other lock.
+type Lock struct {
+	Commands
+	Lane      []quorum.Lane // to the node
+	Key       string
+	Counter   string // its own, for fencing; "" if there is none
+	Announced bool   // it has a queue
+
+	// Denied is what a reply means that is not a yes, and Guarded for how long an error says that
+	// the restart guard refuses, or 0.
+	Denied  func(quorum.Reply) error
+	Guarded func(err error) time.Duration
+}
+
+// Life is how long the keys of a trial live. They are deleted, but the node may have stopped
+// answering by then.
+func Life(nodeTimeout time.Duration) time.Duration {
+	return max(TrialTime(nodeTimeout), time.Second).Truncate(time.Millisecond)
+}
+
+// owner is who has the lock of a trial. Its methods block until the node has answered, at most for
+// a node timeout, or until ctx is done. The error says why the outcome is not as it should be.
+type owner struct {
+	Lock
+	budget time.Duration
+	value  string
+	claim  *quorum.Claim // with the value
+	number int64         // that acquire returned: what the counter holds
+	member line.Member   // of the queue
+	place  *quorum.Claim // of the member
+}
+
+func newOwner(l Lock, nodeTimeout time.Duration) *owner {
+	o := &owner{Lock: l, budget: nodeTimeout, value: rand.Text()}
+	o.member = line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true}
+	o.claim, o.place = o.newClaim(), o.newClaim()
+	return o
+}
+
+func (o *owner) newClaim() *quorum.Claim {
+	c := &quorum.Claim{}
+	c.Open(o.Lane, o.budget, 0)
+	return c
+}
+
+// acquire sets the key. If only the restart guard refuses, guarded is for how long, and err is the
+// guard's error.
+func (o *owner) acquire(ctx context.Context) (guarded time.Duration, err error) {
+	o.number, err = o.step(ctx, o.claim.Write, o.Acquire(o.value), anything)
+	return o.Guarded(err), err
+}
+
+// acquireUnguarded is acquire without the restart guard.
+func (o *owner) acquireUnguarded(ctx context.Context) (err error) {
+	// A new claim does not know of the refusal, after which the release would be sent twice.
+	o.claim = o.newClaim()
+	o.number, err = o.step(ctx, o.claim.Write, o.AcquireUnguarded(o.value), anything)
+	return err
+}
+
+// abandon deletes what a failed acquire has left, or leaves later. It does not block.
+func (o *owner) abandon(ctx context.Context) {
+	o.claim.Undo(ctx, quorum.Spec{Command: o.Release(o.value, "")})
+}
+
+// ticket is that of the member.
+const ticket = 1
+
+// stand stands in the queue for the key, if it has one.
+func (o *owner) stand(ctx context.Context) error {
+	if !o.Announced {
+		return nil
+	}
+	_, err := o.step(ctx, o.place.Write, o.Stand(o.member, Life(o.budget)), anything)
+	return err
+}
+
+// extend gives the key more time.
+func (o *owner) extend(ctx context.Context) error {
+	_, err := o.step(ctx, o.claim.Ask, o.Extend(o.value), quorum.Reply.Yes)
+	return err
+}
+
+// releaseAsStranger tries to release the lock with another value, which must fail.
+func (o *owner) releaseAsStranger(ctx context.Context) error {
+	_, err := o.step(ctx, o.claim.Ask, o.Release("not "+o.value, ""), expires)
+	return err
+}
+
+// release gives up what acquire has set: it hands the key on to the member, and announces that; or
+// it deletes the key.
+func (o *owner) release(ctx context.Context) error {
+	_, err := o.step(ctx, o.claim.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
+	if o.Counter != "" { // which would stay
+		counter := o.newClaim()
+		counter.TakeOver()
+		c := o.Forget(o.Counter, strconv.FormatInt(o.number, 10))
+		_, _ = counter.Undo(ctx, quorum.Spec{Command: c}).Wait(ctx)
+	}
+	return err
+}
+
+// leave deletes what stand has left, and what was handed on to the member.
+func (o *owner) leave(ctx context.Context) error {
+	if !o.Announced {
+		return nil
+	}
+	_, err := o.step(ctx, o.place.Undo, o.Leave(o.member), anything)
+	last := o.Forget(keys.Ticket(o.Key), strconv.Itoa(ticket))
+	_, _ = o.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
+	return err
+}
+
+// announcement returns the channel and the message of the announcement; channel is "" if there is
+// none.
+func (o *owner) announcement() (channel, message string) {
+	if !o.Announced {
+		return "", ""
+	}
+	return o.member.ID[:keys.ChannelLength], o.member.ID[keys.ChannelLength:]
+}
+
+// step sends a command and waits for the reply. It returns an error unless the reply is ok.
+func (o *owner) step(
+	ctx context.Context, start func(context.Context, quorum.Spec) *quorum.Round, c quorum.Command,
+	ok func(quorum.Reply) bool,
+) (number int64, err error) {
+	round := start(ctx, quorum.Spec{Command: c})
+	if _, err := round.Wait(ctx); err != nil {
+		round.Abandon()
+		return 0, err
+	}
+	said := round.Outcomes()[0]
+	if said.Err == nil && !ok(said.Reply) {
+		said.Err = o.Denied(said.Reply)
+	}
+	return said.Number, said.Err
+}
+
+// anything is any answer. A client that sends SET NX again after a lost reply is refused by its own
+// key.
+func anything(quorum.Reply) bool { return true }
+
+// expires is true of the reply to a release with another value.
+func expires(r quorum.Reply) bool { return r.Means == quorum.Foreign && r.Left >= 0 }

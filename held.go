@@ -60,9 +60,9 @@ func (m *Mutex) self(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return &Error{Name: m.name, failed: "not acquired",
-				kinds:  []error{ErrFailed, ErrTaken, ErrSelf},
-				reason: "held by the caller itself: its context comes from a hold of this lock"}
+			return newError(m.name, notAcquired,
+				"held by the caller itself: its context comes from a hold of this lock",
+				ErrFailed, ErrTaken, ErrSelf)
 		}
 		from = h.held.Context // locks within each other
 	}

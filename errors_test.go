@@ -204,6 +204,18 @@ var failures = []failure{
 		is: "Failed Self Taken",
 	},
 	{
+		name: "Lock: too many wait",
+		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			holder := locked(t, rl)
+			_, had := waits(t, rl, 3)
+			defer had()
+			defer mustUnlock(t, holder)
+			return rl.NewMutex("x", redlock.WithMaxWaiters(3)).Lock()
+		},
+		text: `redlock: "x" not acquired: 3 callers of this process wait already`,
+		is:   "Failed Taken",
+	},
+	{
 		name: "Lock: context ended before",
 		do: func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -523,6 +524,26 @@ func ExampleWithValue() {
 	// until known: false
 	// until known: true
 	// true <nil>
+}
+
+// A server that is late with a report does not pile up requests for it: of those that come while
+// ten wait, it refuses the eleventh at once.
+func ExampleWithMaxWaiters() {
+	rl := redlock.New(nodes()...).With(redlock.WithMaxWaiters(10))
+	defer rl.Close()
+
+	handle := func(ctx context.Context) int {
+		err := rl.Do(ctx, "report", func(context.Context) error { return nil })
+		switch {
+		case errors.Is(err, redlock.ErrTaken):
+			return http.StatusTooManyRequests
+		case err != nil:
+			return http.StatusInternalServerError
+		}
+		return http.StatusOK
+	}
+	fmt.Println(handle(context.Background()))
+	// Output: 200
 }
 
 // The value can tell people who holds a lock.

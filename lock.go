@@ -40,11 +40,15 @@ func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease,
 	wish := line.Wish{
 		Key: m.key, Lanes: m.lanes, Tries: tries, Delay: m.cfg.delay,
 		NodeTimeout: m.cfg.nodeTimeout, Expiry: m.cfg.expiry, Queue: m.cfg.announce,
+		MaxWaiters: m.cfg.maxWaiters,
 	}
 	waiter, answer := m.core.lines.Enter(ctx, &wish, func(how line.Attempt) line.Answer {
 		return a.Attempt(how)
 	})
-	if waiter == nil {
+	switch {
+	case answer.Crowd > 0:
+		return nil, m.crowded(answer)
+	case waiter == nil:
 		return a.won, answer.Err
 	}
 	told.queue()

@@ -32,7 +32,8 @@ const (
 	DefaultFenceTTL time.Duration = 24 * time.Hour
 )
 
-// Unlimited tries wait for the lock as long as the context allows; see [WithTries].
+// Unlimited tries wait for the lock as long as the context allows, see [WithTries]. Unlimited
+// waiters are the default of [WithMaxWaiters].
 const Unlimited int = -1
 
 // driftFloor is the part of the drift that does not depend on the expiry: Redis
@@ -78,6 +79,7 @@ type config struct {
 	margin        time.Duration
 	minHold       time.Duration
 	announce      bool
+	maxWaiters    int     // or Unlimited
 	events        *Events // nil: nobody is told
 	eventsErr     error   // WithEvents(nil)
 	nilErr        error   // a nil Option was given
@@ -92,6 +94,7 @@ func defaults() config {
 		timeoutFactor: DefaultTimeoutFactor,
 		fenceTTL:      DefaultFenceTTL,
 		announce:      true,
+		maxWaiters:    Unlimited,
 	}
 }
 
@@ -302,6 +305,9 @@ func (c *config) finishExpiry(wrong *mistakes) {
 	}
 	if c.tries < 1 && c.tries != Unlimited {
 		wrong.add("WithTries", c.tries, "must be at least 1, or Unlimited")
+	}
+	if c.maxWaiters < 1 && c.maxWaiters != Unlimited {
+		wrong.add("WithMaxWaiters", c.maxWaiters, "must be at least 1, or Unlimited")
 	}
 	for _, err := range []error{c.nilErr, c.delayErr, c.genValueErr, c.eventsErr} {
 		if err != nil {

@@ -161,14 +161,17 @@ func same5(value string) [5]string { return [5]string{value, value, value, value
 // Nobody is asked where nobody has the lock, or where that is known without.
 func TestWhoseTheLockIsIsAskedOnlyIfItIsTaken(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		rl = rl.With(redlock.WithOwner("me"))
+		rl = rl.With(redlock.WithOwner("me"), redlock.WithMaxWaiters(1))
 		always(nodes, fails, fails, fine)
 		assert.ErrorIs(t, rl.NewMutex("x").TryLock(), redlock.ErrNoQuorum)
-		always(nodes, fine, fine, fine)
+		all(nodes, fine)
 		m := rl.NewMutex("x")
 		held := mustHold(t, m)
 		assert.ErrorIs(t, rl.NewMutex("x").LockContext(held), redlock.ErrSelf)
+		_, had := waits(t, rl, 1)
+		assert.ErrorContains(t, rl.NewMutex("x").Lock(), "waits already")
 		mustUnlock(t, m)
+		assert.Equal(t, 1, had())
 		require.NoError(t, rl.Close())
 		assert.ErrorIs(t, rl.NewMutex("x").TryLock(), redlock.ErrClosed)
 		assert.Zero(t, nodes.Count("inspect"))

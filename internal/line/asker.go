@@ -15,6 +15,7 @@ type Wish struct {
 	NodeTimeout time.Duration
 	Expiry      time.Duration // of the key
 	Queue       bool          // the waiter may stand in the queue on the nodes
+	MaxWaiters  int           // of this process, with the waiter; below 1: any number
 }
 
 // delay returns the retry delay after so many tries.
@@ -63,6 +64,9 @@ type Answer struct {
 	Err     error     // why further attempts make no sense, or nil
 	Refusal Refusal   // nil if it won, or was cut short, or if the nodes were not asked
 	Keys    *Expiries // that have learnt from the replies
+	// Crowd is how many wait if there is no place for one more, as [Wish].MaxWaiters has it: the
+	// caller cannot wait.
+	Crowd int
 }
 
 // Refusal is an attempt that did not win, or a place in the queue. It may still change what it

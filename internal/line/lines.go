@@ -83,14 +83,15 @@ func (ls *Lines) End() { ls.source.End() }
 // Enter makes an attempt at a key, unless somebody of this process asks or waits for it. It returns
 // a waiter if the caller has to wait: for an attempt that was refused, if it had more than one try,
 // or because others are before it. The caller then calls [Waiter.Wait], which gives the place up in
-// the end.
+// the end. If too many wait already, it returns none, and the answer has the crowd.
 func (ls *Lines) Enter(
 	ctx context.Context, wish *Wish, attempt func(Attempt) Answer,
 ) (w *Waiter, answer Answer) {
-	if w := ls.arrive(wish); w != nil {
-		return w, Answer{}
+	if w, crowd, asks := ls.arrive(wish); !asks {
+		return w, Answer{Crowd: crowd}
 	}
-	defer func() { w = ls.asked(wish, answer) }() // also if a function of the caller's panics
+	// Also if a function of the caller's panics.
+	defer func() { w, answer.Crowd = ls.asked(wish, answer) }()
 	now := time.Now()
 	if wish.Queue && ls.crowd(wish.Key, now) {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
@@ -104,19 +105,20 @@ func (ls *Lines) Enter(
 
 // arrive takes the last place in the line for a key, if there is a line or a newcomer of this
 // process asks for the key. Otherwise the caller is that newcomer, and calls asked when it has.
-func (ls *Lines) arrive(wish *Wish) *Waiter {
+func (ls *Lines) arrive(wish *Wish) (w *Waiter, crowd int, asks bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.lines[wish.Key] == nil && !ls.asking[wish.Key] {
 		ls.asking[wish.Key] = true
-		return nil
+		return nil, 0, true
 	}
-	return ls.join(wish, nil)
+	w, crowd = ls.join(wish, nil)
+	return w, crowd, false
 }
 
 // asked ends what arrive began. A newcomer that was refused has learnt about keys, and takes the
 // last place in the line. So does one that has not asked because others queue.
-func (ls *Lines) asked(wish *Wish, answer Answer) *Waiter {
+func (ls *Lines) asked(wish *Wish, answer Answer) (w *Waiter, crowd int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.asking, wish.Key)
@@ -126,22 +128,25 @@ func (ls *Lines) asked(wish *Wish, answer Answer) *Waiter {
 	}
 	if waits {
 		first := ls.lines[wish.Key] == nil
-		w := ls.join(wish, answer.Keys)
+		w, crowd = ls.join(wish, answer.Keys)
 		if first {
 			w.line.taken = answer.Refusal != nil
 		}
-		return w
+		return w, crowd
 	}
 	if ln := ls.lines[wish.Key]; ln != nil && !answer.Won {
 		ln.ring(missed) // it joined because somebody asked, and was not told anything
 	}
-	return nil
+	return nil, 0
 }
 
-// join takes the last place in the line for a key. The line listens as soon as one waiter wants it
-// to. The caller holds mu.
-func (ls *Lines) join(wish *Wish, keys *Expiries) *Waiter {
+// join takes the last place in the line for a key, or returns how many wait if there is none. The
+// line listens as soon as one waiter wants it to. The caller holds mu.
+func (ls *Lines) join(wish *Wish, keys *Expiries) (w *Waiter, crowd int) {
 	ln := ls.lines[wish.Key]
+	if ln != nil && wish.MaxWaiters > 0 && ln.users >= wish.MaxWaiters {
+		return nil, ln.users
+	}
 	if ln == nil {
 		if keys == nil {
 			keys = NewExpiries(len(wish.Lanes))
@@ -158,7 +163,7 @@ func (ls *Lines) join(wish *Wish, keys *Expiries) *Waiter {
 		}
 	}
 	// One that joins at once has left the first try to somebody else.
-	return &Waiter{Wish: *wish, lines: ls, line: ln, place: ln.places.Join(), used: 1}
+	return &Waiter{Wish: *wish, lines: ls, line: ln, place: ln.places.Join(), used: 1}, 0
 }
 
 // leave gives a place up. The last to leave ends the line.

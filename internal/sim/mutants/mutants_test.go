@@ -1,6 +1,6 @@
-// Package mutants plants bugs in redlock, one at a time, and lets the simulation find them. The
-// bugs are pairs of text to search and replace, laid over the sources while a test is
-// built; the code that is shipped knows nothing of them.
+// Package mutants plants bugs in redlock, one at a time, and lets the simulation find them. A bug
+// names a function, and a text in it that it replaces. It is laid over the sources while a test is
+// built; the code that is shipped knows nothing of it.
 //
 //	go test ./internal/sim/mutants -kill -v -timeout 20m          // some minutes
 //	go test ./internal/sim/mutants -kill -update -timeout 20m     // and writes docs/mutants.md
@@ -42,8 +42,11 @@ type mutant struct {
 	breaks    []string // one of which the test says: invariants, where it draws schedules
 }
 
-// edit replaces the one place in a file that reads old.
-type edit struct{ file, old, new string }
+// edit replaces the one text in a place that reads old.
+type edit struct {
+	in       place
+	old, new string
+}
 
 const (
 	campaign    = "TestSchedules"
@@ -70,121 +73,118 @@ const (
 
 // anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
 var anyTicket = edit{
-	"internal/line/stand.go", "	ticket = tickets[len(said)-q]\n",
+	"internal/line.agreed", "	ticket = tickets[len(said)-q]\n",
 	"	if len(tickets) <= len(said)-q {\n		return 1, q\n	}\n	ticket = " +
 		"tickets[len(said)-q]\n",
 }
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{{
-		"acquire.go", "	if won && clock.",
+		"Mutex.attempt", "	if won && clock.",
 		"	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && clock.",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
-		"options.go", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)",
+		"config.drift", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)",
 		"return 0",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M3", "no drift in an extension", []edit{{
-		"extend.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
+		"lease.prolong", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
 		"until := start.Add(m.cfg.expiry)",
 	}}, edge, 100, []string{"I2 validity"}},
 	{"M4", "an extension counted from its end", []edit{{
-		"extend.go", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
+		"lease.prolong", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
 		"_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
-		{"internal/sim/command.go", "	case held == 1, c.member != \"\" && n.get(c.key).value " +
+		{"internal/sim.Node.release", "	case held == 1, c.member != \"\" && n.get(c.key).value " +
 			"== reserved(c.member):\n", "	case held != 0:\n"},
-		{"internal/sim/command.go", "		if held == 1 {\n			return integer(reply), " +
+		{"internal/sim.Node.release", "		if held == 1 {\n			return integer(reply), " +
 			"Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
 	}, campaign, 100, []string{"I5 ownership"}},
 	{"M6", "half of the nodes are a quorum", []edit{
-		{"internal/quorum/claim.go", "return n/2 + 1", "return max(n/2, 1)"},
+		{"internal/quorum.Majority", "return n/2 + 1", "return max(n/2, 1)"},
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"defeat.go", "Need: m.blocking(), Skip: skip,\n",
+		"defeat.giveBack", "Need: m.blocking(), Skip: skip,\n",
 		"Need: m.blocking(), Skip: func(int) bool { return true },\n",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
-		"internal/quorum/round.go", "return context.WithoutCancel(ctx)", "return ctx",
+		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
 	}}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
-		"extend.go", "case !until.IsZero() && left <= 0:",
+		"lease.usable", "case !until.IsZero() && left <= 0:",
 		"case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
-		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
-		{"internal/quorum/lane.go", "		idle = l.withdraw(c.mark)\n", ""},
+		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
+		{"internal/quorum.Lane.submit", "		idle = l.withdraw(c.mark)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"unlock.go", "	after := l.change(stateReleasing, EndReleased, ErrReleased)\n" +
+		{"lease.undo", "	after := l.change(stateReleasing, EndReleased, ErrReleased)\n" +
 			"	after.renewal = l.renewal\n", "	after := aftermath{}\n"},
-		{"internal/quorum/lane.go", " || c.mark != nil && c.mark.over {", " {"},
+		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
-		{"hold.go", "case clock.Remaining(now, l.until) <= 0:",
+		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
 			"case clock.Remaining(now, l.until) <= -m.cfg.expiry/20:"},
-		{"hold.go", "h.l.until.Add(-h.l.m.cfg.margin)",
+		{"hold.deadline", "h.l.until.Add(-h.l.m.cfg.margin)",
 			"h.l.until.Add(h.l.m.cfg.expiry/20 - h.l.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
-		"extend.go", "	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n	after.run()\n",
+		"lease.confirm", "	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n	after.run()\n",
 		"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
 			"	time.AfterFunc(m.cfg.expiry/20, after.run)\n",
 	}}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"acquire.go", "	value, err := m.newValue()\n", "	value, err := m.oldValue()\n"},
-		{"acquire.go", "// tokens remembers", "var old = map[*Mutex]string{}\n\nfunc (m " +
-			"*Mutex) oldValue() (v string, err error) {\n	m.core.mu.Lock()\n	defer " +
-			"m.core.mu.Unlock()\n	if v = old[m]; v == \"\" {\n		v, err = " +
-			"m.newValue()\n		old[m] = v\n	}\n	return v, err\n}\n\n// tokens remembers"},
+		{"Mutex.attempt", "value, err := m.newValue()", "value, err := fmt.Sprintf(\"%p\", m), " +
+			"error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
-		"internal/quorum/round.go", "if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
+		"internal/quorum.Round.decide", "if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
 			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
-		"acquire.go", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
+		"Mutex.attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
-		"extend.go", "	if has {\n		return r, nil\n	}\n",
+		"lease.confirm", "	if has {\n		return r, nil\n	}\n",
 		"	for _, o := range r.Outcomes() {\n		if o.No() {\n			" +
 			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
 	{"M18", "an error is a vote", []edit{
-		{"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
+		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
 		anyTicket,
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I15 quorum"}},
 	{"M19", "no raise round", []edit{{
-		"acquire.go", "if outcomes.Count(agrees) >= m.core.quorum {",
+		"Mutex.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
 		"if outcomes.Count(agrees) > 0 {",
 	}}, campaign, 1000, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
-		{"acquire.go", "if outcomes.Count(agrees) >= m.core.quorum {",
+		{"Mutex.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
 			"if outcomes.Count(agrees) > 0 {"},
-		{"acquire.go", "return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))",
+		{"tokens.proposal", "return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))",
 			"return 1"},
 	}, campaign, 300, []string{"I3 token order"}},
 	{"M21", "no lanes: a release overtakes its SET", []edit{{
-		"internal/quorum/lane.go", "	case l.running == nil:\n", "	case true:\n",
+		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum/round.go", "	r.schedule.add(r)\n", "",
+		"internal/quorum.Claim.start", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"unlock.go", "	return l.claim.Undo(ctx, s)\n", "	if s.Vote == nil {\n		s.Vote = " +
+		"lease.release", "	return l.claim.Undo(ctx, s)\n", "	if s.Vote == nil {\n		s.Vote = " +
 			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
 			"	}\n	return l.claim.Undo(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
-		"wire.go", "	return uptime(w.cfg.guard)\n", "	return 0\n",
+		"wire.guard", "	return uptime(w.cfg.guard)\n", "	return 0\n",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
-		"internal/quorum/round.go", "		case <-ended:\n			return false, ctx.Err()\n", "",
+		"internal/quorum.Round.Wait", "		case <-ended:\n			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
-		"defeat.go", "d.own = d.refusedItself(ctx)", "d.own = d.refusedItself(ctx) && false",
+		"defeat.giveBack", "d.own = d.refusedItself(ctx)", "d.own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
 		"internal/scripts/release.lua", "local mine = v == ARGV[1]\n", "local mine = v\n",
@@ -197,81 +197,81 @@ var mutants = []mutant{
 		"token = string.format('%.14g'",
 	}}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{
-		{"internal/quorum/round.go", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
+		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
 		anyTicket,
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
 		[]edit{{
-			"lock.go", "	l, d := a.m.attempt(a.ctx, how, member)\n",
+			"asker.attempt", "	l, d := a.m.attempt(a.ctx, how, member)\n",
 			"	l, d := a.m.attempt(a.ctx, how, member)\n	if a.ctx.Err() != nil {\n" +
 				"		return &defeat{final: true, err: a.Stopped(nil)}\n	}\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
-		"internal/quorum/mark.go", "		return c.debt(), onceItAnswers\n",
+		"internal/quorum.Lane.undid", "		return c.debt(), onceItAnswers\n",
 		"		return nil, never\n",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
-		"internal/quorum/lane.go", "	if c.late != nil || r.expired.Load() {\n",
+		"internal/quorum.Lane.begin", "	if c.late != nil || r.expired.Load() {\n",
 		"	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
-		"tell.go", "	defer func() { t.acquired(a, err) }()\n",
+		"Mutex.tellLock", "	defer func() { t.acquired(a, err) }()\n",
 		"	defer func() {\n		if ctx.Err() == nil {\n			t.acquired(a, err)\n		}\n	}()\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
-		"lease.go", "	if !from.relied() || to.relied() {\n",
+		"lease.change", "	if !from.relied() || to.relied() {\n",
 		"	if !from.relied() && from != stateLost || to.relied() {\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"unlock.go", "return m.wire.Linger(l.value, m.cfg.linger(left)), true",
+		"lease.linger", "return m.wire.Linger(l.value, m.cfg.linger(left)), true",
 		"return m.wire.Release(l.value, l.member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
-		"election.go", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",
+		"Election.Leading", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",
 		"l.kept() && clock.Remaining(m.core.now(), l.until) > -time.Hour",
 	}}, leading, 0, []string{"Should be false"}},
 	{"M36", "Observe does not tell that nobody leads", []edit{{
-		"election.go", "if (first || value != last) && !yield(l) {",
+		"Election.Observe", "if (first || value != last) && !yield(l) {",
 		"if (first || value != last && value != \"\") && !yield(l) {",
 	}}, observe, 0, []string{"Not equal"}},
 	{"M37", "Run campaigns again at once", []edit{{
-		"election.go", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
+		"Election.Run", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
 	}}, rests, 0, []string{"a rest"}},
 	{"M38", "no refusal at the node: a release frees the key although others queue", []edit{{
-		"internal/sim/queue.go", "	n.put(c.key, reserved(first), c.window)\n",
+		"internal/sim.Node.handOn", "	n.put(c.key, reserved(first), c.window)\n",
 		"	delete(n.keys, c.key)\n",
 	}}, order, 100, []string{"I20 order"}},
 	{"M39", "the tickets of a node exceed only those in its queue", []edit{{
-		"internal/sim/queue.go", "	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
+		"internal/sim.Node.stand", "	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
 		"	last := int64(0)\n	if q := n.waiting(c.queue); q != nil {\n		last = " +
 			"q.all[len(q.all)-1].ticket\n	}\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M40", "a waiter takes the least ticket that a node gave it", []edit{{
-		"internal/line/stand.go", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
+		"internal/line.agreed", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
-		"wire.go", "	if member.Agreed {\n		args[3] = 1\n",
+		"wire.Stand", "	if member.Agreed {\n		args[3] = 1\n",
 		"	if false {\n		args[3] = 1\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M42", "what is given back goes to those only who listen", []edit{{
-		"internal/sim/queue.go", " || c.code == cmdStand && n.get(c.key).value == " +
+		"internal/sim.Node.handOn", " || c.code == cmdStand && n.get(c.key).value == " +
 			"reserved(c.member) {", " {",
 	}}, regressions, 0, []string{"I9 liveness"}},
 	{"M43", "a dead waiter never leaves: it is waited for like the living", []edit{{
-		"internal/sim/queue.go", "heard = n.publish(to[:channelLength], to[channelLength:]) > 0",
+		"internal/sim.Node.handOn", "heard = n.publish(to[:channelLength], to[channelLength:]) > 0",
 		"heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
 	}}, deaths, 0, []string{"is not less than"}},
 	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
-		{"wire.go", "	if member.Agreed {\n		args[3] = 1\n",
+		{"wire.Stand", "	if member.Agreed {\n		args[3] = 1\n",
 			"	if false {\n		args[3] = 1\n"},
-		{"internal/sim/queue.go", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
+		{"internal/sim.Node.stand", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
 			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +
 				"n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n" +
 				"				if s.member == c.member {\n" +
 				"					ticket = s.ticket\n				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"internal/line/stay.go", "	return s.await(s.call.Wake(), next)\n",
+		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",
 		"	return s.await(s.call.Wake(), time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 }
@@ -280,7 +280,7 @@ var mutants = []mutant{
 func (m mutant) overlay(t *testing.T, dir string) string {
 	replace := make(map[string]string)
 	for i, e := range m.edits {
-		path, err := filepath.Abs(filepath.Join(root, e.file))
+		path, err := filepath.Abs(e.in.file(t))
 		require.NoError(t, err)
 		from := path
 		if replace[path] != "" {
@@ -288,12 +288,14 @@ func (m mutant) overlay(t *testing.T, dir string) string {
 		}
 		text, err := os.ReadFile(from)
 		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(text), e.old), "%s: %s must contain once:\n%s",
-			m.name, e.file, e.old)
-		replace[path] = filepath.Join(dir, fmt.Sprintf("%s-%d.go", m.name, i))
-		require.NoError(t, os.WriteFile(replace[path],
-			[]byte(strings.Replace(string(text), e.old, e.new, 1)),
-			0o600))
+		start, end, ok := e.in.within(t, string(text))
+		require.True(t, ok, "%s: %s", m.name, e.in)
+		part := string(text[start:end])
+		require.Equal(t, 1, strings.Count(part, e.old), "%s: %s must contain once:\n%s",
+			m.name, e.in, e.old)
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%s-%d%s", m.name, i, filepath.Ext(path)))
+		edited := string(text[:start]) + strings.Replace(part, e.old, e.new, 1) + string(text[end:])
+		require.NoError(t, os.WriteFile(replace[path], []byte(edited), 0o600))
 	}
 	name := filepath.Join(dir, m.name+".json")
 	text, err := json.Marshal(map[string]any{"Replace": replace})

@@ -131,11 +131,12 @@ var mutants = []mutant{
 		{"hold.deadline", "h.l.until.Add(-h.l.m.cfg.margin)",
 			"h.l.until.Add(h.l.m.cfg.expiry/20 - h.l.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
-	{"M13", "the holder does not learn at once what its own question has proven", []edit{{
-		"lease.confirm", "	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n	after.run()\n",
-		"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
-			"	time.AfterFunc(m.cfg.expiry/20, after.run)\n",
-	}}, outOfModel, 200, []string{"I7 loss signal"}},
+	{"M13", "the holder does not learn at once what its own question has proven", []edit{
+		{"lease.confirm", "	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n	after.run()\n",
+			"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
+				"	time.AfterFunc(m.cfg.expiry/20, after.run)\n"},
+		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
+	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
 		{"Mutex.attempt", "value, err := m.newValue()", "value, err := fmt.Sprintf(\"%p\", m), " +
 			"error(nil)"},

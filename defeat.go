@@ -232,6 +232,9 @@ func (d *defeat) Taken() bool {
 	return refused > 0
 }
 
+// Answered implements [line.Refusal].
+func (d *defeat) Answered() bool { return !d.troubled() }
+
 // learn notes what a node said to the release: when it has no key any more. A node that answered
 // the attempt with an error may have no key and grant nothing even so.
 func (d *defeat) learn(node int, reply quorum.Reply) {

@@ -152,8 +152,8 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 }
 
 // A minority of nodes where a user may not queue, or that do not know the commands, is no reason
-// for anybody to wait longer. If they are a majority, everybody polls, and gets a turn in no
-// order.
+// for anybody to wait longer. If they are a majority, everybody polls, in no order, and gets a fair
+// share: a process that has just had the lock leaves it to the others now and then.
 func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		for without := range n + 1 {
@@ -161,7 +161,7 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					nodes := sim.NewNodes(n)
 					c := contention{processes: 4, waiters: 2, hold: 5 * time.Millisecond,
-						last: 5 * time.Second, fate: func(op sim.Op) sim.Fate {
+						last: 20 * time.Second, fate: func(op sim.Op) sim.Fate {
 							if op.Command == "stand" && op.Node < without {
 								return sim.Fail(errors.New("NOPERM no permissions to run 'zadd'"))
 							}
@@ -175,7 +175,8 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 						assert.Less(t, c.longest, 8*2*(c.hold+time.Millisecond))
 						assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.9)
 					} else {
-						assert.NotZero(t, fewest)
+						assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.2)
+						assert.Greater(t, c.sum(), 1600, "of 3,500 where they queue")
 						assert.Less(t, c.longest, 10*time.Second)
 					}
 					nodes.Close()

@@ -76,6 +76,8 @@ type Refusal interface {
 	Split() bool
 	// Taken reports whether a node has the key of somebody else.
 	Taken() bool
+	// Answered reports whether a quorum of nodes answered.
+	Answered() bool
 }
 
 // Member is a waiter in the queue on the nodes.

@@ -119,6 +119,13 @@ func (g *group) take(a *asker, how Attempt) bool {
 	return true
 }
 
+// asked returns how many attempts there have been.
+func (g *group) asked() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.attempts)
+}
+
 // asker is one who wants the key.
 type asker struct {
 	*group
@@ -129,8 +136,9 @@ type asker struct {
 // refusal is one that says nothing but this.
 type refusal struct{ split bool }
 
-func (r refusal) Split() bool { return r.split }
-func (r refusal) Taken() bool { return !r.split }
+func (r refusal) Split() bool  { return r.split }
+func (r refusal) Taken() bool  { return !r.split }
+func (refusal) Answered() bool { return true }
 
 func (a *asker) Attempt(how Attempt) Answer {
 	keys := how.Keys
@@ -211,10 +219,20 @@ type board struct {
 	deaf     bool // its messages are lost
 
 	mu       sync.Mutex // guards what follows
+	denies   bool       // nobody may stand here
+	stands   int        // commands
 	queue    []Member
 	last     int64
 	held     bool
 	reserved string
+}
+
+// deny makes the board deny its queue, or not any more. It returns how often it has been asked.
+func (b *board) deny(denies bool) (stands int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.denies = denies
+	return b.stands
 }
 
 func (b *board) hold() {
@@ -261,6 +279,12 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	time.Sleep(time.Millisecond)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s.Name == "stand" {
+		b.stands++
+	}
+	if b.denies {
+		return nil, errors.New("NOPERM")
+	}
 	id := args[0].(string)
 	if b.reserved == id && s.Name == "stand" {
 		return quorum.Reply{Means: quorum.Turn, Number: b.last, Left: -1}, nil

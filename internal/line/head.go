@@ -28,6 +28,7 @@ type head struct {
 	retry    time.Time // when to make an attempt again after a split vote, or zero
 	splits   int       // split votes since the last release
 	resting  bool      // until due the key is left to other processes
+	denied   bool      // the latest stay was
 }
 
 // lead is the wait at the head of the line: an attempt whenever there is reason for one, and a
@@ -46,7 +47,7 @@ func (w *Waiter) lead() (won bool, err error) {
 				return won, err
 			}
 		}
-		listener, held := w.lines.listening(ln)
+		listener, held := w.lines.listening(w.Key, ln)
 		var ready <-chan struct{} // after which turns can be heard, for somebody who wants that
 		if listener != nil && (why == queued || !held) {
 			ready = listener.Ready()
@@ -68,6 +69,7 @@ func (w *Waiter) lead() (won bool, err error) {
 				w.fallBack()
 				return false, nil
 			}
+			w.denied = end == denied
 		}
 		w.asker.Settle(false)
 		if !ln.taken { // nobody has found out yet
@@ -93,6 +95,10 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	if answer.Won || answer.Refusal != nil && alone {
 		w.lines.tried(w.Key, ln, why, answer.Won, w.drawn, time.Now())
 	}
+	if w.denied && (answer.Won || answer.Refusal != nil && answer.Refusal.Answered()) {
+		w.lines.deny(w.Key, time.Now())
+	}
+	w.denied = false
 	switch {
 	case answer.Won:
 		w.lines.granted(ln, w.Expiry)

@@ -54,9 +54,6 @@ type line struct {
 	crossed  bool          // two of the line have asked at a time, since nobody did
 }
 
-// deaf reports whether the line cannot hear of turns. The caller holds Lines.mu.
-func (ln *line) deaf() bool { return ln.listener == nil || ln.listener.Deaf() }
-
 // ring rings the bell for a reason. Of two that wait to be heard, the one counts that says more.
 func (ln *line) ring(why reason) {
 	ln.mu.Lock()

@@ -183,6 +183,44 @@ func TestNobodyReliesOnMessages(t *testing.T) {
 	}
 }
 
+// Where a majority of nodes answers and denies the queue, a waiter polls as often as its retry delay
+// says. It tries to queue again from time to time.
+func TestWhereTheQueueIsDeniedAWaiterPolls(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	for denying := range 4 {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			for _, b := range g.boards[:denying] {
+				b.deny(true)
+			}
+			g.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			all.Go(func() {
+				wish := Wish{Delay: every(delay), Queue: true}
+				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+			})
+			const last = 35 * time.Second
+			time.Sleep(last)
+			for _, b := range g.boards {
+				if stands := b.deny(false); denying > 1 {
+					assert.LessOrEqual(t, stands, 5)
+				}
+			}
+			if denying > 1 {
+				assert.InDelta(t, last/delay, g.asked(), 10)
+			} else {
+				assert.LessOrEqual(t, g.asked(), 3)
+			}
+			time.Sleep(rivalsKept + time.Second)
+			attempts := g.asked()
+			time.Sleep(time.Minute)
+			assert.Equal(t, attempts, g.asked(), "it stands in the queue again")
+			cancel()
+			all.Wait()
+		})
+	}
+}
+
 // The agreed ticket is the least that fewer than a quorum of nodes exceed. Silent nodes exceed it.
 func TestTheAgreedTicket(t *testing.T) {
 	silent := quorum.Outcome{Err: quorum.ErrTimeout}

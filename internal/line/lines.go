@@ -194,10 +194,14 @@ func (ls *Lines) granted(ln *line, expiry time.Duration) {
 	ln.held = time.Now().Add(expiry)
 }
 
-// listening returns what the line hears of its turns by, or nil, and whether one of the line has
-// the key.
-func (ls *Lines) listening(ln *line) (l *turn.Listener, held bool) {
+// listening returns what the line hears of its turns by, and whether one of the line has the key.
+// The listener is nil if nobody wants to queue, or if nobody may.
+func (ls *Lines) listening(key string, ln *line) (l *turn.Listener, held bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ln.listener, time.Now().Before(ln.held)
+	now := time.Now()
+	if ls.denies(key, now) {
+		return nil, now.Before(ln.held)
+	}
+	return ln.listener, now.Before(ln.held)
 }

@@ -30,6 +30,7 @@ const (
 type rivals struct {
 	used   time.Time // latest
 	handed time.Time // when this process last handed the key on
+	denied time.Time // when nodes last denied to let this process queue, although they answered
 
 	// Where others poll.
 	won     time.Time // when this process last took the key, as far as it has noted that
@@ -140,7 +141,7 @@ func (ls *Lines) Released(key string, announced, handedOn bool, now time.Time) {
 	if ln != nil {
 		ln.held = time.Time{}
 		switch {
-		case ln.deaf():
+		case ls.deaf(key, ln, now):
 			r := ls.rivalsOf(key, now)
 			r.passed, r.unheard = now, now
 			ln.ring(passedOn)
@@ -152,14 +153,34 @@ func (ls *Lines) Released(key string, announced, handedOn bool, now time.Time) {
 	}
 	switch r := ls.rivals[key]; {
 	case r == nil || handedOn:
-	case r.rest == 0 && ln == nil:
+	case r.rest == 0 && ln == nil && !ls.denies(key, now):
 		delete(ls.rivals, key)
 	default:
 		r.handed = time.Time{}
-		if !announced || !ls.source.Able() || now.Sub(r.unheard) < rivalsKept {
+		if !announced || !ls.source.Able() || ls.denies(key, now) ||
+			now.Sub(r.unheard) < rivalsKept {
 			r.used, r.passed = now, now
 		}
 	}
+}
+
+// deny notes that the nodes deny to let this process queue for a key, although they answer. It polls
+// for a while, and then tries to queue again.
+func (ls *Lines) deny(key string, now time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.rivalsOf(key, now).denied = now
+}
+
+// denies reports whether the nodes deny to let this process queue for a key. The caller holds mu.
+func (ls *Lines) denies(key string, now time.Time) bool {
+	r := ls.rivals[key]
+	return r != nil && now.Sub(r.denied) < rivalsKept
+}
+
+// deaf reports whether a line cannot hear of turns, or there are none. The caller holds mu.
+func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
+	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
 }
 
 // crowd reports whether others queue for a key, as far as this process knows.
@@ -211,12 +232,12 @@ func (ls *Lines) tried(
 	defer ls.mu.Unlock()
 	r := ls.rivals[key]
 	if r == nil || r.rest == 0 {
-		if !won || !ln.deaf() {
+		if !won || !ls.deaf(key, ln, now) {
 			return
 		}
 		r = ls.rivalsOf(key, now)
 	}
-	if ln.deaf() {
+	if ls.deaf(key, ln, now) {
 		r.unheard = now
 	}
 	r.drawn(delay)

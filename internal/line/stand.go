@@ -38,6 +38,7 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 		}
 	}
 	if !answered {
+		s.errors = errorsIn(said) > len(said)-s.lines.quorum
 		return 0, false
 	}
 	return s.pace(said), true
@@ -168,6 +169,17 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 		next = min(next, ln.ends.Sub(now))
 	}
 	return next
+}
+
+// errorsIn returns how many nodes have answered with an error.
+func errorsIn(said []quorum.Outcome) (nodes int) {
+	for _, o := range said {
+		if o.Err != nil && o.Err != quorum.ErrUnanswered && !errors.Is(o.Err, quorum.ErrTimeout) &&
+			!errors.Is(o.Err, quorum.ErrUnsent) {
+			nodes++
+		}
+	}
+	return nodes
 }
 
 // unanswered adds to nodes those that have not answered a round that was sent to them.

@@ -49,6 +49,7 @@ type stay struct {
 	rounds []*quorum.Round
 
 	silences int       // rounds without a quorum of answers, in a row
+	errors   bool      // in the latest of them, nodes answered with errors
 	claims   int       // that failed
 	partial  int       // rounds in a row after which it had its turn on less than a quorum
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
@@ -65,6 +66,7 @@ const (
 	lastTry                // one try is left, and its delay has passed: that is an attempt
 	unheard                // the nodes do not answer to one who stands in the queue
 	unserved               // claims fail
+	denied                 // so many nodes answer with errors that the others are no quorum
 )
 
 // stay waits in the queue. Each retry delay costs a try, as it would outside.
@@ -139,6 +141,8 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 	received(s.noted)
 	turns := s.call.Heard()
 	switch {
+	case !answered && s.errors:
+		return denied, nil
 	case !answered:
 		// The nodes, or the way to them, may be overloaded. To leave and come again adds to that.
 		// But the node timeout may be too short, and another's of the line is not.

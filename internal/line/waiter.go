@@ -118,7 +118,7 @@ func (w *Waiter) attempt(counts bool) (answer Answer, alone bool) {
 	// Also if a function of the caller's panics.
 	defer func() { alone = w.line.end(answer.Refusal, time.Now()) }()
 	final := w.used == w.Tries
-	listener, _ := w.lines.listening(w.line)
+	listener, _ := w.lines.listening(w.Key, w.line)
 	answer = w.asker.Attempt(Attempt{
 		Final: final, Keys: w.line.keys, Latest: w.line.refusal(),
 		Keep: !final && listener != nil && w.leads() && w.lines.source.Able(),

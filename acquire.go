@@ -25,7 +25,7 @@ import (
 func (m *Mutex) attempt(
 	ctx context.Context, how line.Attempt, member *line.Member,
 ) (*lease, *defeat) {
-	value, err := m.newValue()
+	value, err := m.cfg.newValue()
 	if err != nil {
 		return nil, &defeat{final: true,
 			err: newError(m.name, notAcquired, err.Error(), ErrFailed).causedBy(err)}
@@ -48,9 +48,9 @@ func (m *Mutex) attempt(
 	var said quorum.Outcomes
 	if won && m.cfg.fencing {
 		said = r.Outcomes()
-		won, err = m.fence(ctx, said, l)
+		won, err = l.fence(ctx, said)
 	}
-	if won && clock.Remaining(m.core.now(), m.deadline(l)) > 0 {
+	if won && clock.Remaining(m.core.now(), l.deadline()) > 0 {
 		return l, nil
 	}
 	if said == nil {
@@ -60,7 +60,7 @@ func (m *Mutex) attempt(
 	d := &defeat{m: m, lease: l, began: l.granted, met: said, asked: r, cut: err != nil,
 		final: how.Final, keys: how.Keys}
 	if won {
-		d.late = m.tooLate(l)
+		d.late = l.tooLate()
 	}
 	if d.keys == nil {
 		d.keys = line.NewExpiries(len(m.lanes))
@@ -72,7 +72,8 @@ func (m *Mutex) attempt(
 }
 
 // tooLate says why a lease cannot be trusted although a quorum has granted it.
-func (m *Mutex) tooLate(l *lease) string {
+func (l *lease) tooLate() string {
+	m := l.m
 	if clock.Remaining(m.core.now(), l.until) > 0 {
 		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of "+
 			"%v a node that forgot its vote may have been healed",
@@ -91,9 +92,10 @@ const attemptRounds = 3
 // while a node that has voted restarts, is healed by the holder, and votes for that one. Healing
 // waits for as long as an attempt may take, see wire.heal. The node measures that, so a slow
 // clock of ours is allowed for.
-func (m *Mutex) deadline(l *lease) time.Time {
-	limit := attemptRounds * float64(m.cfg.nodeTimeout) * (1 - m.cfg.driftFactor)
-	if m.cfg.guarded && limit < float64(l.until.Sub(l.granted)) {
+func (l *lease) deadline() time.Time {
+	cfg := l.m.cfg
+	limit := attemptRounds * float64(cfg.nodeTimeout) * (1 - cfg.driftFactor)
+	if cfg.guarded && limit < float64(l.until.Sub(l.granted)) {
 		return l.granted.Add(time.Duration(limit))
 	}
 	return l.until
@@ -127,15 +129,15 @@ const valueBytes = 16
 
 // newValue makes the value of one attempt. No two attempts may share one, or the late
 // release of the first could delete the key of the second.
-func (m *Mutex) newValue() (string, error) {
+func (c *config) newValue() (string, error) {
 	var bits [valueBytes]byte
 	rand.Read(bits[:]) // never fails
 	var text [24]byte
 	base64.StdEncoding.Encode(text[:], bits[:])
-	if m.cfg.genValue == nil {
+	if c.genValue == nil {
 		return string(text[:]), nil
 	}
-	owner, err := m.cfg.genValue()
+	owner, err := c.genValue()
 	if err != nil {
 		return "", fmt.Errorf("the function of WithGenValueFunc: %w", err)
 	}
@@ -150,7 +152,8 @@ func (m *Mutex) newValue() (string, error) {
 // granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares a
 // node with this one, gets at least one more. Usually the nodes agree at once, because the
 // client's proposal is greater than what they had. If it fails, outcomes tell where it did.
-func (m *Mutex) fence(ctx context.Context, outcomes quorum.Outcomes, l *lease) (bool, error) {
+func (l *lease) fence(ctx context.Context, outcomes quorum.Outcomes) (bool, error) {
+	m := l.m
 	token := int64(0)
 	for _, o := range outcomes {
 		if o.Yes() {

@@ -50,7 +50,7 @@ func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	refused := d.met.Count(quorum.Outcome.No) > 0
 	d.split = refused && d.met.Count(quorum.Outcome.Yes) > 0
 	d.back = l.release(ctx, quorum.Spec{
-		Command: m.wire.TakeBack(l.value, l.member, l.ticket), Need: m.blocking(), Skip: skip,
+		Command: m.wire.TakeBack(l.value, l.member, l.ticket), Need: m.core.blocking(), Skip: skip,
 		Vote: func(node int, reply quorum.Reply) bool {
 			d.learn(node, reply)
 			met := d.met[node]
@@ -102,7 +102,7 @@ func (d *defeat) settle(ctx context.Context, stands bool) (value string) {
 }
 
 // blocking is how many refusals rule a quorum out.
-func (m *Mutex) blocking() int { return len(m.lanes) - m.core.quorum + 1 }
+func (c *core) blocking() int { return len(c.nodes) - c.quorum + 1 }
 
 // count returns what each node has come to by now, and how many granted, refused, and failed.
 func (d *defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
@@ -183,7 +183,7 @@ func (d *defeat) settled() bool {
 		return true
 	}
 	_, granted, refused, _ := d.count()
-	return refused >= d.m.blocking() || granted+refused >= d.m.core.quorum || d.troubled()
+	return refused >= d.m.core.blocking() || granted+refused >= d.m.core.quorum || d.troubled()
 }
 
 // explain says why the attempt did not win, as far as the nodes have told by now.
@@ -196,7 +196,7 @@ func (d *defeat) explain() error {
 	switch {
 	case d.late != "":
 		kind = ErrExpired
-	case refused >= d.m.blocking():
+	case refused >= d.m.core.blocking():
 		reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
 	case (refused > 0 || d.stood) && n-failed >= q:
 		reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)

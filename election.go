@@ -216,7 +216,7 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 	case err != nil:
 		return "", Leader{}, err
 	case in.Verdict == VerdictUnknown:
-		return "", Leader{}, m.unanswered(in)
+		return "", Leader{}, e.unanswered(in)
 	case in.Verdict != VerdictHeld:
 		return "", Leader{}, nil
 	}
@@ -228,7 +228,8 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 }
 
 // unanswered is the error of a question that too few nodes answered.
-func (m *Mutex) unanswered(in *Inspection) *Error {
+func (e *Election) unanswered(in *Inspection) error {
+	m := e.m
 	outcomes, answered := make(quorum.Outcomes, len(in.Nodes)), 0
 	for i, n := range in.Nodes {
 		outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}, Err: n.Err}
@@ -236,10 +237,8 @@ func (m *Mutex) unanswered(in *Inspection) *Error {
 			answered++
 		}
 	}
-	e := m.fail("not inspected", ErrNoQuorum, fmt.Sprintf(
-		"no quorum: %d of %d nodes answered, and do not decide it", answered, len(in.Nodes)))
-	e.nodes = m.core.nodeErrors(outcomes, heldBy)
-	return e
+	return m.fail("not inspected", ErrNoQuorum, fmt.Sprintf("no quorum: %d of %d nodes answered, and "+
+		"do not decide it", answered, len(in.Nodes))).of(m.core.nodeErrors(outcomes, heldBy))
 }
 
 // term returns the fencing token that a quorum of nodes stores with the value, or 0 if the nodes

@@ -2,6 +2,9 @@ package redlock
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/line"
@@ -47,7 +50,7 @@ func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease,
 	})
 	switch {
 	case answer.Crowd > 0:
-		return nil, m.crowded(answer)
+		return nil, a.crowded(answer)
 	case waiter == nil:
 		return a.won, answer.Err
 	}
@@ -56,6 +59,20 @@ func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease,
 	a.open = nil
 	err := waiter.Wait(ctx, &waiting)
 	return waiting.won, err
+}
+
+// crowded is the error of a Lock for which too many callers wait already. It tells what its own
+// attempt came to, if it has made one.
+func (a *asker) crowded(answer line.Answer) *Error {
+	reason := fmt.Sprintf("%d callers of this process wait already", answer.Crowd)
+	if answer.Crowd == 1 {
+		reason = "1 caller of this process waits already"
+	}
+	e := newError(a.m.name, notAcquired, reason, ErrFailed, ErrTaken)
+	if d, ok := answer.Refusal.(*defeat); ok {
+		e.after(d.explain())
+	}
+	return e
 }
 
 // Attempt implements [line.Asker].
@@ -167,4 +184,46 @@ func (a *asker) Stopped(latest line.Refusal) error {
 		last = d.explain()
 	}
 	return ended(a.ctx, a.m.name, notAcquired, last, ErrFailed)
+}
+
+// DelayFunc returns how long to wait before the next attempt; tries, from 1, is how many have been
+// made. It is called by many goroutines at once and must not keep state. What it returns
+// below zero counts as zero.
+type DelayFunc func(tries int) time.Duration
+
+// maxDelay leaves room for the one more that a bound included in a random choice takes.
+const maxDelay = math.MaxInt64 - 1
+
+// ConstantDelay always waits for d. Clients that compete with the same constant delay may
+// split the vote again and again; prefer [UniformDelay].
+func ConstantDelay(d time.Duration) DelayFunc {
+	return func(int) time.Duration { return d }
+}
+
+// UniformDelay waits for a random time from shortest up to and including longest, both not
+// negative. A negative time counts as 0; if longest is less than shortest, it always waits for shortest.
+func UniformDelay(shortest, longest time.Duration) DelayFunc {
+	shortest = min(max(shortest, 0), maxDelay)
+	longest = min(max(longest, shortest), maxDelay)
+	return func(int) time.Duration { return shortest + rand.N(longest-shortest+1) }
+}
+
+// ExponentialDelay waits for a random time ("full jitter") from 0 up to and including base after
+// the first try, 2 base after the second, 4 base after the third, and so on, but never longer than limit:
+// with a base of 10 ms and a limit of 1 s, up to 10, 20, 40, 80, 160, 320, 640, 1000, 1000, … ms.
+// A base below one nanosecond counts as one; a limit below base as base.
+func ExponentialDelay(base, limit time.Duration) DelayFunc {
+	base = max(base, 1)
+	limit = min(max(limit, base), maxDelay)
+	return func(tries int) time.Duration {
+		longest := base
+		for try := 1; try < tries; try++ {
+			if longest > limit/2 {
+				longest = limit
+				break
+			}
+			longest *= 2
+		}
+		return rand.N(min(longest, limit) + 1)
+	}
 }

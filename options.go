@@ -383,3 +383,15 @@ func (c *config) checkTimes(wrong *mistakes) {
 			"leaves of the expiry: %v", most)
 	}
 }
+
+// WithMaxWaiters bounds how many callers of this process wait for a lock. Where n wait for the name
+// already, Lock, Hold and Do fail at once, with [ErrTaken], instead of waiting behind them. So a
+// server that is late with a name sheds work, and does not pile it up.
+//
+// All that wait for the name count, on this Redlock and on others from the same New, whatever their
+// options. The holder does not count, and neither do waiters of other processes. The bound is that
+// of the caller who arrives. At least 1, or [Unlimited]. To wait for nothing, use [Mutex.TryLock]
+// or [WithTries] with 1 instead. Default: Unlimited.
+func WithMaxWaiters(n int) Option {
+	return option(func(c *config) { c.maxWaiters = n })
+}

@@ -51,7 +51,7 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	if e.last != nil {
 		e = e.last
 	}
-	refused := m.refused(e)
+	refused := e.refused(m.core.nodes)
 	if len(refused) == 0 {
 		return ""
 	}
@@ -78,15 +78,15 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	return ""
 }
 
-// refused returns the nodes that said that the lock is taken.
-func (m *Mutex) refused(e *Error) (nodes []*quorum.Node) {
+// refused returns those of all nodes that said that the lock is taken.
+func (e *Error) refused(all []*quorum.Node) (nodes []*quorum.Node) {
 	if e.nodes == nil {
 		return nil
 	}
 	for _, err := range e.nodes.Errors {
 		var node *NodeError
 		if errors.As(err, &node) && node.Err == error(errNodeTaken) {
-			nodes = append(nodes, m.core.nodes[node.Node])
+			nodes = append(nodes, all[node.Node])
 		}
 	}
 	return nodes

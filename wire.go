@@ -63,7 +63,7 @@ func (w *wire) Claim(value, member string) quorum.Command {
 // known. It need not wait for as long as the restart guard makes others wait: the node must refuse
 // them, not the holder. But a contender may have counted the node's vote just before the restart.
 // Its attempt must have come to its end before the node's vote is the holder's: see
-// Mutex.deadline.
+// lease.deadline.
 func (w *wire) Heal(value string, token uint64) quorum.Command {
 	guard := int64(0)
 	if w.cfg.guarded {

@@ -106,8 +106,8 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"defeat.giveBack", "Need: m.blocking(), Skip: skip,\n",
-		"Need: m.blocking(), Skip: func(int) bool { return true },\n",
+		"defeat.giveBack", "Need: m.core.blocking(), Skip: skip,\n",
+		"Need: m.core.blocking(), Skip: func(int) bool { return true },\n",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
@@ -138,7 +138,7 @@ var mutants = []mutant{
 		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"Mutex.attempt", "value, err := m.newValue()", "value, err := fmt.Sprintf(\"%p\", m), " +
+		{"Mutex.attempt", "value, err := m.cfg.newValue()", "value, err := fmt.Sprintf(\"%p\", m), " +
 			"error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
@@ -158,11 +158,11 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I15 quorum"}},
 	{"M19", "no raise round", []edit{{
-		"Mutex.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
+		"lease.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
 		"if outcomes.Count(agrees) > 0 {",
 	}}, campaign, 1000, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
-		{"Mutex.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
+		{"lease.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
 			"if outcomes.Count(agrees) > 0 {"},
 		{"tokens.proposal", "return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))",
 			"return 1"},

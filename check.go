@@ -16,7 +16,7 @@ import (
 // Check reports what in the deployment makes locks unsafe or unavailable. Package doctor lists what
 // it may find. Check tries on every node whether locks with r's options can live there. It asks
 // each node about itself, by INFO, TIME and CONFIG GET. It disturbs no lock and can be used in
-// production: at the start, on a health page, or by a command such as examples/doctor. It is too
+// production: at the start, on a health page, or by the command "redlock doctor". It is too
 // much for every lock.
 //
 // On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of

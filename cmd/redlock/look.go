@@ -68,7 +68,8 @@ func (t *tool) doctor(args []string) (int, error) {
 		return nil
 	}
 	return c.untilSignal(args, check, func(ctx context.Context) (int, error) {
-		var opts []redlock.Option
+		// So much time distinguishes a slow node from one that does not answer.
+		opts := []redlock.Option{redlock.WithNodeTimeout(3 * time.Second)}
 		if *fencing {
 			opts = append(opts, redlock.WithFencing())
 		}

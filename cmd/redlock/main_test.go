@@ -486,14 +486,3 @@ func TestReleaseTakesTheLockFromItsHolder(t *testing.T) {
 	_, err := m.Extend()
 	assert.ErrorIs(t, err, redlock.ErrExpired)
 }
-
-func TestDoctor(t *testing.T) {
-	nodes, _ := setup(t)
-	out, _, status := result(t, command(t, nodes, "doctor", "-fencing"))
-	assert.Contains(t, out, "3 nodes, quorum 2: ")
-	assert.Equal(t, 0, status, out)
-	nodes.Stop(0)
-	nodes.Stop(1)
-	out, _, status = result(t, command(t, nodes, "doctor"))
-	assert.Equal(t, 1, status, out)
-}

@@ -1,0 +1,103 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+func TestDoctor(t *testing.T) {
+	nodes, _ := setup(t)
+	out, _, status := result(t, command(t, nodes, "doctor", "-fencing"))
+	assert.Contains(t, out, "3 nodes, quorum 2: ")
+	assert.Equal(t, 0, status, out)
+	nodes.Stop(0)
+	nodes.Stop(1)
+	out, _, status = result(t, command(t, nodes, "doctor"))
+	assert.Equal(t, 1, status, out)
+	assert.Contains(t, out, "connection refused")
+}
+
+func TestDoctorFindsAServerThatIsTwoNodes(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	list := redistest.Start(t, 2)
+	addr := list[0].Addr()
+	out, _, status := result(t, command(t, nil, "doctor", "-nodes",
+		addr+","+list[1].Addr()+","+addr, "-guard", "1m", "-prefix", "app:", "-fencing"))
+	assert.Equal(t, 1, status)
+	assert.Contains(t, out, fmt.Sprintf("CRITICAL (same-server), nodes 0 (%s), 2 (%[1]s)\n", addr))
+}
+
+// Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token
+// is made.
+func TestDoctorLooksAtRights(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	for _, tt := range []struct {
+		keys, flags string
+		status      int
+	}{
+		{"~app:*", "-prefix=app:", 0},
+		{"~app:*", "-prefix=app: -fencing", 1},
+		{"~app:* ~redlock:fence:*", "-prefix=app: -fencing", 0},
+		{"~app:* ~redlock:fence:*", "-prefix=app: -fencing -fence-per-name", 1},
+		{"~app:* ~{app:*", "-prefix=app: -fencing -fence-per-name", 0},
+		{"~app:*", "-prefix=app: -guard=1m", 1},
+		{"~app:*", "", 1},
+	} {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, 1)[0]
+			server.Must(append([]string{"ACL", "SETUSER", "default", "-info", "resetkeys"},
+				strings.Fields(tt.keys)...)...)
+			args := append([]string{"doctor", "-nodes", server.Addr()}, strings.Fields(tt.flags)...)
+			out, _, status := result(t, command(t, nil, args...))
+			assert.Equal(t, tt.status, status, out)
+		})
+	}
+}
+
+// lesson L83: nodes with user and password come from the environment, and no password is printed.
+func TestDoctorTakesURLs(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	server := redistest.Start(t, 1)[0]
+	server.Must("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all")
+	server.Must("ACL", "SETUSER", "default", "off")
+	url := "redis://app:s3cret@" + server.Addr()
+	for name, tt := range map[string]struct {
+		args, env string
+		status    int
+		says      string
+	}{
+		"a URL":             {"", url, 0, "1 node, quorum 1"},
+		"flag, environment": {"-nodes=redis://" + server.Addr(), url, 1, "NOAUTH"},
+		"no password":       {"", server.Addr(), 1, "NOAUTH"},
+		"a wrong one":       {"", "redis://app:s3cret5@" + server.Addr(), 1, "WRONGPASS"},
+		"no URL": {"", "redis://app:s3cret/5@" + server.Addr(), exitUsage,
+			"address 1 of 1: not a valid Redis URL"},
+		"neither": {"", "app:s3cret@" + server.Addr(), exitUsage,
+			"address 1 of 1: neither host:port nor"},
+		"a hash sign": {"", "redis://app:s3#cret@" + server.Addr(), exitUsage,
+			"not a valid Redis URL"},
+		"help":         {"-h", url, 0, "REDLOCK_NODES"},
+		"unknown flag": {"-password=s3cret", url, exitUsage, "flag provided but not defined"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := command(t, nil, append([]string{"doctor"}, strings.Fields(tt.args)...)...)
+			cmd.Env = append(cmd.Env, "REDLOCK_NODES="+tt.env)
+			out, errs, status := result(t, cmd)
+			assert.Equal(t, tt.status, status)
+			assert.Contains(t, out+errs, tt.says)
+			assert.NotContains(t, out+errs, "s3cret")
+		})
+	}
+}

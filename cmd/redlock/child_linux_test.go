@@ -15,7 +15,7 @@ import (
 // A command does not go on without the process that keeps its lock.
 func TestTheCommandDiesWithTheTool(t *testing.T) {
 	nodes, _ := setup(t)
-	cmd := command(t, nodes, "run", "-name", "job", "--", "sh", "-c", "echo $$; exec sleep 600")
+	cmd := underLock(t, nodes, "--", "sh", "-c", "echo $$; exec sleep 600")
 	lines, wait := background(t, cmd)
 	pid := line(t, lines)
 	require.NoError(t, cmd.Process.Kill())

@@ -132,6 +132,8 @@ func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name st
 	switch {
 	case after.Verdict == redlock.VerdictUnknown:
 		return exitUnavailable, nil
+	case in.Verdict == redlock.VerdictUnknown && after.Verdict == redlock.VerdictHeld:
+		return exitUnavailable, errors.New("too few nodes answered in time: try again")
 	case after.Verdict == redlock.VerdictHeld && values[after.Value]:
 		return exitTaken, errors.New("the nodes still have it")
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,12 +27,17 @@ import (
 	"github.com/redlock-go/redlock/internal/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
+	"github.com/redlock-go/redlock/redlocktest"
 )
 
 // asTool makes this test binary the command itself.
 const asTool = "REDLOCK_TEST_AS_TOOL"
 
 func TestMain(m *testing.M) {
+	if file := os.Getenv(asStubborn); file != "" && os.Getenv("REDLOCK_NAME") != "" {
+		stubborn(file)
+		os.Exit(0)
+	}
 	if os.Getenv(asTool) != "" {
 		main()
 	}
@@ -79,6 +85,13 @@ func command(t *testing.T, nodes *cluster, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// underLock is "redlock run" with arguments, of a command under the lock "job". It waits for that,
+// because a busy machine may answer a single try too late.
+func underLock(t *testing.T, nodes *cluster, args ...string) *exec.Cmd {
+	t.Helper()
+	return command(t, nodes, append([]string{"run", "-wait", "1m", "-name", "job"}, args...)...)
+}
+
 // result runs the tool and returns what it printed and its exit status.
 func result(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	t.Helper()
@@ -113,11 +126,20 @@ func line(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
+// inspect looks at a lock until enough nodes answer in time.
+func inspect(t *testing.T, locks *redlock.Redlock, name string) (in *redlock.Inspection) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		in, err = locks.Inspect(t.Context(), name)
+		return err == nil && in.Verdict != redlock.VerdictUnknown
+	}, patient, time.Millisecond)
+	return in
+}
+
 func verdict(t *testing.T, locks *redlock.Redlock, name string) redlock.Verdict {
 	t.Helper()
-	in, err := locks.Inspect(t.Context(), name)
-	require.NoError(t, err)
-	return in.Verdict
+	return inspect(t, locks, name).Verdict
 }
 
 // dies waits until there is no process with that id.
@@ -230,8 +252,7 @@ func TestRunLeavesTheLockTaken(t *testing.T) {
 	} {
 		args := append([]string{"run", "-at-least", "1h", "-name", name, "--"}, tt.argv...)
 		result(t, command(t, nodes, args...))
-		in, err := locks.Inspect(t.Context(), name)
-		require.NoError(t, err)
+		in := inspect(t, locks, name)
 		assert.Equal(t, tt.want, in.Verdict, name)
 		if tt.want == redlock.VerdictHeld {
 			assert.Greater(t, in.TTL, 30*time.Minute, name)
@@ -320,7 +341,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	} {
 		const script = `trap "echo got; exit 3" INT TERM HUP QUIT USR1 USR2
 echo ready; while :; do sleep 0.05; done`
-		cmd := command(t, nodes, "run", "-name", "job", "--", "sh", "-c", script)
+		cmd := underLock(t, nodes, "--", "sh", "-c", script)
 		lines, wait := background(t, cmd)
 		require.Equal(t, "ready", line(t, lines))
 		require.NoError(t, cmd.Process.Signal(s))
@@ -330,21 +351,33 @@ echo ready; while :; do sleep 0.05; done`
 	}
 }
 
-func TestASignalEndsTheWait(t *testing.T) {
-	nodes, locks := setup(t)
-	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
-	require.NoError(t, m.Lock())
-	cmd := command(t, nodes, "run", "-wait", "forever", "-name", "job", "--", "echo", "ran")
-	_, wait := background(t, cmd)
-	// It waits once it listens for the release.
+// waits waits until somebody waits for a lock, or nobody does: who waits listens.
+func waits(t *testing.T, nodes *cluster, want bool) {
+	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: nodes.Addrs()[0]})
 	defer client.Close()
 	require.Eventually(t, func() bool {
 		channels, err := client.PubSubChannels(t.Context(), "*").Result()
-		return err == nil && len(channels) > 0
+		return err == nil && len(channels) > 0 == want
 	}, patient, 10*time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	assert.Equal(t, 128+15, wait())
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	nodes, locks := setup(t)
+	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
+	require.NoError(t, m.Lock())
+	for _, s := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+	} {
+		cmd := command(t, nodes, "run", "-wait", "forever", "-name", "job", "--", "echo", "ran")
+		lines, wait := background(t, cmd)
+		waits(t, nodes, true)
+		require.NoError(t, cmd.Process.Signal(s))
+		text, _ := lines.ReadString('\n')
+		assert.Empty(t, text)
+		assert.Equal(t, 128+int(s), wait())
+		waits(t, nodes, false)
+	}
 	ok, err := m.Unlock()
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -360,7 +393,7 @@ func TestTheCommandIsDeadBeforeTheLockEnds(t *testing.T) {
 	const script = `trap "" TERM; live() { while :; do date +%s%N >"$1"; sleep 0.05; done; }
 live "$1.a" & echo $!; echo $$; live "$1.b"`
 	diary := filepath.Join(t.TempDir(), "diary")
-	cmd := command(t, nodes, "run", "-name", "job", "-expiry", expiry.String(), "-grace", "2.9s",
+	cmd := underLock(t, nodes, "-expiry", expiry.String(), "-grace", "2.9s",
 		"--", "sh", "-c", script, "sh", diary)
 	lines, wait := background(t, cmd)
 	pids := []string{line(t, lines), line(t, lines)}
@@ -385,7 +418,7 @@ func TestTheCommandIsAskedToEndFirst(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
 	const script = `trap "echo ending; exit 0" TERM; echo ready; while :; do sleep 0.05; done`
-	lines, wait := background(t, command(t, nodes, "run", "-name", "job", "-expiry", "4s", "-grace",
+	lines, wait := background(t, underLock(t, nodes, "-expiry", "4s", "-grace",
 		"1.9s", "--", "sh", "-c", script))
 	require.Equal(t, "ready", line(t, lines))
 	nodes.Stop(0)
@@ -397,7 +430,7 @@ func TestTheCommandIsAskedToEndFirst(t *testing.T) {
 func TestTheLimitEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
-	cmd := command(t, nodes, "run", "-name", "job", "-expiry", "1s", "-max", "1s", "--", "sleep",
+	cmd := underLock(t, nodes, "-expiry", "1s", "-max", "1s", "--", "sleep",
 		"600")
 	_, errs, status := result(t, cmd)
 	assert.Equal(t, exitLost, status)
@@ -405,35 +438,37 @@ func TestTheLimitEndsTheCommand(t *testing.T) {
 	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
 }
 
-// What a command leaves running in its group would go on without the lock.
+// What a command leaves running in its group would go on without the lock, and keep who reads the
+// output waiting for its end.
 func TestNothingOutlivesTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
-	pid, _, status := result(t, command(t, nodes, "run", "-name", "job", "--", "sh", "-c",
-		"sleep 600 >&- 2>&- & echo $!"))
-	require.Zero(t, status)
-	dies(t, strings.TrimSpace(pid))
+	for _, script := range []string{"sleep 600 >&- 2>&- & echo $!", "sleep 600 & echo $!"} {
+		pid, _, status := result(t, underLock(t, nodes, "--", "sh", "-c",
+			script))
+		require.Zero(t, status)
+		dies(t, strings.TrimSpace(pid))
+	}
 }
 
 func TestElectRunsTheCommandInOneProcess(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
 	leader := func(owner string) (*exec.Cmd, *bufio.Reader, func() int) {
-		cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "1s", "-owner", owner,
+		cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "4s", "-owner", owner,
 			"--", "sh", "-c", "echo $REDLOCK_TOKEN; exec sleep 600")
 		lines, wait := background(t, cmd)
 		return cmd, lines, wait
 	}
 	first, firstLines, firstWait := leader("ada")
 	term := line(t, firstLines)
-	in, err := locks.Inspect(t.Context(), "scheduler")
-	require.NoError(t, err)
+	in := inspect(t, locks, "scheduler")
 	assert.Contains(t, in.Value, "ada:")
 	second, secondLines, secondWait := leader("grace")
+	waits(t, nodes, true)
 
 	// Somebody takes the lock from the first: its command is ended, and it stands again.
-	_, _, status := result(t, command(t, nodes, "release", "-force", "scheduler"))
-	assert.Zero(t, status)
+	release(t, nodes, "scheduler")
 	later := line(t, secondLines)
 	assert.Greater(t, later, term)
 	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
@@ -441,6 +476,15 @@ func TestElectRunsTheCommandInOneProcess(t *testing.T) {
 	assert.Greater(t, line(t, firstLines), later, "elected again")
 	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, 128+15, firstWait())
+}
+
+// release takes a lock from its holder. A busy machine may answer too late.
+func release(t *testing.T, nodes *cluster, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, _, status := result(t, command(t, nodes, "release", "-force", name))
+		return status == 0
+	}, patient, time.Millisecond)
 }
 
 func TestStatusAndWatch(t *testing.T) {
@@ -485,4 +529,20 @@ func TestReleaseTakesTheLockFromItsHolder(t *testing.T) {
 	assert.NotContains(t, out, `lock "job": held`)
 	_, err := m.Extend()
 	assert.ErrorIs(t, err, redlock.ErrExpired)
+}
+
+// A first look that too few nodes answer must not pass for a lock that is free.
+func TestReleaseThatSawNoHolderSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		c.Take("job", time.Hour)
+		for i := range 3 {
+			c.Node(i).LoseReplies(1)
+		}
+		status, err := (&tool{stdout: io.Discard}).forceRelease(t.Context(), c.Redlock(), "job")
+		assert.Equal(t, exitUnavailable, status)
+		assert.ErrorContains(t, err, "too few nodes answered")
+		_, held := c.Holder("job")
+		assert.True(t, held)
+	})
 }

@@ -150,7 +150,8 @@ func (j *job) attend(held context.Context, child *child) (cause error) {
 		case <-lost:
 			lost, cause = nil, context.Cause(held)
 			child.signal(syscall.SIGTERM)
-			left := time.Until(j.locked.Until()) - j.grace/4 // Until is zero after a proven loss
+			// After a proven loss Until is the zero time, and this is the least duration there is.
+			left := time.Until(j.locked.Until().Add(-j.grace / 4))
 			kill = time.After(max(left, 0))
 		case <-kill:
 			child.kill()

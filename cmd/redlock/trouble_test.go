@@ -1,0 +1,197 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+)
+
+// The page docs/command.md lists the troubles that commands of this kind have had, and the test of
+// each.
+
+// No shell reads the arguments.
+func TestArgumentsReachTheCommandAsTheyAre(t *testing.T) {
+	nodes, _ := setup(t)
+	words := []string{"a b", "$HOME", "*", `"`, "'", `\n`, "", ";exit 3", "-name", "--", "ü"}
+	out, _, status := result(t, underLock(t, nodes, append([]string{"--", "sh", "-c",
+		`printf '<%s>\n' "$@"`, "sh"}, words...)...))
+	require.Zero(t, status)
+	assert.Equal(t, "<"+strings.Join(words, ">\n<")+">\n", out)
+}
+
+// Whenever the signal comes, the command gets it or is not started, and the lock is free again.
+func TestASignalAroundTheGrant(t *testing.T) {
+	nodes, locks := setup(t)
+	name := func(i int) string { return fmt.Sprint("job", i) }
+	var tools sync.WaitGroup
+	const n = 24
+	for i := range n {
+		cmd := command(t, nodes, "run", "-wait", "1m", "-name", name(i), "--", "sleep", "600")
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		tools.Go(func() {
+			_ = cmd.Wait()
+			state := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if !state.Signaled() || state.Signal() != syscall.SIGTERM { // before main began
+				assert.Equal(t, 128+15, cmd.ProcessState.ExitCode())
+			}
+		})
+	}
+	tools.Wait()
+	for i := range n {
+		assert.Equal(t, redlock.VerdictFree, verdict(t, locks, name(i)))
+	}
+}
+
+// If the nodes prove the loss, the command is ended at once: also one that ignores TERM, and one
+// that is stopped and gets no signal but KILL.
+func TestTheCommandEndsWhenItsLockIsTaken(t *testing.T) {
+	t.Parallel()
+	for what, script := range map[string]string{
+		"ignores TERM": `trap "" TERM; echo $$; while :; do sleep 0.05; done`,
+		"stopped":      `echo $$; kill -STOP $$`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			nodes, _ := setup(t)
+			lines, wait := background(t, underLock(t, nodes, "-expiry", "3s",
+				"--", "sh", "-c", script))
+			pid := line(t, lines)
+			release(t, nodes, "job")
+			assert.Equal(t, exitLost, wait())
+			dies(t, pid)
+		})
+	}
+}
+
+var freezes = flag.Int("freezes", 1, "how often TestAFrozenMajorityEndsTheCommand freezes the "+
+	"nodes of ten commands")
+
+// asStubborn makes this test binary a command that ignores TERM, and writes again and again into
+// the file of that name when it was last alive.
+const asStubborn = "REDLOCK_TEST_AS_STUBBORN"
+
+func stubborn(file string) {
+	signal.Ignore(syscall.SIGTERM)
+	f, err := os.Create(file)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	for began := time.Now(); time.Since(began) < patient; time.Sleep(5 * time.Millisecond) {
+		alive := binary.NativeEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
+		if _, err := f.WriteAt(alive, 0); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// A majority of the nodes is frozen, and the commands ignore TERM. Each is dead before its keys
+// have expired by the clocks of the nodes, on as many of them as somebody else needs.
+func TestAFrozenMajorityEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	servers := redistest.Start(t, 3)
+	pulse := redistest.TakePulse(t, servers[2])
+	left, n := *freezes, 0
+	for tries := 0; left > 0; tries++ {
+		margins := freeze(t, servers)
+		worst := pulse.Worst()
+		if least := slices.Min(margins); least <= 0 && worst > 100*time.Millisecond {
+			t.Logf("the machine stood still for %v", worst)
+			if tries > *freezes {
+				t.Skip("the machine stands still too often")
+			}
+			continue
+		}
+		left, n = left-1, n+len(margins)
+		for _, m := range margins {
+			assert.Positive(t, m, "the command was alive when its lock had ended")
+		}
+		t.Logf("%d commands, dead at least %v before the end of the lock", n, slices.Min(margins))
+	}
+}
+
+// freeze runs ten commands with default flags, freezes a majority until they are dead, and
+// returns how long before the end of its lock each was last alive.
+func freeze(t *testing.T, servers []*redistest.Server) (margins []time.Duration) {
+	nodes := &cluster{}
+	for _, s := range servers {
+		nodes.list += "," + s.Addr()
+	}
+	nodes.list = nodes.list[1:]
+	dir, name := t.TempDir(), func(i int) string { return fmt.Sprint("job", i) }
+	var waits []func() int
+	for i := range 10 {
+		cmd := command(t, nodes, "run", "-wait", "1m", "-name", name(i), "--", os.Args[0])
+		cmd.Env = append(cmd.Env, asStubborn+"="+filepath.Join(dir, name(i)))
+		lines, wait := background(t, cmd)
+		require.Equal(t, "ready", line(t, lines))
+		waits = append(waits, wait)
+	}
+	ends := frozen(t, servers, len(waits), name)
+	defer servers[0].Thaw()
+	defer servers[1].Thaw()
+	for i, wait := range waits {
+		assert.Equal(t, exitLost, wait())
+		alive, err := os.ReadFile(filepath.Join(dir, name(i)))
+		require.NoError(t, err)
+		require.Len(t, alive, 8)
+		last := time.Unix(0, int64(binary.NativeEndian.Uint64(alive)))
+		margins = append(margins, ends[i].Sub(last))
+	}
+	return margins
+}
+
+// frozen freezes two of three servers, and returns when n locks are free on two of them if nobody
+// extends them. An extension beside the freeze makes it try again.
+func frozen(
+	t *testing.T, servers []*redistest.Server, n int, name func(int) string,
+) (ends []time.Time) {
+	t.Helper()
+	expire := func(s *redistest.Server) (at []int64) {
+		for i := range n {
+			ms, ok := s.Must("PEXPIRETIME", name(i)).(int64)
+			require.True(t, ok && ms > 0, "%s is not locked", name(i))
+			at = append(at, ms)
+		}
+		return at
+	}
+	for {
+		var all [][]int64
+		for _, s := range servers {
+			all = append(all, expire(s))
+		}
+		servers[0].Freeze()
+		servers[1].Freeze()
+		time.Sleep(20 * time.Millisecond) // for an extension that is under way
+		if slices.Equal(all[2], expire(servers[2])) {
+			for i := range n {
+				at := []int64{all[0][i], all[1][i], all[2][i]}
+				slices.Sort(at)
+				ends = append(ends, time.UnixMilli(at[1]))
+			}
+			return ends
+		}
+		servers[0].Thaw()
+		servers[1].Thaw()
+	}
+}

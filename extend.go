@@ -10,7 +10,7 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// usable says why the nodes need not be asked about the lease.
+// usable returns an error if there is no use in asking the nodes: the lease, or ctx, has ended.
 func (l *lease) usable(ctx context.Context, failed string) error {
 	m := l.m
 	if m.err != nil {
@@ -33,7 +33,7 @@ func (l *lease) usable(ctx context.Context, failed string) error {
 	return nil
 }
 
-// changed says what became of the lease while the nodes were asked. The caller holds mu.
+// changed returns an error if the lease has ended while the nodes were asked. The caller holds mu.
 func (l *lease) changed(failed string) error {
 	switch {
 	case l.state > stateLost:
@@ -44,11 +44,10 @@ func (l *lease) changed(failed string) error {
 	return nil
 }
 
-// confirm puts a question about the lease to the nodes, which have the budget to answer. The error
-// is nil if a quorum says that it still has the lock. Proof that the lease is gone ends it.
-//
-// What is left of it is then released: the question may have renewed the keys of half of the nodes,
-// and nobody could have the lock for as long as those live.
+// confirm asks the nodes a question about the lease, which they have the budget to answer. It
+// returns nil if a quorum says that it still has the lock. If the nodes prove that the lock is gone,
+// the lease is lost, and what is left of it is released. The question may have renewed the keys of
+// half of the nodes, and nobody could have the lock while those live.
 func (l *lease) confirm(ctx context.Context, failed string, question quorum.Command,
 	budget time.Duration) (*quorum.Round, error) {
 	m := l.m
@@ -63,7 +62,7 @@ func (l *lease) confirm(ctx context.Context, failed string, question quorum.Comm
 	}
 	denial, proof := l.denial(failed, r)
 	m.mu.Lock()
-	// By an Unlock, for instance, which leaves out what has not been sent.
+	// An Unlock, for instance, makes the lanes leave out what has not been sent.
 	if err := l.changed(failed); err != nil {
 		m.mu.Unlock()
 		return r, err
@@ -79,8 +78,8 @@ func (l *lease) confirm(ctx context.Context, failed string, question quorum.Comm
 	return r, denial
 }
 
-// denial says what the nodes have answered to a question that no quorum affirmed, and whether that
-// proves that the lock is gone.
+// denial returns the error of a question that no quorum has affirmed, and whether the answers prove
+// that the lock is gone.
 func (l *lease) denial(failed string, r *quorum.Round) (e *Error, proof bool) {
 	m, outcomes := l.m, r.Outcomes()
 	yes, gone, n := outcomes.Count(quorum.Outcome.Yes), outcomes.Count(quorum.Outcome.No),
@@ -94,7 +93,7 @@ func (l *lease) denial(failed string, r *quorum.Round) (e *Error, proof bool) {
 		yes, n, m.core.quorum), ErrNoQuorum).of(nodes), false
 }
 
-// heldBy says what a reply means that denies that the key is ours.
+// heldBy returns the error of a node whose reply denies that the key is ours.
 func heldBy(reply quorum.Reply) error {
 	if reply.Means == quorum.Gone {
 		return errNodeGone
@@ -144,8 +143,8 @@ func (l *lease) extend(ctx context.Context) error {
 	return err
 }
 
-// prolong moves until, if a quorum says within the budget that it still has the lock. The round is
-// nil if nobody was asked. The caller tells that it is over.
+// prolong moves until if a quorum says within the budget that it still has the lock. The round is
+// nil if nobody was asked. The caller tells that the extension is over.
 func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extension) (*quorum.Round,
 	error) {
 	const failed = "not extended"
@@ -186,8 +185,8 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 	return r, nil
 }
 
-// late says why an extension to until that a quorum has confirmed by now does not count, or "". The
-// caller holds mu.
+// late says why an extension to until does not count although a quorum has confirmed it by now, or
+// is "". The caller holds mu.
 func (l *lease) late(now, until time.Time) string {
 	switch {
 	case !l.until.IsZero() && clock.Remaining(now, l.until) <= 0:
@@ -202,10 +201,10 @@ func (l *lease) late(now, until time.Time) string {
 	return ""
 }
 
-// heal gives the key again to the nodes that said in round r that they do not have it. It does so
-// only because a quorum has confirmed the lock in that round, and nobody counts what it writes: a
-// healed node has its vote in the next round. It does not wait. A write that is not answered is
-// given up before the next renewal, and keeps no node's vote from that.
+// heal sets the key again on the nodes that said in round r that they do not have it. It may,
+// because a quorum has confirmed the lock in that round, and nobody counts what it writes: a healed
+// node votes in the next round. heal does not wait. A write that is not answered is given up before
+// the next renewal, and keeps no node from voting there.
 func (l *lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
 	m := l.m
 	if t := r.Tally(); t.Yes == len(m.lanes) {

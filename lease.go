@@ -105,8 +105,8 @@ func (m *Mutex) current() *lease {
 }
 
 // change moves the lease to a state if an arrow leads there, and does nothing otherwise. If the
-// owner has relied on it until now, that is the end of the lease, for the reason and the cause. The
-// caller holds mu. After unlocking it the caller runs what is returned, and lets Events be told.
+// owner relied on it until now, the lease ends, for the reason and with the cause. The caller holds
+// mu. After unlocking it, the caller runs what is returned, and has the teller tell all.
 func (l *lease) change(to state, reason EndReason, cause error) aftermath {
 	from := l.state
 	if !slices.Contains(arrows[from], to) {

@@ -11,8 +11,7 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// unlock releases the lease for its owner. With WithMinHold it may leave the lock taken for a
-// while.
+// unlock releases the lease for its owner. Within its minimum hold the lock stays taken, see linger.
 func (l *lease) unlock(ctx context.Context) error {
 	return l.end(ctx, l.unlocking(), l.linger())
 }
@@ -24,8 +23,7 @@ func (l *lease) close(ctx context.Context) error {
 	return l.end(ctx, begun, nil)
 }
 
-// end releases the lease, and tells Events. Instead of the deletion, linger is done if it is not
-// nil, unless the lease is lost.
+// end releases the lease, and tells Events. The linger replaces the deletion if it is not nil.
 func (l *lease) end(ctx context.Context, begun Releasing, linger *quorum.Command) error {
 	ctx, told := l.m.tell.unlocking(ctx, l, begun)
 	err := l.undo(ctx, linger, &told)
@@ -33,6 +31,8 @@ func (l *lease) end(ctx context.Context, begun Releasing, linger *quorum.Command
 	return err
 }
 
+// undo releases the lease when its turn comes. The linger does not apply to a lost lease. The caller
+// tells that the Unlock is over.
 func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlocking) error {
 	const failed = "not released"
 	m := l.m
@@ -80,7 +80,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	return err
 }
 
-// awaitTurn waits until no other Unlock is under way. The caller holds mu, which is unlocked
+// awaitTurn waits until no other Unlock is under way. The caller holds mu, which awaitTurn unlocks
 // meanwhile.
 func (l *lease) awaitTurn() {
 	for l.state == stateReleasing {
@@ -94,8 +94,8 @@ func (l *lease) awaitTurn() {
 	}
 }
 
-// settle ends the Unlock under way, and lets others have their turn. Without a quorum of answers it
-// may be called again. The caller holds mu.
+// settle ends the Unlock under way, which has failed with err or succeeded, and lets the next one
+// begin. Unlock may be called again if too few nodes answered. The caller holds mu.
 func (l *lease) settle(err error) {
 	if l.turn != nil {
 		close(l.turn)
@@ -111,8 +111,8 @@ func (l *lease) settle(err error) {
 	}
 }
 
-// send does an Unlock on the nodes, and tells the waiters of this process. It reports whether it
-// was successful on a quorum.
+// send releases the lease on the nodes, and tells the waiters of this process. It reports whether a
+// quorum has done it.
 func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
 	m, lines := l.m, l.m.core.lines
 	deletes := s.Command.Decide == nil // instead of a linger
@@ -139,8 +139,8 @@ func (l *lease) release(ctx context.Context, s quorum.Spec) *quorum.Round {
 	return l.claim.Undo(ctx, s)
 }
 
-// unreleased says why a round has not released the lease, or nil if all rounds together have. The
-// caller holds mu.
+// unreleased returns why a round has not released the lease, or nil if all rounds together have.
+// The caller holds mu.
 func (l *lease) unreleased(failed string, r *quorum.Round) error {
 	m, outcomes := l.m, r.Outcomes()
 	deleted, gone := 0, 0

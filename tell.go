@@ -11,7 +11,7 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// teller tells Events what happens to one mutex. A nil one tells nobody.
+// teller tells Events what happens to one mutex. A nil teller tells nobody.
 //
 // What happens is noted while the mutex's mu is held, and told without it by the first who comes.
 // So the order is that of the states, no function is called twice at a time, and one that uses the

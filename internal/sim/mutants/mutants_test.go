@@ -142,7 +142,8 @@ var mutants = []mutant{
 			"error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
-		"internal/quorum.Round.decide", "if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
+		"internal/quorum.Round.decide",
+		"if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
 			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
@@ -154,7 +155,8 @@ var mutants = []mutant{
 			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
 	{"M18", "an error is a vote", []edit{
-		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
+		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes",
+			"r.tally.Yes++\n	case yes"},
 		anyTicket,
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I15 quorum"}},
 	{"M19", "no raise round", []edit{{
@@ -174,7 +176,8 @@ var mutants = []mutant{
 		"internal/quorum.Claim.start", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"lease.release", "	return l.claim.Undo(ctx, s)\n", "	if s.Vote == nil {\n		s.Vote = " +
+		"lease.release", "	return l.claim.Undo(ctx, s)\n",
+		"	if s.Vote == nil {\n		s.Vote = " +
 			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
 			"	}\n	return l.claim.Undo(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
@@ -198,7 +201,8 @@ var mutants = []mutant{
 		"token = string.format('%.14g'",
 	}}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{
-		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes", "r.tally.Yes++\n	case yes"},
+		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes",
+			"r.tally.Yes++\n	case yes"},
 		anyTicket,
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
@@ -217,7 +221,8 @@ var mutants = []mutant{
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
 		"Mutex.tellLock", "	defer func() { t.acquired(a, err) }()\n",
-		"	defer func() {\n		if ctx.Err() == nil {\n			t.acquired(a, err)\n		}\n	}()\n",
+		"	defer func() {\n		if ctx.Err() == nil {\n			t.acquired(a, err)\n" +
+			"		}\n	}()\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
 		"lease.change", "	if !from.relied() || to.relied() {\n",
@@ -243,7 +248,8 @@ var mutants = []mutant{
 		"	delete(n.keys, c.key)\n",
 	}}, order, 100, []string{"I20 order"}},
 	{"M39", "the tickets of a node exceed only those in its queue", []edit{{
-		"internal/sim.Node.stand", "	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
+		"internal/sim.Node.stand",
+		"	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
 		"	last := int64(0)\n	if q := n.waiting(c.queue); q != nil {\n		last = " +
 			"q.all[len(q.all)-1].ticket\n	}\n",
 	}}, order, 1000, []string{"I20 order"}},

@@ -49,23 +49,6 @@ func (c *call) deadline() time.Time {
 	return c.round.deadline
 }
 
-// launch lets a call that has begun and those that wait behind it run, and does not wait for them:
-// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
-func (l *Lane) launch(c *call) {
-	for c != nil {
-		switch {
-		case c.unsent != nil:
-			c = l.close(c, Reply{}, c.unsent)
-		case !c.round.starts(l.node):
-			go l.run(c)
-			return
-		default:
-			c.round.startOn(c.context(), l.node, c)
-			return // Receive goes on
-		}
-	}
-}
-
 // Receive is told the outcome of a call that was started.
 func (c *call) Receive(reply any, err error) {
 	if c.returned.first() {

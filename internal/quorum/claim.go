@@ -44,6 +44,89 @@ func (c *Claim) Write(ctx context.Context, s Spec) *Round { return c.start(ctx, 
 // claim is sent any more.
 func (c *Claim) Undo(ctx context.Context, s Spec) *Round { return c.start(ctx, Undo, s) }
 
+// Spec says what a round does.
+type Spec struct {
+	Command Command
+	Need    int           // yes votes that make the round a success; 0: a quorum
+	Budget  time.Duration // for each node's answer; 0: the claim's
+	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a
+	// first no: after eight times the time that one took, and not before minPatience. It is for
+	// those who hold votes that others are waiting for, and will ask again.
+	Hasty bool
+	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
+	Vote func(node int, reply Reply) bool
+	// Skip leaves a node out: its outcome is [ErrUnsent]. If nil, none is.
+	Skip func(node int) bool
+	// Have leaves a node out that has done before what is asked for: that is a yes. If nil, none
+	// has.
+	Have func(node int) bool
+}
+
+// start submits a command to every lane and returns at once. Only the values of ctx are used: the
+// commands do not end with it.
+func (c *Claim) start(ctx context.Context, kind Kind, s Spec) *Round {
+	lanes := c.lanes
+	r := newRound(len(lanes))
+	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
+	if r.need == 0 {
+		r.need = Majority(len(lanes))
+	}
+	if r.budget = s.Budget; r.budget == 0 {
+		r.budget = c.budget
+	}
+	r.expiry, r.hasty = c.expiry, s.Hasty
+	r.base = detach(ctx)
+	r.done = make(chan struct{})
+	r.tally.Pending = len(lanes)
+	r.start = time.Now()
+	r.deadline = r.start.Add(r.budget)
+	last := min(r.budget/16, lastWord)
+	r.ctx.Context, r.ctx.deadline = r.base, r.deadline.Add(-last)
+	for i := range lanes {
+		on := &r.calls[i]
+		on.round, on.lane = r, &lanes[i]
+		if c.marks != nil {
+			on.mark = &c.marks[i]
+		}
+	}
+	r.schedule = lanes[0].node.schedule
+	r.mu.Lock() // which expire takes, so that it sees the timer
+	r.schedule.add(r)
+	r.mu.Unlock()
+	for i := range lanes {
+		if out, reply, err := s.leftOut(i); out {
+			r.settle(&r.calls[i], reply, err)
+			continue
+		}
+		lanes[i].submit(&r.calls[i])
+	}
+	return r
+}
+
+// detach keeps the values of ctx and drops its end.
+func detach(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// leftOut says whether a node is left out, and with which outcome. A panic is one node's failure.
+func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
+	if s.Skip == nil && s.Have == nil {
+		return false, Reply{}, nil
+	}
+	out = true
+	defer guard(&err)
+	switch {
+	case s.Have != nil && s.Have(node):
+		return true, Reply{Means: Done}, nil
+	case s.Skip != nil && s.Skip(node):
+		return true, Reply{}, ErrUnsent
+	}
+	return false, Reply{}, nil
+}
+
 // Undone reports whether an Undo has taken back something on a node.
 func (c *Claim) Undone(node int) bool {
 	l := &c.lanes[node]

@@ -93,6 +93,23 @@ func (l *Lane) submit(c *call) {
 	l.launch(first)
 }
 
+// launch lets a call that has begun and those that wait behind it run, and does not wait for them:
+// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
+func (l *Lane) launch(c *call) {
+	for c != nil {
+		switch {
+		case c.unsent != nil:
+			c = l.close(c, Reply{}, c.unsent)
+		case !c.round.starts(l.node):
+			go l.run(c)
+			return
+		default:
+			c.round.startOn(c.context(), l.node, c)
+			return // Receive goes on
+		}
+	}
+}
+
 // withdraw takes from the end of the backlog what has the mark of an Undo. None of it would be
 // sent, and the backlog stays short while an owner locks and unlocks beside a frozen node. The
 // caller holds mu.

@@ -15,19 +15,20 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// attempt asks the nodes for the lock once, with a value of its own. One who stays in the queue
-// claims what they have reserved for it, and keeps its place if that fails.
+// attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
+// wins. One who stays in the queue claims what they have reserved for it, and keeps its place if
+// that fails: only a claim has a member.
 //
 // An attempt that does not win releases what it was granted before it returns. If it is kept, and
 // nothing was granted yet, the defeat still has the lease, and the caller settles that. A final
 // attempt does not call the lock taken before it knows that the key which refused it was not its
-// own. Only a claim has a member.
-func (m *Mutex) attempt(
-	ctx context.Context, how line.Attempt, member *line.Member,
-) (*lease, *defeat) {
+// own.
+func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
+	a.told.attempt()
+	m, ctx := a.m, a.ctx
 	value, err := m.cfg.newValue()
 	if err != nil {
-		return nil, &defeat{final: true,
+		return &defeat{final: true,
 			err: newError(m.name, notAcquired, err.Error(), ErrFailed).causedBy(err)}
 	}
 	l := newLease(m, value)
@@ -50,8 +51,10 @@ func (m *Mutex) attempt(
 		said = r.Outcomes()
 		won, err = l.fence(ctx, said)
 	}
-	if won && clock.Remaining(m.core.now(), l.deadline()) > 0 {
-		return l, nil
+	if won && l.inTime() {
+		a.won = l
+		l.adopt(ctx, a.told)
+		return nil
 	}
 	if said == nil {
 		said = r.Outcomes()
@@ -68,37 +71,36 @@ func (m *Mutex) attempt(
 	if t := r.Tally(); !how.Keep || d.cut || t.Yes > 0 {
 		d.giveBack(ctx, nil)
 	}
-	return nil, d
-}
-
-// tooLate says why a lease cannot be trusted although a quorum has granted it.
-func (l *lease) tooLate() string {
-	m := l.m
-	if clock.Remaining(m.core.now(), l.until) > 0 {
-		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of "+
-			"%v a node that forgot its vote may have been healed",
-			attemptRounds, m.cfg.nodeTimeout)
-	}
-	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v",
-		m.cfg.expiry)
+	return d
 }
 
 // attemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise
 // the token, and the process may stop for a moment in between.
 const attemptRounds = 3
 
-// deadline is when the attempt for a lease must have won. With the restart guard that is not only
-// until: each round keeps to its node timeout, but the process can stop between two of them,
-// while a node that has voted restarts, is healed by the holder, and votes for that one. Healing
-// waits for as long as an attempt may take, see wire.heal. The node measures that, so a slow
-// clock of ours is allowed for.
-func (l *lease) deadline() time.Time {
-	cfg := l.m.cfg
+// inTime reports whether the lease was won in time: before until, and under the restart guard within
+// attemptRounds node timeouts. Each round keeps to its node timeout, but the process can stop
+// between two of them. Meanwhile a node that has voted restarts, is healed by the holder, and votes
+// for that one. Healing waits for as long as an attempt may take, see wire.Heal. The node measures
+// that time: a slow clock of ours is allowed for.
+func (l *lease) inTime() bool {
+	cfg, end := l.m.cfg, l.until
 	limit := attemptRounds * float64(cfg.nodeTimeout) * (1 - cfg.driftFactor)
 	if cfg.guarded && limit < float64(l.until.Sub(l.granted)) {
-		return l.granted.Add(time.Duration(limit))
+		end = l.granted.Add(time.Duration(limit))
 	}
-	return l.until
+	return clock.Remaining(l.m.core.now(), end) > 0
+}
+
+// tooLate says why a lease cannot be trusted although a quorum has granted it.
+func (l *lease) tooLate() string {
+	if clock.Remaining(l.m.core.now(), l.until) > 0 {
+		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of "+
+			"%v a node that forgot its vote may have been healed",
+			attemptRounds, l.m.cfg.nodeTimeout)
+	}
+	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v",
+		l.m.cfg.expiry)
 }
 
 // adopt makes l, which a quorum has just granted, the current lease of its mutex. An older one is
@@ -148,12 +150,11 @@ func (c *config) newValue() (string, error) {
 	return owner + ":" + string(text[:]), nil
 }
 
-// fence settles the token of a lease that a quorum has granted: the largest counter among the
+// fence settles the token of the lease, which a quorum has granted: the largest counter among the
 // granting nodes, and stored on a quorum of them. Then the next holder, whose quorum shares a
 // node with this one, gets at least one more. Usually the nodes agree at once, because the
 // client's proposal is greater than what they had. If it fails, outcomes tell where it did.
 func (l *lease) fence(ctx context.Context, outcomes quorum.Outcomes) (bool, error) {
-	m := l.m
 	token := int64(0)
 	for _, o := range outcomes {
 		if o.Yes() {
@@ -161,14 +162,14 @@ func (l *lease) fence(ctx context.Context, outcomes quorum.Outcomes) (bool, erro
 		}
 	}
 	l.token = uint64(token)
-	m.core.tokens.saw(l.token)
+	l.m.core.tokens.saw(l.token)
 	agrees := func(o quorum.Outcome) bool { return o.Yes() && o.Number == token }
-	if outcomes.Count(agrees) >= m.core.quorum {
+	if outcomes.Count(agrees) >= l.m.core.quorum {
 		return true, nil
 	}
 	l.raised = true
 	raise := l.claim.Ask(ctx, quorum.Spec{
-		Command: m.wire.Raise(l.value, l.token),
+		Command: l.m.wire.Raise(l.value, l.token),
 		Have:    func(node int) bool { return agrees(outcomes[node]) },
 	})
 	raised, err := raise.Wait(ctx)

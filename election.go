@@ -228,8 +228,7 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 }
 
 // unanswered is the error of a question that too few nodes answered.
-func (e *Election) unanswered(in *Inspection) error {
-	m := e.m
+func (e *Election) unanswered(in *Inspection) *Error {
 	outcomes, answered := make(quorum.Outcomes, len(in.Nodes)), 0
 	for i, n := range in.Nodes {
 		outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}, Err: n.Err}
@@ -237,8 +236,9 @@ func (e *Election) unanswered(in *Inspection) error {
 			answered++
 		}
 	}
-	return m.fail("not inspected", ErrNoQuorum, fmt.Sprintf("no quorum: %d of %d nodes answered, and "+
-		"do not decide it", answered, len(in.Nodes))).of(m.core.nodeErrors(outcomes, heldBy))
+	return e.m.fail("not inspected", ErrNoQuorum, fmt.Sprintf(
+		"no quorum: %d of %d nodes answered, and do not decide it", answered, len(in.Nodes))).
+		of(e.m.core.nodeErrors(outcomes, heldBy))
 }
 
 // term returns the fencing token that a quorum of nodes stores with the value, or 0 if the nodes

@@ -29,20 +29,16 @@ func WithOwner(text string) Option {
 // longestOwner is how many bytes of an owner's text an error shows. Somebody else has written it.
 const longestOwner = 64
 
-// lockOrSay is lock, and says in its error whose the lock is, if the mutex has an owner itself.
-func (m *Mutex) lockOrSay(ctx context.Context, tries int, told *acquisition) (*lease, error) {
-	if m.err != nil || !m.cfg.owned {
-		return m.lock(ctx, tries, told)
-	}
-	l, err := m.lock(ctx, tries, told)
+// sayOwner says in the error of a Lock whose the lock is, if it is taken.
+func (m *Mutex) sayOwner(ctx context.Context, err error) {
 	var e *Error
-	if err != nil && errors.As(err, &e) && errors.Is(e, ErrTaken) {
-		e.Owner = m.askOwner(ctx, e)
-		if e.last != nil {
-			e.last.Owner = e.Owner
-		}
+	if m.err != nil || !errors.As(err, &e) || !errors.Is(e, ErrTaken) {
+		return
 	}
-	return l, err
+	e.Owner = m.askOwner(ctx, e)
+	if e.last != nil {
+		e.last.Owner = e.Owner
+	}
 }
 
 // askOwner asks the nodes that refused an attempt whose the lock is. It is "" if they do not tell,

@@ -144,7 +144,7 @@ type acquisition struct{ operation[Acquired] }
 func (m *Mutex) tellLock(ctx context.Context, tries int) (l *lease, err error) {
 	t := m.tell
 	if t == nil {
-		return m.lockOrSay(ctx, tries, nil)
+		return m.lock(ctx, tries, nil)
 	}
 	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.fencing}
 	ctx, o := begin(ctx, t, t.Acquire, begun, Acquired{Acquiring: begun})
@@ -154,7 +154,7 @@ func (m *Mutex) tellLock(ctx context.Context, tries int) (l *lease, err error) {
 	}
 	err = errPanicked
 	defer func() { t.acquired(a, err) }()
-	l, err = m.lockOrSay(ctx, tries, a)
+	l, err = m.lock(ctx, tries, a)
 	return l, err
 }
 

@@ -80,8 +80,8 @@ var anyTicket = edit{
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{{
-		"Mutex.attempt", "	if won && clock.",
-		"	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && clock.",
+		"asker.attempt", "	if won && l.inTime() {",
+		"	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && l.inTime() {",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
 		"config.drift", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)",
@@ -138,8 +138,8 @@ var mutants = []mutant{
 		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"Mutex.attempt", "value, err := m.cfg.newValue()", "value, err := fmt.Sprintf(\"%p\", m), " +
-			"error(nil)"},
+		{"asker.attempt", "value, err := m.cfg.newValue()",
+			"value, err := fmt.Sprintf(\"%p\", m), error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
 		"internal/quorum.Round.decide",
@@ -147,7 +147,7 @@ var mutants = []mutant{
 			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
-		"Mutex.attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
+		"asker.attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
 		"lease.confirm", "	if has {\n		return r, nil\n	}\n",
@@ -160,11 +160,11 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I15 quorum"}},
 	{"M19", "no raise round", []edit{{
-		"lease.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
+		"lease.fence", "if outcomes.Count(agrees) >= l.m.core.quorum {",
 		"if outcomes.Count(agrees) > 0 {",
 	}}, campaign, 1000, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
-		{"lease.fence", "if outcomes.Count(agrees) >= m.core.quorum {",
+		{"lease.fence", "if outcomes.Count(agrees) >= l.m.core.quorum {",
 			"if outcomes.Count(agrees) > 0 {"},
 		{"tokens.proposal", "return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))",
 			"return 1"},
@@ -207,9 +207,10 @@ var mutants = []mutant{
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
 		[]edit{{
-			"asker.attempt", "	l, d := a.m.attempt(a.ctx, how, member)\n",
-			"	l, d := a.m.attempt(a.ctx, how, member)\n	if a.ctx.Err() != nil {\n" +
-				"		return &defeat{final: true, err: a.Stopped(nil)}\n	}\n",
+			"asker.attempt", "	if won && l.inTime() {\n",
+			"	if won && ctx.Err() != nil {\n" +
+				"		return &defeat{final: true, err: a.Stopped(nil)}\n	}\n" +
+				"	if won && l.inTime() {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
 		"internal/quorum.Lane.undid", "		return c.debt(), onceItAnswers\n",

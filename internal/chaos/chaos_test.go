@@ -24,6 +24,7 @@ const roundLength = 30 * time.Second
 func TestMain(m *testing.M) {
 	WorkerMain()
 	lockerMain()
+	candidateMain()
 	// Unless the command line says otherwise: the tests wait most of their time.
 	_ = flag.Set("test.parallel", "6")
 	flag.Parse()
@@ -161,4 +162,48 @@ func TestFenceHoldsWhenTheLockBreaks(t *testing.T) {
 	if wrong != nil {
 		t.Logf("the lock, as is to be expected: %v", wrong)
 	}
+}
+
+// The leader of an election is killed, paused, cut off, and so are those who wait, while the
+// servers fail. At no time do two say that they lead, and terms increase.
+func TestElections(t *testing.T) {
+	redistest.Require(t)
+	seed := *seed
+	for left := *duration / 3; left > 0 && !t.Failed(); left -= roundLength {
+		r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond,
+			Workers: 4, Faults: Survivable, LongHolds: 4, Election: true}
+		rep := r.Run(t)
+		if err := CheckElection(rep.Events); err != nil {
+			t.Error(err)
+		}
+		looks := 0
+		for _, e := range rep.Events {
+			if e.Op == Leads {
+				looks++
+			}
+		}
+		t.Logf("seed %d: %d terms, %d answers that a candidate leads, faults %v", seed, rep.Grants,
+			looks, rep.Injected)
+		if rep.Grants < 10 || looks < 100 {
+			t.Errorf("%d terms, and %d answers, in the whole round", rep.Grants, looks)
+		}
+		seed++
+	}
+}
+
+// Candidates that trust their timers think for a moment after a pause that they still lead. The
+// check of the histories must see that.
+func TestALeaderThatDoesNotLookAtTheClockIsSeen(t *testing.T) {
+	redistest.Require(t)
+	for i := range uint64(20) {
+		r := Round{Seed: *seed + i, Duration: 3 * time.Second, Expiry: 300 * time.Millisecond,
+			Workers: 3, Faults: []Fault{PauseHold}, LongHolds: 1, LongWork: 2 * time.Second,
+			Election: true, Blind: true}
+		rep := r.Run(t)
+		if wrong := CheckElection(rep.Events); wrong != nil {
+			t.Log(wrong)
+			return
+		}
+	}
+	t.Error("not seen")
 }

@@ -79,6 +79,52 @@ func Check(events []Event) error {
 // two may hold it, but the fence still lets no update get lost.
 func CheckFence(events []Event) error { return checkFence(events) }
 
+// CheckElection is Check for a history of candidates: terms increase, no two of them say at the
+// same time that they lead, and the fence lets no update get lost.
+func CheckElection(events []Event) error {
+	var elected []*grant
+	var leads []Event
+	for _, e := range events {
+		switch e.Op {
+		case Elected:
+			elected = append(elected, &grant{Event: e})
+		case Leads:
+			leads = append(leads, e)
+		}
+	}
+	return errors.Join(checkTokens(elected), checkLeaders(leads), checkFence(events))
+}
+
+// checkLeaders wants each term to be that of one process, and nobody to say that it leads who was
+// asked after somebody of a later term had said so. A candidate leads from its first answer in a
+// term to its last one, so no two lead at a time then.
+func checkLeaders(leads []Event) error {
+	leader := map[uint64]string{} // of each term
+	for _, e := range leads {
+		if one := leader[e.Token]; one != "" && one != e.Grant {
+			return fmt.Errorf("two leaders of term %d: %s and %s", e.Token, one, e.Grant)
+		}
+		leader[e.Token] = e.Grant
+	}
+	asked := slices.Clone(leads)
+	slices.SortFunc(asked, func(a, b Event) int { return cmp.Compare(a.Call, b.Call) })
+	answered := slices.Clone(leads)
+	slices.SortFunc(answered, func(a, b Event) int { return cmp.Compare(a.Return, b.Return) })
+	var last Event // of those answered, the one with the highest term
+	for _, e := range asked {
+		for ; len(answered) > 0 && answered[0].Return < e.Call; answered = answered[1:] {
+			if answered[0].Token > last.Token {
+				last = answered[0]
+			}
+		}
+		if e.Token < last.Token {
+			return fmt.Errorf("two leaders: %s in term %d, %v after %s in term %d", e.Grant,
+				e.Token, time.Duration(e.Call-last.Return), last.Grant, last.Token)
+		}
+	}
+	return nil
+}
+
 // CheckTold wants each held context that was lost to have ended by the time until which it could
 // be trusted.
 func CheckTold(events []Event) error {

@@ -155,6 +155,71 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func elected(grant string, call, ret int64, term uint64) Event {
+	return Event{Op: Elected, Grant: grant, Call: call, Return: ret, Token: term, OK: true}
+}
+
+func leads(who string, term uint64, call, ret int64) Event {
+	return Event{Op: Leads, Grant: who, Call: call, Return: ret, Token: term, OK: true}
+}
+
+func TestCheckElection(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrong   string // part of the error; "" for a valid history
+		history []Event
+	}{
+		"empty": {},
+		"one after the other": {"", []Event{
+			elected("a.0", 0, 10, 5), leads("a", 5, 11, 12), leads("a", 5, 20, 21),
+			r(5, 15, 0, true), w(5, 16, 1, true),
+			elected("b.0", 5, 30, 6), leads("b", 6, 31, 32), r(6, 33, 1, true),
+		}},
+		"nobody looked in a term": {"", []Event{
+			elected("a.0", 0, 10, 5), elected("b.0", 20, 30, 6), elected("a.1", 31, 40, 7),
+			leads("a", 7, 41, 42),
+		}},
+		"asked before the other was": {"", []Event{leads("a", 5, 11, 40), leads("b", 6, 31, 32)}},
+		"paused while it was asked":  {"", []Event{leads("b", 6, 31, 32), leads("a", 5, 11, 40)}},
+		"asked when the other answers": {"", []Event{
+			leads("a", 5, 11, 31), leads("b", 6, 31, 32), leads("a", 5, 32, 33),
+		}},
+		"a leader after the next one": {"two leaders: a in term 5, 1ns after b in term 6", []Event{
+			leads("a", 5, 11, 12), leads("b", 6, 31, 32), leads("a", 5, 33, 34),
+		}},
+		"the history out of order": {"two leaders: a in term 5, 1ns after b in term 6", []Event{
+			leads("a", 5, 33, 34), leads("b", 6, 31, 32),
+		}},
+		"two later leaders": {"two leaders: a in term 5, 1ns after c in term 7", []Event{
+			leads("b", 6, 20, 31), leads("c", 7, 30, 32), leads("a", 5, 33, 34),
+		}},
+		"two of one term": {"two leaders of term 5: a and b", []Event{
+			leads("a", 5, 11, 12), leads("b", 5, 31, 32),
+		}},
+		"a term again": {"token 5 of grant a.1 is not above 5 of grant a.0", []Event{
+			elected("a.0", 0, 10, 5), elected("a.1", 20, 30, 5),
+		}},
+		"a term that falls": {"token 4 of grant b.0 is not above 5 of grant a.0", []Event{
+			elected("a.0", 0, 10, 5), elected("b.0", 20, 30, 4),
+		}},
+		"a lost update": {"an update was lost", []Event{
+			r(5, 11, 0, true), w(5, 12, 1, true), w(5, 13, 1, true),
+		}},
+		"a stale term": {"write with token 5 was accepted: true, after token 6 was seen", []Event{
+			r(6, 11, 0, true), w(5, 12, 1, true),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := CheckElection(c.history); err != nil {
+				got = err.Error()
+			}
+			if c.wrong == "" && got != "" || !strings.Contains(got, c.wrong) {
+				t.Errorf("got %q, want %q", got, c.wrong)
+			}
+		})
+	}
+}
+
 func TestCheckTold(t *testing.T) {
 	busy, late, wrongCause := lost("a", 900, 100), lost("a", 900, 100), lost("a", 90, 100)
 	busy.Value, late.Value, wrongCause.OK = tooLate, tooLate+1, false

@@ -17,6 +17,10 @@
 //   - fencing tokens increase from one grant to the next;
 //   - the fenced number has lost no update.
 //
+// In other rounds the workers are candidates of an election, and look a thousand times a second
+// whether they lead. [CheckElection] asks whether two said so at the same time, and whether terms
+// increase.
+//
 // [CheckTold] asks whether who lost the lock was told in time. What the servers executed, as
 // MONITOR tells it, must not have changed the key by anybody whose value it did not hold. After
 // the last fault a worker must get the lock within a bound, and when all have stopped, nothing of

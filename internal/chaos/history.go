@@ -13,36 +13,44 @@ import (
 // Op is what an Event tells of.
 type Op string
 
-// The workers write Lock, Extend, Lost, Leave and Unlock; the resource writes Read and Write as it
-// executes them.
+// The workers write Lock, Extend, Lost, Leave and Unlock, and candidates Elected and Leads; the
+// resource writes Read and Write as it executes them.
 const (
 	Lock   Op = "lock"
 	Extend Op = "extend"
 	Lost   Op = "lost"  // a held context ended
 	Leave  Op = "leave" // about to be unlocked; a worker that is killed in Unlock tells no more
 	Unlock Op = "unlock"
-	Read   Op = "read"
-	Write  Op = "write"
+	// A candidate was elected between call and return; it said between them that it leads.
+	Elected Op = "elected"
+	Leads   Op = "leads"
+	Read    Op = "read"
+	Write   Op = "write"
 )
 
 // Event is one line of the history. Times are nanoseconds of CLOCK_MONOTONIC.
 type Event struct {
-	Op     Op     `json:"op"`
-	Worker int    `json:"worker"`
-	Grant  string `json:"grant,omitempty"` // which hold, unique in the history
+	Op     Op  `json:"op"`
+	Worker int `json:"worker"`
+	// Grant is which hold, unique in the history, or of a Leads which process.
+	Grant  string `json:"grant,omitempty"`
 	Call   int64  `json:"call"`
 	Return int64  `json:"return"`
 	// OK: locked, extended, unlocked, accepted by the fence, or lost with the cause ErrLost.
 	OK bool `json:"ok"`
 	// Until is how long the lock may be trusted, after Lock and Extend, or could be, before Lost.
 	Until int64 `json:"until,omitempty"`
-	// Token is the fencing token of a Lock, and the one shown on Read and Write.
+	// Token is the fencing token of a Lock, the term of an Elected and a Leads, and the one shown
+	// on Read and Write.
 	Token uint64 `json:"token,omitempty"`
 	// Value is what was read or written. Of a Lost it is how often the worker has looked after
 	// Until, and the held context had not ended.
 	Value int64  `json:"value,omitempty"`
 	Err   string `json:"err,omitempty"`
 }
+
+// granted reports whether a worker was granted the lock, or elected.
+func (e Event) granted() bool { return e.Op == Lock && e.OK || e.Op == Elected }
 
 // Now reads the clock of the history, the same one in every process.
 func Now() int64 {

@@ -27,6 +27,9 @@ type Round struct {
 	// and one and a half expiries.
 	LongHolds int
 	LongWork  time.Duration
+	// Election makes the workers candidates of an election instead. A Blind candidate takes itself
+	// for the leader until its context has ended, without a look at the clock.
+	Election, Blind bool
 }
 
 // Report is what came of a round.
@@ -97,7 +100,7 @@ func (r Round) Run(t testing.TB) *Report {
 	}
 	for _, e := range rep.Events {
 		switch {
-		case e.Op == Lock && e.OK:
+		case e.granted():
 			rep.Grants++
 		case e.Op == Lost:
 			rep.Lost++
@@ -147,7 +150,7 @@ func (r Round) workers(servers []*redistest.Server, resource string) []workerCon
 		confs[i] = workerConfig{
 			Worker: i, Seed: r.Seed, Servers: addrs, Source: source,
 			Resource: resource, Expiry: r.Expiry, NodeTimeout: r.NodeTimeout,
-			LongHolds: r.LongHolds, LongWork: r.LongWork,
+			LongHolds: r.LongHolds, LongWork: r.LongWork, Election: r.Election, Blind: r.Blind,
 		}
 	}
 	return confs
@@ -185,7 +188,7 @@ func (r Round) recover(t testing.TB, h *History, rep *Report) {
 	for served := map[int]bool{}; len(served) < r.Workers; time.Sleep(5 * time.Millisecond) {
 		events, _ := h.Events()
 		for _, e := range events {
-			if e.Op == Lock && e.OK && e.Return > healed && !served[e.Worker] {
+			if e.granted() && e.Return > healed && !served[e.Worker] {
 				served[e.Worker] = true
 				rep.AllServed = time.Duration(e.Return - healed)
 				if len(served) == 1 {
@@ -203,8 +206,9 @@ func (r Round) recover(t testing.TB, h *History, rep *Report) {
 	}
 }
 
-// fence is the key of the counter of lockName: printf %s chaos | sha256sum
-const fence = "redlock:fence:5d5b"
+// fences are the keys of the counters of lockName: printf %s chaos | sha256sum; and of the election
+// of that name.
+var fences = []string{"redlock:fence:5d5b", "{" + lockName + "}:fence"}
 
 // leaks wants every key gone once the locks have expired that no one could release: but for the
 // fence counter, the padding, and the queue, which ends by itself.
@@ -220,7 +224,7 @@ func (r Round) leaks(t testing.TB, servers []*redistest.Server, rep *Report) {
 			for _, k := range keys {
 				name, _ := k.(string)
 				switch {
-				case name == fence || strings.HasPrefix(name, "pad:"):
+				case slices.Contains(fences, name) || strings.HasPrefix(name, "pad:"):
 				case strings.HasPrefix(name, lockName+":{") && endsByItself(s, name):
 				default:
 					left = append(left, name)

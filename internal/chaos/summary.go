@@ -30,7 +30,7 @@ func (s *Summary) Add(r Round, rep *Report, wrong error) {
 		s.Linearizable++
 	}
 	for _, e := range rep.Events {
-		if e.Op == Lock && e.OK {
+		if e.granted() {
 			s.waits = append(s.waits, time.Duration(e.Return-e.Call))
 		}
 	}

@@ -40,6 +40,8 @@ type workerConfig struct {
 	NodeTimeout time.Duration
 	LongHolds   int
 	LongWork    time.Duration
+	Election    bool
+	Blind       bool
 }
 
 // WorkerMain makes the process a worker if it was started as one, and does not return
@@ -83,7 +85,7 @@ func (c *workerConfig) pools() []pool.Pool {
 	return pools
 }
 
-// run takes turns on the lock until stdin ends, and tells of it on stdout.
+// run takes turns on the lock, or stands for election, until stdin ends, and tells of it on stdout.
 func (c *workerConfig) run(stdin io.Reader, stdout io.Writer) error {
 	goredislib.SetLogger(quiet{}) // it would tell of every server that is down
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,10 +108,13 @@ func (c *workerConfig) run(stdin io.Reader, stdout io.Writer) error {
 		rnd: rand.New(rand.NewPCG(c.Seed, uint64(c.Worker)<<32|uint64(c.Life))),
 		rl:  redlock.New(c.pools()...).With(opts...),
 	}
-	for turn := 0; ctx.Err() == nil; turn++ {
-		if err := w.turn(ctx, fmt.Sprintf("%d.%d.%d", c.Worker, c.Life, turn)); err != nil {
-			return err
-		}
+	if c.Election {
+		err = w.elect(ctx)
+	} else {
+		err = w.turns(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	// What the nodes have not answered is left to the process's end.
 	closing, done := context.WithTimeout(context.Background(), c.Expiry)
@@ -130,6 +135,16 @@ type worker struct {
 	resource *resourceClient
 	rnd      *rand.Rand
 	rl       *redlock.Redlock
+}
+
+// turns takes one turn after the other until ctx is done.
+func (w *worker) turns(ctx context.Context) error {
+	for turn := 0; ctx.Err() == nil; turn++ {
+		if err := w.turn(ctx, fmt.Sprintf("%d.%d.%d", w.Worker, w.Life, turn)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // turn takes the lock, raises all three numbers by one, and gives it back. Sometimes the work

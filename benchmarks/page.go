@@ -195,7 +195,8 @@ func (r *page) processes() {
 		"that *come once* all want it at the same time; when each has had it, as many others "+
 		"come, on the same connections. The fair share is the number of processes × the mean "+
 		"time of a turn. A grant *overtook* if somebody still waited whose Lock was called at "+
-		"least %v earlier. Processor time is that of all clients and of all servers, which share "+
+		"least %v earlier: Redlock's do where the nodes do not know that one yet, which takes a "+
+		"few round trips. Processor time is that of all clients and of all servers, which share "+
 		"%s cores. *etcd* is concurrency.Mutex on %d members in processes of their own, which "+
 		"sync nothing to disk, as the Redis servers do not; its commands are not counted.",
 		crewCount, crewHold, conf.ProcessSlice, slack, r.Machine["cores"], etcdMembers)

@@ -289,6 +289,83 @@ func TestNobodyIsOvertaken(t *testing.T) {
 	}
 }
 
+// Who is far away, or on a machine that is busy, calls Lock long before a quorum of nodes knows. Until
+// then others come again and are served, and from then on nobody. It takes four round trips at most.
+func TestWhoIsNotKnownYetCanBeOvertaken(t *testing.T) {
+	const trip, hold = 60 * time.Millisecond, 5 * time.Millisecond
+	for _, n := range []int{1, 3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, o, start := sim.NewNodes(n), newOrder(n), time.Now()
+			var mu sync.Mutex               // guards what follows
+			var known, served time.Duration // the far one
+			var before []time.Duration      // when the others called that were served before it
+			nodes.Log().Watch(func(e sim.Event) {
+				o.watch(e)
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				mu.Lock()
+				defer mu.Unlock()
+				if m := o.members[e.Member]; known == 0 && m != nil && m.client == "far" &&
+					o.known(m) > 0 {
+					known = time.Since(start)
+				}
+			})
+			open := func(name string, trip time.Duration) *redlock.Redlock {
+				pools := nodes.Pools(name)
+				for _, pl := range pools {
+					pl.(*sim.Link).Plan(func(sim.Op) sim.Fate {
+						return sim.Fate{Request: trip / 2, Reply: trip / 2}
+					})
+				}
+				return redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited))
+			}
+			lock := func(m *redlock.Mutex, granted func(called time.Duration)) {
+				called := time.Since(start)
+				assert.NoError(t, m.Lock())
+				mu.Lock()
+				granted(called)
+				mu.Unlock()
+				time.Sleep(hold)
+				_, err := m.Unlock()
+				assert.NoError(t, err)
+			}
+			var all sync.WaitGroup
+			for c := range 4 {
+				rl := open(fmt.Sprintf("near%d", c), 200*time.Microsecond)
+				all.Go(func() {
+					defer rl.Close()
+					for m, over := rl.NewMutex("k"), false; !over; {
+						lock(m, func(called time.Duration) {
+							if over = served > 0; !over {
+								before = append(before, called)
+							}
+						})
+					}
+				})
+			}
+			rl := open("far", trip)
+			all.Go(func() {
+				defer rl.Close()
+				lock(rl.NewMutex("k"), func(time.Duration) { served = time.Since(start) })
+			})
+			all.Wait()
+			nodes.Close()
+			overtook := 0
+			for _, called := range before {
+				if called > 20*time.Millisecond {
+					overtook++
+				}
+				assert.LessOrEqual(t, called, known)
+			}
+			t.Logf("%d nodes: known after %v, served after %v, overtaken by %d", n, known, served,
+				overtook)
+			assert.NotZero(t, overtook)
+			assert.LessOrEqual(t, known, 4*trip+5*time.Millisecond)
+			assert.Empty(t, o.overtaken(false))
+		})
+	}
+}
+
 // Those who die in the queue cost the others nothing, however many they are: their connections are
 // gone, and each node passes them over at once. Of those who are silent, because their machines
 // are gone and the nodes do not know, each costs a node timeout, and a delay until somebody asks.

@@ -187,47 +187,59 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 }
 
 // A client that knows no queue, such as Redsync's, and those who queue exclude each other. It is
-// not served while others queue, and is when they have gone.
+// not served while others queue, and is when they have gone. Beside those who poll like it, it gets
+// a fair share.
 func TestAClientThatPollsBesideTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := sim.NewNodes(5)
-		var inside atomic.Int64
-		var alone atomic.Bool
-		var tasks sync.WaitGroup
-		early, late := 0, 0
-		poll := redlock.New(nodes.Pools("polls")...).With(redlock.WithoutAnnouncements(),
-			redlock.WithTries(redlock.Unlimited))
-		start := time.Now()
-		tasks.Go(func() {
-			for time.Since(start) < 40*time.Second {
-				// Who comes back at once is always the first.
-				time.Sleep(rand.N(20 * time.Millisecond))
-				m := poll.NewMutex("x")
-				assert.NoError(t, m.Lock())
-				assert.Equal(t, int64(1), inside.Add(1))
-				time.Sleep(5 * time.Millisecond)
-				inside.Add(-1)
-				if alone.Load() {
-					late++
+	for name, opts := range map[string][]redlock.Option{
+		"queue": nil, "poll": {redlock.WithoutAnnouncements()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(5)
+				var inside atomic.Int64
+				var alone atomic.Bool
+				var tasks sync.WaitGroup
+				early, late := 0, 0
+				poll := redlock.New(nodes.Pools("polls")...)
+				start := time.Now()
+				tasks.Go(func() {
+					for time.Since(start) < 90*time.Second {
+						m := poll.NewMutex("x")
+						for m.TryLock() != nil {
+							time.Sleep(50*time.Millisecond + rand.N(200*time.Millisecond))
+						}
+						assert.Equal(t, int64(1), inside.Add(1))
+						time.Sleep(5 * time.Millisecond)
+						inside.Add(-1)
+						if alone.Load() {
+							late++
+						} else {
+							early++
+						}
+						mustUnlock(t, m)
+						time.Sleep(rand.N(20 * time.Millisecond)) // or it would always be the first
+					}
+				})
+				time.Sleep(time.Second)
+				c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
+					last: time.Minute, inside: &inside, opts: opts}
+				c.run(t, nodes, 1)
+				alone.Store(true)
+				tasks.Wait()
+				t.Logf("%d turns of four processes beside %d of the client, then %d", c.sum(),
+					early, late)
+				if opts == nil {
+					assert.Greater(t, c.sum(), 6000)
 				} else {
-					early++
+					assert.Greater(t, c.sum(), 4000)
+					assert.Greater(t, early, 200)
 				}
-				mustUnlock(t, m)
-			}
+				assert.Greater(t, late, 500)
+				require.NoError(t, poll.CloseContext(context.Background()))
+				nodes.Close()
+			})
 		})
-		time.Sleep(time.Second)
-		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
-			last:   20 * time.Second,
-			inside: &inside}
-		c.run(t, nodes, 1)
-		alone.Store(true)
-		tasks.Wait()
-		t.Logf("%d turns of those who queue beside %d of the other, then %d", c.sum(), early, late)
-		assert.Greater(t, c.sum(), 2000)
-		assert.Greater(t, late, 500)
-		require.NoError(t, poll.CloseContext(context.Background()))
-		nodes.Close()
-	})
+	}
 }
 
 // What a lock costs that nobody else wants: two commands a node, also while others are known to

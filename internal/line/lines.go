@@ -10,11 +10,11 @@
 // reserves it for the first in its queue, and tells that one. A head that a quorum has told claims
 // the key. It relies on no message, and stands again from time to time.
 //
-// Where no quorum can be heard, the head sleeps and makes an attempt when there is a reason: the
-// retry delay is over, its own process has released the key, the holder's keys have expired, or the
-// last vote was split. A process that polls leaves a key that it has released to other processes
-// now and then. Each retry delay costs a waiter a try, wherever it waits, and the last try is an
-// attempt.
+// Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and makes
+// an attempt when there is a reason: the retry delay is over, its own process has released the key,
+// the holder's keys have expired, or the last vote was split. A process that polls leaves a key that
+// it has released to other processes now and then. Each retry delay costs a waiter a try, wherever
+// it waits, and the last try is an attempt.
 //
 // The package does not know what is done with the key. An [Asker] makes the attempts.
 package line
@@ -93,7 +93,7 @@ func (ls *Lines) Enter(
 	// Also if a function of the caller's panics.
 	defer func() { w, answer.Crowd = ls.asked(wish, answer) }()
 	now := time.Now()
-	if wish.Queue && ls.crowd(wish.Key, now) {
+	if wish.Queue && ls.othersQueue(wish.Key, now) {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
 	}
 	if ls.polled(wish.Key, now) {

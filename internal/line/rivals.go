@@ -3,8 +3,8 @@ package line
 import "time"
 
 const (
-	// crowded is how long a process that has handed a key on takes it that others queue for it.
-	crowded = time.Second
+	// handedFor is how long a process that has handed a key on takes it that others queue for it.
+	handedFor = time.Second
 	// maxRest bounds how long a process leaves a free key to processes that poll.
 	maxRest = time.Second
 	// quietRests is after how many rests without another process slices become longer, and
@@ -183,12 +183,12 @@ func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
 	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
 }
 
-// crowd reports whether others queue for a key, as far as this process knows.
-func (ls *Lines) crowd(key string, now time.Time) bool {
+// othersQueue reports whether others queue for a key, as far as this process knows.
+func (ls *Lines) othersQueue(key string, now time.Time) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	r := ls.rivals[key]
-	return r != nil && now.Sub(r.handed) < crowded
+	return r != nil && now.Sub(r.handed) < handedFor
 }
 
 // leaveTo returns how long the line should leave to others what its own process has released

@@ -137,9 +137,9 @@ func (l *lease) valid(ctx context.Context) error {
 
 // extend extends the lease for its owner.
 func (l *lease) extend(ctx context.Context) error {
-	ctx, told := l.m.tell.extending(ctx, l, l.extending())
-	_, err := l.prolong(ctx, l.m.cfg.nodeTimeout, &told)
-	told.over(err)
+	ctx, told := l.m.tell.extending(ctx, l, byOwner)
+	_, err := l.prolong(ctx, l.m.cfg.nodeTimeout, told)
+	l.m.tell.extended(told, l, byOwner, err)
 	return err
 }
 
@@ -179,7 +179,7 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 		l.until = until
 	}
 	left := clock.Remaining(now, l.until)
-	told.confirmed(r, before)
+	told.confirmed(l, r, before)
 	m.mu.Unlock()
 	l.heal(ctx, r, left)
 	return r, nil

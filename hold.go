@@ -231,21 +231,19 @@ func (h *hold) Renew() (confirmed bool) {
 	budget := min(m.cfg.nodeTimeout, left/2)
 	ctx, cancel := context.WithCancel(h.values)
 	defer cancel()
-	begun := l.extending()
-	begun.Renewal = true
-	ctx, told := m.tell.extending(ctx, l, begun)
+	ctx, told := m.tell.extending(ctx, l, byHold)
 
 	r := &renewal{cancel: cancel, done: make(chan struct{})}
 	m.mu.Lock()
 	l.renewal = r
 	m.mu.Unlock()
-	round, err := l.prolong(ctx, budget, &told)
+	round, err := l.prolong(ctx, budget, told)
 	m.mu.Lock()
 	l.renewal = nil
 	h.renewed(start, budget, round, err)
 	m.mu.Unlock()
 	close(r.done) // before Events are told: their functions may unlock
-	told.over(err)
+	m.tell.extended(told, l, byHold, err)
 	return err == nil
 }
 

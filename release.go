@@ -13,21 +13,19 @@ import (
 
 // unlock releases the lease for its owner. Within its minimum hold the lock stays taken, see linger.
 func (l *lease) unlock(ctx context.Context) error {
-	return l.end(ctx, l.unlocking(), l.linger())
+	return l.end(ctx, byOwner, l.linger())
 }
 
 // close releases the lease for Close.
 func (l *lease) close(ctx context.Context) error {
-	begun := l.unlocking()
-	begun.Closing = true
-	return l.end(ctx, begun, nil)
+	return l.end(ctx, byClose, nil)
 }
 
 // end releases the lease, and tells Events. The linger replaces the deletion if it is not nil.
-func (l *lease) end(ctx context.Context, begun Releasing, linger *quorum.Command) error {
-	ctx, told := l.m.tell.unlocking(ctx, l, begun)
-	err := l.undo(ctx, linger, &told)
-	told.over(err)
+func (l *lease) end(ctx context.Context, who by, linger *quorum.Command) error {
+	ctx, told := l.m.tell.unlocking(ctx, l, who)
+	err := l.undo(ctx, linger, told)
+	l.m.tell.unlocked(told, l, err)
 	return err
 }
 

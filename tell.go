@@ -103,9 +103,18 @@ func commandName(c *pool.Command, k quorum.Kind) string {
 	return c.Script().Name
 }
 
-// operation is what Events are told of one Lock, extension or Unlock.
+// by says who asks for an operation.
+type by uint8
+
+const (
+	byOwner by = iota // of the mutex
+	byHold            // a renewal
+	byClose
+)
+
+// operation is what Events are told of the end of one Lock, extension or Unlock.
 type operation[E any] struct {
-	t     *teller // nil: nobody is told
+	t     *teller
 	start time.Time
 	what  E
 	done  func(E) // nil: nobody wants to know, or its end was noted
@@ -125,19 +134,20 @@ func begin[B, E any](ctx context.Context, t *teller, tell notify.Begin[B, E], b 
 }
 
 // end notes the end, once; fill completes what is told. The caller holds mu.
-func (o *operation[E]) end(fill func(what E, now time.Time) E) {
+func (o *operation[E]) end(fill func(what *E, now time.Time)) {
 	if o.done == nil {
 		return
 	}
-	done, what := o.done, fill(o.what, o.t.m.core.now())
+	done := o.done
 	o.done = nil
-	o.t.noted.Add(func() { done(what) })
+	fill(&o.what, o.t.m.core.now())
+	o.t.noted.Add(func() { done(o.what) })
 }
 
 // errPanicked is the outcome of a Lock in which a function of the caller's has panicked.
 var errPanicked = errors.New("redlock: the call has panicked, or its goroutine has ended")
 
-// acquisition is one Lock of which Events are told. A nil one does nothing.
+// acquisition is one Lock whose end Events are told of. A nil one does nothing.
 type acquisition struct{ operation[Acquired] }
 
 // tellLock is lock, and tells of it.
@@ -177,10 +187,9 @@ func (a *acquisition) granted(l *lease) {
 	if a == nil {
 		return
 	}
-	a.end(func(what Acquired, now time.Time) Acquired {
+	a.end(func(what *Acquired, now time.Time) {
 		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(a.start), l.granted.Sub(a.start)
 		what.Raised, what.Token, what.Until = l.raised, l.token, l.until
-		return what
 	})
 }
 
@@ -188,10 +197,9 @@ func (a *acquisition) granted(l *lease) {
 func (t *teller) acquired(a *acquisition, err error) {
 	t.m.mu.Lock()
 	if a != nil {
-		a.end(func(what Acquired, now time.Time) Acquired {
+		a.end(func(what *Acquired, now time.Time) {
 			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(a.start)
 			what.Waited = what.Took
-			return what
 		})
 	}
 	t.failed("acquire", err)
@@ -199,63 +207,61 @@ func (t *teller) acquired(a *acquisition, err error) {
 	t.all()
 }
 
-// extension is one Extend or renewal of which Events are told.
+// extension is one Extend or renewal that Events are told of. A nil one does nothing.
 type extension struct {
 	operation[Extended]
-	l    *lease
 	late time.Duration
 }
 
-// extending returns how Events describe an extension of the lease.
-func (l *lease) extending() Extending {
-	return Extending{Name: l.m.name, Key: l.m.key, Token: l.token}
-}
-
 // extending tells that an extension begins.
-func (t *teller) extending(ctx context.Context, l *lease, begun Extending) (context.Context,
-	extension) {
+func (t *teller) extending(ctx context.Context, l *lease, who by) (context.Context, *extension) {
 	if t == nil {
-		return ctx, extension{}
+		return ctx, nil
 	}
 	late := t.late(l)
+	begun := Extending{Name: t.m.name, Key: t.m.key, Token: l.token, Renewal: who == byHold}
 	ctx, o := begin(ctx, t, t.Extend, begun, Extended{Extending: begun})
-	return ctx, extension{o, l, late}
+	if o.done == nil && late == 0 {
+		return ctx, nil
+	}
+	return ctx, &extension{o, late}
 }
 
-// confirmed notes that a quorum has confirmed the lock in round r, and that until has moved from
+// confirmed notes that a quorum has confirmed the lease in round r, and that until has moved from
 // before. The caller holds mu.
-func (x *extension) confirmed(r *quorum.Round, before time.Time) {
-	x.end(func(what Extended, now time.Time) Extended {
-		what.Outcome, what.Took, what.Until = OutcomeOK, now.Sub(x.start), x.l.until
+func (x *extension) confirmed(l *lease, r *quorum.Round, before time.Time) {
+	if x == nil {
+		return
+	}
+	x.end(func(what *Extended, now time.Time) {
+		what.Outcome, what.Took, what.Until = OutcomeOK, now.Sub(x.start), l.until
 		what.Left = remaining(now, before)
 		for _, o := range r.Outcomes() {
 			if o.Err == nil && o.Means == quorum.Gone {
 				what.Healed++
 			}
 		}
-		return what
 	})
 }
 
-// over tells what is left to be told when the extension is over.
-func (x *extension) over(err error) {
-	t := x.t
+// extended tells what is left to be told when an extension is over.
+func (t *teller) extended(x *extension, l *lease, who by, err error) {
 	if t == nil {
 		return
 	}
 	t.m.mu.Lock()
-	x.end(func(what Extended, now time.Time) Extended {
-		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(x.start)
-		what.Left = remaining(now, x.l.until)
-		return what
-	})
-	t.overran(x.l, "extend", x.late, err)
-	first := !t.silent
-	if x.what.Renewal {
-		t.silent = err != nil
+	if x != nil {
+		x.end(func(what *Extended, now time.Time) {
+			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(x.start)
+			what.Left = remaining(now, l.until)
+		})
+		t.overran(l, "extend", x.late, err)
 	}
-	if first || !x.what.Renewal {
+	if who != byHold || !t.silent {
 		t.failed("extend", err)
+	}
+	if who == byHold {
+		t.silent = err != nil
 	}
 	t.m.mu.Unlock()
 	t.all()
@@ -269,49 +275,49 @@ func remaining(now, until time.Time) time.Duration {
 	return clock.Remaining(now, until)
 }
 
-// unlocking is one Unlock of which Events are told.
+// unlocking is one Unlock that Events are told of. A nil one does nothing.
 type unlocking struct {
 	operation[Released]
-	l    *lease
 	late time.Duration
 }
 
-// unlocking returns how Events describe an Unlock of the lease.
-func (l *lease) unlocking() Releasing {
-	return Releasing{Name: l.m.name, Key: l.m.key, Token: l.token}
-}
-
 // unlocking tells that an Unlock begins.
-func (t *teller) unlocking(ctx context.Context, l *lease, begun Releasing) (context.Context,
-	unlocking) {
+func (t *teller) unlocking(ctx context.Context, l *lease, who by) (context.Context, *unlocking) {
 	if t == nil {
-		return ctx, unlocking{}
+		return ctx, nil
 	}
 	late := time.Duration(0)
-	if !begun.Closing { // the work was over when Close began, or its owner was told
+	if who == byOwner { // the work was over when Close began, or its owner was told
 		late = t.late(l)
 	}
+	begun := Releasing{Name: t.m.name, Key: t.m.key, Token: l.token, Closing: who == byClose}
 	ctx, o := begin(ctx, t, t.Release, begun, Released{Releasing: begun})
-	return ctx, unlocking{o, l, late}
+	if o.done == nil && late == 0 {
+		return ctx, nil
+	}
+	return ctx, &unlocking{o, late}
 }
 
 // ended notes the end. The caller holds mu.
 func (u *unlocking) ended(err error) {
-	u.end(func(what Released, now time.Time) Released {
+	if u == nil {
+		return
+	}
+	u.end(func(what *Released, now time.Time) {
 		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(u.start)
-		return what
 	})
 }
 
-// over tells what is left to be told when the Unlock is over.
-func (u *unlocking) over(err error) {
-	t := u.t
+// unlocked tells what is left to be told when an Unlock is over.
+func (t *teller) unlocked(u *unlocking, l *lease, err error) {
 	if t == nil {
 		return
 	}
 	t.m.mu.Lock()
-	u.ended(err)
-	t.overran(u.l, "release", u.late, err)
+	if u != nil {
+		u.ended(err)
+		t.overran(l, "release", u.late, err)
+	}
 	t.failed("release", err)
 	t.m.mu.Unlock()
 	t.all()

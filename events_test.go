@@ -595,6 +595,31 @@ func TestEventsOfARenewalMayUnlock(t *testing.T) {
 	}
 }
 
+// A lock that is let go while a function is told of its renewal is not extended any more.
+func TestEventsOfARenewalMayTakeUntilTheLockIsLetGo(t *testing.T) {
+	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
+		m := rl.NewMutex("x", redlock.WithExpiry(3*time.Second),
+			redlock.WithMaxHold(4*time.Second))
+		begun := time.Now()
+		held := mustHold(t, m)
+		var until time.Time
+		d.listen(func(line string) {
+			if line == "extend" && time.Since(begun) > 5*time.Second/2 {
+				d.set(func() { until = m.Until() })
+				time.Sleep(3 * time.Second / 2)
+			}
+		})
+		<-held.Done()
+		time.Sleep(time.Second / 2)
+		synctest.Wait()
+		d.set(func() { assert.Equal(t, until, m.Until()) })
+		assert.Equal(t, redlock.OutcomeCancelled, d.last().Extended.Outcome)
+		mustUnlock(t, m)
+		require.Len(t, d.ends(), 1)
+		assert.Equal(t, redlock.EndMaxHold, d.ends()[0].Reason)
+	})
+}
+
 // The order is that of what happened, however many goroutines use a mutex.
 func TestEventsOfAMutexAreInOrder(t *testing.T) {
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {

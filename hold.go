@@ -235,7 +235,11 @@ func (h *hold) Renew() (confirmed bool) {
 
 	r := &renewal{cancel: cancel, done: make(chan struct{})}
 	m.mu.Lock()
-	l.renewal = r
+	if l.kept() {
+		l.renewal = r
+	} else { // it was let go while Events were told
+		cancel()
+	}
 	m.mu.Unlock()
 	round, err := l.prolong(ctx, budget, told)
 	m.mu.Lock()

@@ -201,9 +201,10 @@ func (e *GuardError) Error() string {
 
 // What a node says of a key that should be ours.
 var (
-	errNodeTaken   = &nodeAnswer{"taken", ErrTaken}
-	errNodeGone    = &nodeAnswer{"the key is gone", ErrExpired}
-	errNodeForeign = &nodeAnswer{"the key is somebody else's", ErrExpired}
+	errNodeTaken        = &nodeAnswer{"taken", ErrTaken}
+	errNodeGone         = &nodeAnswer{"the key is gone", ErrExpired}
+	errNodeNotHandedOff = &nodeAnswer{"the key is not that of the handoff", ErrExpired}
+	errNodeForeign      = &nodeAnswer{"the key is somebody else's", ErrExpired}
 )
 
 // errNotALock is the outcome of a node with other data under the lock's name.

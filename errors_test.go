@@ -296,6 +296,51 @@ var failures = []failure{
 		is: "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{
+		name: "Handoff: not held",
+		do: func(_ *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
+			_, err := rl.NewMutex("x").Handoff()
+			return err
+		},
+		text: `redlock: "x" not handed off: not held`,
+		is:   "NotHeld",
+	},
+	{
+		name: "Adopt: expired",
+		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			handoff := mustHandOff(t, locked(t, rl))
+			nodes[1].Flush()
+			nodes[2].Set("x", "somebody else's", 0)
+			always(nodes, fine, fine, fine)
+			_, err := rl.NewMutex("x").Adopt(t.Context(), handoff)
+			return err
+		},
+		text: `redlock: "x" not adopted: gone on 2 of 3 nodes: it has expired, or was adopted ` +
+			`before (node 1: the key is not that of the handoff; node 2: the key is not that of ` +
+			`the handoff)`,
+		is: "Expired Failed", at: []int{1, 2},
+	},
+	{
+		name: "Adopt: no quorum",
+		do: func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+			handoff := mustHandOff(t, locked(t, rl))
+			always(nodes, fine, fails, hangs)
+			_, err := rl.NewMutex("x").Adopt(t.Context(), handoff)
+			return err
+		},
+		text: `redlock: "x" not adopted: no quorum: taken over on 1 of 3 nodes, 2 needed (node ` +
+			`1: oops; node 2: no answer within 400ms)`,
+		is: "Failed NoQuorum NodeTimeout oops", at: []int{1, 2},
+	},
+	{
+		name: "Adopt: not a handoff",
+		do: func(_ *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
+			_, err := rl.NewMutex("x").Adopt(context.Background(), "secret")
+			return err
+		},
+		text: `redlock: "x" not adopted: redlock: Adopt(…): needs what Handoff has returned`,
+		is:   "Failed",
+	},
+	{
 		name: "Unlock: not held",
 		do: func(_ *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
 			return end(rl.NewMutex("x").Unlock())

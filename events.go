@@ -131,12 +131,13 @@ type EndReason string
 
 // The reasons for which a lock ends.
 const (
-	EndReleased EndReason = "released" // by Unlock
-	EndClosed   EndReason = "closed"   // by Close
-	EndLost     EndReason = "lost"     // not extended in time, or gone on the nodes
-	EndMargin   EndReason = "margin"   // not extended by the margin of WithMargin
-	EndMaxHold  EndReason = "max_hold" // see WithMaxHold
-	EndReplaced EndReason = "replaced" // granted to its own mutex again, without an Unlock
+	EndReleased  EndReason = "released"   // by Unlock
+	EndClosed    EndReason = "closed"     // by Close
+	EndLost      EndReason = "lost"       // not extended in time, or gone on the nodes
+	EndMargin    EndReason = "margin"     // not extended by the margin of WithMargin
+	EndMaxHold   EndReason = "max_hold"   // see WithMaxHold
+	EndHandedOff EndReason = "handed_off" // by Handoff
+	EndReplaced  EndReason = "replaced"   // granted to its own mutex again, without an Unlock
 )
 
 // Overrun is an Unlock or Extend that came too late.

@@ -526,6 +526,39 @@ func ExampleWithValue() {
 	// true <nil>
 }
 
+// A process that is about to be replaced gives its lock to the next one, which nobody can slip
+// before. The old one is out from then on.
+func ExampleMutex_Handoff() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	old := rl.NewMutex("import", redlock.WithFencing())
+	if _, err := old.Hold(context.Background()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	token := old.FencingToken()
+	handoff, err := old.Handoff() // a secret: send it to the next process only
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	next := rl.NewMutex("import", redlock.WithFencing())
+	held, err := next.Adopt(context.Background(), handoff)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("greater token:", redlock.FencingToken(held) > token)
+	_, err = old.Unlock()
+	fmt.Println(err)
+	fmt.Println(next.Unlock())
+	// Output:
+	// greater token: true
+	// redlock: "import" not released: not held
+	// true <nil>
+}
+
 // A server that is late with a report does not pile up requests for it: of those that come while
 // ten wait, it refuses the eleventh at once.
 func ExampleWithMaxWaiters() {

@@ -51,7 +51,7 @@ func (s starter) Start(_ context.Context, _ *pool.Command, to pool.Receiver) {
 // them said exactly that. Each digit of ways, to the base of three, says how a node's client is
 // used.
 func FuzzReplies(f *testing.F) {
-	const operations, kinds = 7, 17
+	const operations, kinds = 8, 17
 	for op := range byte(operations) {
 		for kind := range byte(kinds) {
 			for ways := range byte(3) { // the same for each node
@@ -132,6 +132,11 @@ func FuzzReplies(f *testing.F) {
 				assert.Equal(t, found >= 2, in.Verdict == redlock.VerdictHeld)
 				assert.Equal(t, free >= 2, in.Verdict == redlock.VerdictFree)
 				return
+			case 7:
+				_, err = m.Adopt(t.Context(), "redlock1.eyJrIjoieCIsInYiOiJ2In0")
+				if ok = err == nil; ok {
+					mustUnlock(t, m)
+				}
 			case 6:
 				l, err := rl.NewElection("x").Leader(t.Context())
 				assert.Equal(t, found >= 2, l.TTL != 0)

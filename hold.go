@@ -62,10 +62,16 @@ type hold struct {
 // does not come from it.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
-	l, err := m.tellLock(ctx, m.cfg.tries)
+	l, err := m.tellLock(ctx, m.cfg.tries, nil)
 	if err != nil {
 		return nil, err
 	}
+	return l.keep(ctx)
+}
+
+// keep begins to hold a lease that was just granted, and returns the held context.
+func (l *lease) keep(ctx context.Context) (context.Context, error) {
+	m := l.m
 	held, cancel := context.WithCancelCause(ctx)
 	h := &hold{l: l, values: context.WithoutCancel(ctx), cancel: cancel}
 	if m.cfg.maxHold > 0 {

@@ -34,6 +34,8 @@ import (
 //	                        v             Unlock again
 //	                    released
 //
+// A lease that is handed off is released in the same way, without a word to the nodes.
+//
 // Only a Hold renews a lease and lets it go. Its owner relies on a lease that is held or renewing.
 // The held context is done, and Events are told of the end, when the lease leaves these two.
 type lease struct {

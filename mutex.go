@@ -98,7 +98,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // error (and its cause), or [ErrClosed], or is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
-	_, err := m.tellLock(ctx, m.cfg.tries)
+	_, err := m.tellLock(ctx, m.cfg.tries, nil)
 	return err
 }
 
@@ -111,7 +111,7 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 // made anew, up to three times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
-	_, err := m.tellLock(ctx, 1)
+	_, err := m.tellLock(ctx, 1, nil)
 	return err
 }
 

@@ -161,8 +161,16 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 			}
 			return true
 		})
+		handoff, err := m.Handoff()
+		if err != nil {
+			return err
+		}
+		r.forget()
+		if _, err := m.Adopt(t.Context(), handoff); err != nil {
+			return err
+		}
 		r.servers[0].Must("DEL", "app:x")
-		_, err := m.Extend()
+		_, err = m.Extend()
 		if len(r.servers) > 1 {
 			r.until(t, "a healed server",
 				func() bool { return r.servers[0].Must("EXISTS", "app:x") == int64(1) })

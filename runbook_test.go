@@ -61,7 +61,7 @@ func (b runbook) about(text string) (headings []string, known bool) {
 			continue
 		}
 		headings = append(headings, h)
-		begins := regexp.MustCompile(`^redlock: "[^"]*" ((not )?[a-z]+: )?` + pattern(h))
+		begins := regexp.MustCompile(`^redlock: "[^"]*" ((not )?[a-z ]+: )?` + pattern(h))
 		known = known || begins.MatchString(text)
 	}
 	return headings, known

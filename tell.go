@@ -150,11 +150,11 @@ var errPanicked = errors.New("redlock: the call has panicked, or its goroutine h
 // acquisition is one Lock whose end Events are told of. A nil one does nothing.
 type acquisition struct{ operation[Acquired] }
 
-// tellLock is lock, and tells of it.
-func (m *Mutex) tellLock(ctx context.Context, tries int) (l *lease, err error) {
+// tellLock is obtain, and tells of it.
+func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, err error) {
 	t := m.tell
 	if t == nil {
-		return m.lock(ctx, tries, nil)
+		return m.obtain(ctx, tries, h, nil)
 	}
 	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.fencing}
 	ctx, o := begin(ctx, t, t.Acquire, begun, Acquired{Acquiring: begun})
@@ -164,7 +164,7 @@ func (m *Mutex) tellLock(ctx context.Context, tries int) (l *lease, err error) {
 	}
 	err = errPanicked
 	defer func() { t.acquired(a, err) }()
-	l, err = m.lock(ctx, tries, a)
+	l, err = m.obtain(ctx, tries, h, a)
 	return l, err
 }
 

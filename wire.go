@@ -59,6 +59,12 @@ func (w *wire) Claim(value, member string) quorum.Command {
 	return w.acquireBy(scripts.Claim, value, w.guard(), w.tokens.proposal(), member)
 }
 
+// Swap asks a node for the lock where it has the old value, which was handed off. The restart guard
+// is not for that: whoever has handed the lock off had the node's vote.
+func (w *wire) Swap(value, old string) quorum.Command {
+	return w.acquireBy(scripts.Swap, value, 0, w.tokens.proposal(), old)
+}
+
 // Heal sets the key of a holder again, and lifts the counter to its token, which is 0 if it is not
 // known. It need not wait for as long as the restart guard makes others wait: the node must refuse
 // them, not the holder. But a contender may have counted the node's vote just before the restart.

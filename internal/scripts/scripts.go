@@ -23,6 +23,7 @@ var (
 	Acquire = script("acquire", "e4fa6b01ad587c98bf69156c08220784fbba1769", "acquire")
 	Claim   = script("claim", "67006ccecee9c6c14524472d80b672f41d7b5658", "claim", "acquire")
 	Heal    = script("heal", "63f69f644cccc69e2fcc74b10b8833606e5f0176", "heal", "acquire")
+	Swap    = script("swap", "bb07d1d2918db6af544f0be14b978c2cccefdae6", "swap", "acquire")
 	Raise   = script("raise", "be164273a8bac5e4d7ff20166be54e448084e2c4", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
@@ -32,7 +33,7 @@ var (
 )
 
 // All are all scripts.
-var All = []*pool.Script{Acquire, Claim, Heal, Raise, Extend, Valid, Release, Stand, Inspect}
+var All = []*pool.Script{Acquire, Claim, Heal, Swap, Raise, Extend, Valid, Release, Stand, Inspect}
 
 // script makes a script of the text of files. The comment that a file begins with, up to the first
 // empty line, is not sent.

@@ -21,12 +21,13 @@ const (
 	cmdStand
 	cmdClaim
 	cmdHeal
+	cmdSwap
 	cmdSubscribe
 	commandCount
 )
 
 var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise",
-	"inspect", "stand", "claim", "heal", "subscribe"}
+	"inspect", "stand", "claim", "heal", "swap", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -54,6 +55,7 @@ type command struct {
 	ticket  int64         // with which the member comes back; 0 for none
 	window  time.Duration // of a reservation
 
+	old      string        // what the key must hold; of swap
 	reserved string        // what the key holds that is reserved for the client; of claim
 	free     bool          // the key holds something that may be overwritten; of claim and heal
 	expiry   time.Duration // of key

@@ -31,7 +31,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 	for _, s := range lua.All {
 		found[s.Name] = s
 	}
-	require.Len(t, found, 9, "scripts")
+	require.Len(t, found, 10, "scripts")
 	return found
 }
 
@@ -137,10 +137,17 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		}
 		s.args = append(s.args, member)
 	case n >= 100:
-		s.script = "heal"
+		s.script = []string{"heal", "swap"}[r.IntN(2)]
 		s.args = append(s.args, some())
 		if fenced {
 			s.args = append(s.args, proposed, some())
+		}
+		if s.script == "swap" {
+			other := "v" + strconv.Itoa(r.IntN(3))
+			if other == value { // a new value is never that which was handed off
+				other = "v3"
+			}
+			s.args = append(s.args, other)
 		}
 	case n < 5:
 		// What else may be found under a fence counter, or a lock that never expires.

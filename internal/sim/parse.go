@@ -14,7 +14,7 @@ var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
 // parse makes a command of a script's keys and arguments.
 func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 	c.code = -1
-	for code := cmdRelease; code <= cmdHeal; code++ {
+	for code := cmdRelease; code <= cmdSwap; code++ {
 		if commandNames[code] == s.Name {
 			c.code = code
 		}
@@ -33,6 +33,12 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 		a.rest = a.rest[:len(a.rest)-1]
 		last := arguments{rest: args[len(args)-1:]}
 		c.reserved = reserved(last.text())
+		a.bad = a.bad || last.bad
+	}
+	if c.code == cmdSwap && len(args) > 0 {
+		a.rest = a.rest[:len(a.rest)-1]
+		last := arguments{rest: args[len(args)-1:]}
+		c.old = last.text()
 		a.bad = a.bad || last.bad
 	}
 	c.parseArguments(&a)
@@ -88,7 +94,7 @@ func (c *command) parseArguments(a *arguments) {
 		if c.fence != "" {
 			c.keep = a.millis()
 		}
-	case cmdAcquire, cmdClaim, cmdHeal:
+	case cmdAcquire, cmdClaim, cmdHeal, cmdSwap:
 		c.expiry = a.millis()
 		if c.fence != "" {
 			c.token, c.keep = a.number(), a.millis()
@@ -179,6 +185,13 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 		reply, effect, err = n.acquire(c)
 	case cmdHeal:
 		c.free = isReserved(n.get(c.key).value)
+		reply, effect, err = n.acquire(c)
+	case cmdSwap:
+		c.free = n.get(c.key).value == c.old
+		if !c.free && n.holds(c) != 1 {
+			reply = integer(0)
+			break
+		}
 		reply, effect, err = n.acquire(c)
 	case cmdSubscribe:
 		n.subscribe(c.sub)

@@ -1,0 +1,195 @@
+package redlock
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// handoff is a lock on its way from one process to another.
+type handoff struct {
+	Key   string `json:"k"` // of the lock
+	Value string `json:"v"`
+	Token uint64 `json:"t,omitempty"`
+}
+
+// handoffMark begins the text of a handoff. The number is that of the format.
+const handoffMark = "redlock1."
+
+// String encodes the handoff.
+func (h handoff) String() string {
+	b, _ := json.Marshal(h) // strings and a number
+	return handoffMark + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parseHandoff decodes a handoff.
+func parseHandoff(text string) (h handoff, ok bool) {
+	coded, ok := strings.CutPrefix(text, handoffMark)
+	if !ok {
+		return h, false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(coded)
+	if err != nil || json.Unmarshal(b, &h) != nil {
+		return h, false
+	}
+	return h, h.Key != "" && h.Value != "" && !strings.HasPrefix(h.Value, keys.Reservation)
+}
+
+// Handoff gives the lock away without releasing it: another process goes on with it, by
+// [Mutex.Adopt] of what Handoff returns, and nobody else can have it in between. Stop the work
+// under the lock first. Handoff sends nothing to the nodes.
+//
+// The mutex is not locked any more when Handoff returns, as after Unlock: a held context is done
+// with the cause [ErrReleased], nothing extends the lock any more, and Unlock and Extend fail with
+// [ErrNotHeld]. The lock stays taken until it is adopted and released, or until its keys expire,
+// within the expiry. To take it back, adopt it with the same mutex.
+//
+// The text is a secret: whoever has it can take the lock, once. The error matches [ErrNotHeld] if
+// the mutex is not locked, and [ErrExpired] if the lock was lost or has run out.
+func (m *Mutex) Handoff() (string, error) {
+	ctx := context.Background()
+	m.mustBeMade(ctx)
+	const failed = "not handed off"
+	l := m.current()
+	if err := l.usable(ctx, failed); err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	if err := l.changed(failed); err != nil {
+		m.mu.Unlock()
+		return "", err
+	}
+	after := l.change(stateReleasing, EndHandedOff, ErrReleased)
+	after.renewal = l.renewal
+	l.change(stateReleased, "", nil)
+	if m.cur == l {
+		m.cur = nil
+	}
+	m.mu.Unlock()
+	after.run()
+	m.tell.all()
+	return handoff{m.key, l.value, l.token}.String(), nil
+}
+
+// Adopt goes on with a lock that was handed off, see [Mutex.Handoff]: it makes it the mutex's own
+// and holds it, as [Mutex.Hold] does, and returns a held context. The mutex has the name and the
+// prefix of the lock.
+//
+// Adopt writes a value of its own to the nodes that have the value of the handoff, and needs a
+// quorum of them. So whoever still knows the old value can neither extend nor release the lock, and
+// the handoff can be adopted once. If that is before the Until that the lock had at the handoff,
+// nobody else has had the lock since. With [WithFencing] the lock has a new token, greater than any
+// before: a resource that has seen that refuses the old one.
+//
+// Adopt makes one attempt, which takes two node timeouts at most. If it fails, nobody has the lock,
+// and what is left of it is being released. The error matches [ErrFailed], and one of
+//   - [ErrExpired], if the lock is gone on so many nodes that there is no quorum: it has expired,
+//     or was adopted before,
+//   - [ErrNoQuorum], if too few nodes answered,
+//   - the context's error, if it ended the call,
+//   - [ErrClosed], after Close,
+//
+// or it is an [*OptionError], if the handoff is not one, or that of another lock, and nothing was
+// sent.
+func (m *Mutex) Adopt(ctx context.Context, handoff string) (context.Context, error) {
+	m.mustBeMade(ctx)
+	h, err := m.readHandoff(handoff)
+	if err != nil {
+		return nil, err
+	}
+	l, err := m.tellLock(ctx, 1, h)
+	if err != nil {
+		return nil, err
+	}
+	return l.keep(ctx)
+}
+
+const notAdopted = "not adopted"
+
+// readHandoff decodes the handoff of the mutex's lock. Errors do not show it: it is a secret.
+func (m *Mutex) readHandoff(text string) (*handoff, error) {
+	if m.err != nil {
+		return nil, m.misuse(notAdopted, ErrFailed)
+	}
+	h, ok := parseHandoff(text)
+	var wrong *OptionError
+	switch {
+	case !ok:
+		wrong = &OptionError{"Adopt", "…", "needs what Handoff has returned"}
+	case h.Key != m.key:
+		wrong = &OptionError{"Adopt", fmt.Sprintf("handoff of %q", h.Key),
+			fmt.Sprintf("needs that of the lock with the key %q", m.key)}
+	default:
+		return &h, nil
+	}
+	return nil, newError(m.name, notAdopted, wrong.Error(), ErrFailed).causedBy(wrong)
+}
+
+// obtain locks the mutex, or adopts a handoff, if there is one.
+func (m *Mutex) obtain(ctx context.Context, tries int, h *handoff,
+	told *acquisition) (*lease, error) {
+	if h == nil {
+		return m.lock(ctx, tries, told)
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
+	}
+	if m.core.isClosed() {
+		return nil, newError(m.name, notAdopted, "closed", ErrFailed, ErrClosed)
+	}
+	told.attempt()
+	return m.swap(ctx, h, told)
+}
+
+// swap writes a new value where the nodes have that of the handoff. The lease is granted as in an
+// attempt of Lock. If it fails, both values are released: the work under the old one is over.
+func (m *Mutex) swap(ctx context.Context, h *handoff, told *acquisition) (*lease, error) {
+	value, err := m.cfg.newValue()
+	if err != nil {
+		return nil, newError(m.name, notAdopted, err.Error(), ErrFailed).causedBy(err)
+	}
+	m.core.tokens.saw(h.Token)
+	l := newLease(m, value)
+	l.granted = m.core.now()
+	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
+	r := l.claim.Write(ctx, quorum.Spec{Command: m.wire.Swap(value, h.Value)})
+	won, err := r.Wait(ctx)
+	said := r.Outcomes()
+	if won && m.cfg.fencing {
+		won, err = l.fence(ctx, said)
+	}
+	if won && l.inTime() {
+		l.adopt(ctx, told)
+		return l, nil
+	}
+	r.Abandon()
+	old := newLease(m, h.Value)
+	old.claim.TakeOver()
+	l.release(ctx, quorum.Spec{})
+	old.release(ctx, quorum.Spec{})
+	switch {
+	case err != nil:
+		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
+	case won:
+		return nil, newError(m.name, notAdopted, l.tooLate(), ErrFailed, ErrExpired)
+	}
+	return nil, m.notSwapped(said)
+}
+
+// notSwapped says why a handoff was not adopted.
+func (m *Mutex) notSwapped(said quorum.Outcomes) *Error {
+	n, gone := len(said), said.Count(quorum.Outcome.No)
+	nodes := m.core.nodeErrors(said, func(quorum.Reply) error { return errNodeNotHandedOff })
+	if gone >= m.core.blocking() {
+		return newError(m.name, notAdopted, fmt.Sprintf("gone on %d of %d nodes: it has expired, "+
+			"or was adopted before", gone, n), ErrFailed, ErrExpired).of(nodes)
+	}
+	return newError(m.name, notAdopted, fmt.Sprintf("no quorum: taken over on %d of %d nodes, "+
+		"%d needed", said.Count(quorum.Outcome.Yes), n, m.core.quorum), ErrFailed,
+		ErrNoQuorum).of(nodes)
+}

@@ -1,0 +1,454 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
+)
+
+// mustHandOff hands the lock of a mutex off.
+func mustHandOff(t *testing.T, m *redlock.Mutex) string {
+	t.Helper()
+	synctest.Wait()
+	handoff, err := m.Handoff()
+	require.NoError(t, err)
+	return handoff
+}
+
+// mustAdopt adopts a lock.
+func mustAdopt(t *testing.T, m *redlock.Mutex, handoff string) context.Context {
+	t.Helper()
+	held, err := m.Adopt(t.Context(), handoff)
+	require.NoError(t, err)
+	synctest.Wait()
+	return held
+}
+
+func TestALockIsHandedOver(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5, 7} {
+		for name, opts := range map[string][]redlock.Option{
+			"plain": nil, "fencing": {redlock.WithFencing()},
+			"a counter of its own": {redlock.WithFencing(), redlock.WithFencePerName()},
+			"polling":              {redlock.WithoutAnnouncements()},
+			"an owner":             {redlock.WithOwner("pod-7")},
+		} {
+			t.Run(fmt.Sprintf("%d nodes, %s", n, name), func(t *testing.T) {
+				bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					opts := append(opts, redlock.WithKeyPrefix("app:"))
+					other := redlock.New(nodes.Pools("b")...).With(opts...)
+					taken := func(when string) {
+						synctest.Wait()
+						m := redlock.New(nodes.Pools("c")...).With(opts...).NewMutex("x")
+						assert.ErrorIs(t, m.TryLock(), redlock.ErrTaken, when)
+					}
+					from, to := rl.With(opts...).NewMutex("x"), other.NewMutex("x")
+					held := mustHold(t, from)
+					time.Sleep(time.Minute)
+					token, value, sent := from.FencingToken(), from.Value(), nodes.Count("")
+					handoff := mustHandOff(t, from)
+					assert.ErrorIs(t, context.Cause(held), redlock.ErrReleased)
+					assert.Zero(t, from.Until())
+					assert.Empty(t, from.Value())
+					assert.Zero(t, from.FencingToken())
+					_, err := from.Extend()
+					assert.ErrorIs(t, err, redlock.ErrNotHeld)
+					_, err = from.Unlock()
+					assert.ErrorIs(t, err, redlock.ErrNotHeld)
+					assert.Equal(t, sent, nodes.Count(""), "it sends nothing")
+					taken("on its way")
+
+					held = mustAdopt(t, to, handoff)
+					assert.Equal(t, n, nodes.Count("swap"))
+					assert.NotEqual(t, value, to.Value())
+					assert.Equal(t, map[string]int{to.Value(): n}, holders(nodes, "app:x"))
+					if token != 0 {
+						assert.Greater(t, to.FencingToken(), token)
+						assert.Equal(t, to.FencingToken(), redlock.FencingToken(held))
+					}
+					taken("adopted")
+					time.Sleep(time.Minute)
+					require.NoError(t, held.Err(), "it is kept extended")
+					taken("a minute later")
+
+					late := rl.With(opts...).NewMutex("x", redlock.WithValue(value))
+					_, err = late.Extend()
+					assert.ErrorIs(t, err, redlock.ErrExpired, "by the old value")
+					late = rl.With(opts...).NewMutex("x", redlock.WithValue(value))
+					_, err = late.Unlock()
+					assert.ErrorIs(t, err, redlock.ErrExpired)
+					mustUnlock(t, to)
+					synctest.Wait()
+					assert.Empty(t, holders(nodes, "app:x"))
+					require.NoError(t, other.Close())
+				})
+			})
+		}
+	}
+}
+
+// A lock may go through many hands, and back.
+func TestALockIsHandedOverAgainAndAgain(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		rl = rl.With(redlock.WithFencing())
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock(), "it need not be held")
+		token := m.FencingToken()
+		for range 50 {
+			handoff := mustHandOff(t, m)
+			time.Sleep(time.Second)
+			mustAdopt(t, m, handoff)
+			assert.Greater(t, m.FencingToken(), token)
+			token = m.FencingToken()
+		}
+		mustUnlock(t, m)
+		synctest.Wait()
+		assert.Empty(t, holders(nodes, "x"))
+	})
+}
+
+// lesson L33: one handoff has one heir, whether they come one after the other or all at once.
+func TestAHandoffIsAdoptedOnce(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for _, heirs := range []int{2, 3, 50} {
+			t.Run(fmt.Sprintf("%d nodes, %d heirs", n, heirs), func(t *testing.T) {
+				bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					won := 0
+					for range 20 {
+						m := rl.NewMutex("x")
+						mustHold(t, m)
+						handoff := mustHandOff(t, m)
+						var all sync.WaitGroup
+						var mu sync.Mutex // guards heir
+						var heir *redlock.Mutex
+						for range heirs {
+							all.Go(func() {
+								m := rl.NewMutex("x")
+								_, err := m.Adopt(t.Context(), handoff)
+								mu.Lock()
+								defer mu.Unlock()
+								if err != nil {
+									assert.Equal(t, "Expired Failed", matched(err))
+									return
+								}
+								assert.Nil(t, heir, "two heirs")
+								heir = m
+							})
+						}
+						all.Wait()
+						synctest.Wait()
+						if heir == nil { // they have split the nodes
+							assert.Empty(t, holders(nodes, "x"), "and leave nothing")
+							continue
+						}
+						won++
+						_, err := rl.NewMutex("x").Adopt(t.Context(), handoff)
+						assert.Equal(t, "Expired Failed", matched(err), "later")
+						_, err = heir.Valid()
+						require.NoError(t, err)
+						mustUnlock(t, heir)
+						synctest.Wait()
+					}
+					if n == 1 {
+						assert.Equal(t, 20, won, "nothing can be split")
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAHandoffThatFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		happen func(t *testing.T, nodes sim.Nodes)
+		is     string
+		text   string
+		left   bool // something stays until it expires
+	}{
+		"a minority is down": {func(_ *testing.T, nodes sim.Nodes) { nodes[0].Crash() }, "", "",
+			false},
+		"a majority is down": {func(_ *testing.T, nodes sim.Nodes) {
+			nodes[0].Crash()
+			nodes[1].Crash()
+		}, "Failed NoQuorum", "no quorum: taken over on ", true},
+		"a majority is silent": {func(_ *testing.T, nodes sim.Nodes) {
+			always(nodes, hangs, hangs, fine)
+		}, "Failed NoQuorum NodeTimeout", "no quorum: taken over on ", true},
+		"it has expired": {func(*testing.T, sim.Nodes) { time.Sleep(time.Minute) },
+			"Expired Failed", "gone on ", false},
+		"a majority has lost it": {func(_ *testing.T, nodes sim.Nodes) {
+			nodes[0].Flush()
+			nodes[2].Flush()
+		}, "Expired Failed", "gone on 2 of 3 nodes: it has expired, or was adopted before", false},
+		"it is somebody else's": {func(_ *testing.T, nodes sim.Nodes) {
+			occupy(nodes, time.Second)
+		}, "Expired Failed", "the key is not that of the handoff", true},
+		"a reply of the wrong type": {func(_ *testing.T, nodes sim.Nodes) {
+			for _, n := range nodes {
+				n.Next("swap", sim.Reply("1"))
+			}
+		}, "Failed NoQuorum", "swap script: reply", false},
+		"it is granted too late": {func(_ *testing.T, nodes sim.Nodes) {
+			for _, n := range nodes {
+				n.Next("swap", sim.Slow(990*time.Millisecond))
+			}
+		}, "Expired Failed", "granted by a quorum, but too late", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				if name == "it is granted too late" {
+					rl = rl.With(redlock.WithExpiry(time.Second),
+						redlock.WithNodeTimeout(time.Second))
+				}
+				m := rl.NewMutex("x")
+				mustHold(t, m)
+				handoff := mustHandOff(t, m)
+				tt.happen(t, nodes)
+				m = rl.NewMutex("x")
+				held, err := m.Adopt(t.Context(), handoff)
+				assert.Equal(t, tt.is, matched(err))
+				if tt.is == "" {
+					require.NoError(t, held.Err())
+					mustUnlock(t, m)
+					return
+				}
+				assert.Nil(t, held)
+				assert.ErrorContains(t, err, tt.text)
+				assert.ErrorContains(t, err, `redlock: "x" not adopted: `)
+				all(nodes, fine)
+				for _, n := range nodes[:2] {
+					n.Restart(true)
+				}
+				if tt.left {
+					time.Sleep(redlock.DefaultExpiry + time.Second)
+				}
+				synctest.Wait()
+				next := rl.NewMutex("x")
+				require.NoError(t, next.TryLock(), "nobody has it")
+				mustUnlock(t, next)
+			})
+		})
+	}
+}
+
+// What is wrong is found before anything is sent, and no error shows the secret.
+func TestAHandoffThatIsNone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		mustHold(t, m)
+		value := m.Value()
+		handoff := mustHandOff(t, m)
+		sent := nodes.Count("")
+		for name, tt := range map[string]struct {
+			m       *redlock.Mutex
+			handoff string
+			is      string
+		}{
+			"nothing":         {rl.NewMutex("x"), "", "Failed"},
+			"a value":         {rl.NewMutex("x"), value, "Failed"},
+			"cut":             {rl.NewMutex("x"), handoff[:len(handoff)-1], "Failed"},
+			"longer":          {rl.NewMutex("x"), handoff + "x", "Failed"},
+			"another format":  {rl.NewMutex("x"), "redlock2" + handoff[8:], "Failed"},
+			"another lock":    {rl.NewMutex("y"), handoff, "Failed"},
+			"another prefix":  {rl.NewMutex("x", redlock.WithKeyPrefix("p:")), handoff, "Failed"},
+			"a wrong option":  {rl.NewMutex("x", redlock.WithTries(0)), handoff, "Failed"},
+			"no value":        {rl.NewMutex("x"), "redlock1.eyJrIjoieCIsInYiOiIifQ", "Failed"},
+			"one who queues":  {rl.NewMutex("x"), reservationHandoff, "Failed"},
+			"no key":          {rl.NewMutex("x"), "redlock1.e30", "Failed"},
+			"not even base64": {rl.NewMutex("x"), "redlock1.%%", "Failed"},
+			"not even JSON":   {rl.NewMutex("x"), "redlock1.eHh4", "Failed"},
+		} {
+			held, err := tt.m.Adopt(t.Context(), tt.handoff)
+			assert.Nil(t, held, name)
+			assert.Equal(t, tt.is, matched(err), name)
+			var option *redlock.OptionError
+			assert.ErrorAs(t, err, &option, name)
+			assert.NotContains(t, err.Error(), value, name)
+			if tt.handoff != "" {
+				assert.NotContains(t, err.Error(), tt.handoff, name)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := m.Adopt(ended, handoff)
+		assert.Equal(t, "Canceled Failed", matched(err))
+		assert.Equal(t, sent, nodes.Count(""))
+		mustAdopt(t, m, handoff)
+		require.NoError(t, rl.Close())
+		_, err = m.Adopt(t.Context(), handoff)
+		assert.Equal(t, "Closed Failed", matched(err))
+	})
+}
+
+// reservationHandoff has a value that begins as that of a key which is kept for one who queues.
+const reservationHandoff = "redlock1.eyJrIjoieCIsInYiOiJ-cmVkbG9jazp0dXJuOkEifQ"
+
+func TestOnlyALockThatIsHeldIsHandedOff(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		none := func(is string) {
+			handoff, err := m.Handoff()
+			assert.Empty(t, handoff)
+			assert.Equal(t, is, matched(err))
+			assert.ErrorContains(t, err, `redlock: "x" not handed off: `)
+		}
+		none("NotHeld")
+		mustHold(t, m)
+		mustHandOff(t, m)
+		none("NotHeld")
+		time.Sleep(time.Minute)
+		require.NoError(t, m.Lock())
+		time.Sleep(time.Minute)
+		none("Expired")
+		held := mustHold(t, m)
+		for _, n := range nodes {
+			n.Flush()
+		}
+		<-held.Done()
+		none("Expired Lost")
+		require.NoError(t, m.Lock())
+		mustUnlock(t, m)
+		none("NotHeld")
+	})
+}
+
+// A renewal that is under way at the handoff does not disturb the heir.
+func TestAHandoffDuringARenewal(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		mustHold(t, m)
+		all(nodes, sim.Slow(50*time.Millisecond))
+		time.Sleep(time.Until(m.Until())/3 + time.Millisecond) // it has begun
+		handoff, err := m.Handoff()
+		require.NoError(t, err)
+		all(nodes, fine)
+		next := rl.NewMutex("x")
+		mustAdopt(t, next, handoff)
+		time.Sleep(time.Minute)
+		assert.Equal(t, map[string]int{next.Value(): 3}, holders(nodes, "x"))
+		mustUnlock(t, next)
+	})
+}
+
+func TestEventsTellOfAHandOver(t *testing.T) {
+	var ends []redlock.Ended
+	var acquired []redlock.Acquired
+	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		mustHold(t, m)
+		handoff := mustHandOff(t, m)
+		mustAdopt(t, m, handoff)
+		_, err := rl.NewMutex("x").Adopt(t.Context(), handoff)
+		require.ErrorIs(t, err, redlock.ErrExpired)
+		mustUnlock(t, m)
+	}, redlock.WithEvents(&redlock.Events{
+		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context,
+			func(redlock.Acquired)) {
+			return ctx, func(a redlock.Acquired) { acquired = append(acquired, a) }
+		},
+		End:  func(e redlock.Ended) { ends = append(ends, e) },
+		Lost: func(redlock.Ended) { panic("nothing was lost") },
+	}))
+	require.Len(t, ends, 2)
+	assert.Equal(t, redlock.EndHandedOff, ends[0].Reason)
+	assert.ErrorIs(t, ends[0].Err, redlock.ErrReleased)
+	assert.Equal(t, redlock.EndReleased, ends[1].Reason)
+	require.Len(t, acquired, 3)
+	assert.Equal(t, redlock.OutcomeOK, acquired[1].Outcome)
+	assert.Equal(t, redlock.OutcomeExpired, acquired[2].Outcome)
+}
+
+// While messages are slow, lost and repeated, a lock goes from hand to hand, and others want it: it
+// is in one hand at a time, and tokens rise from one hand to the next.
+func TestAHandOverThroughFaults(t *testing.T) {
+	var adopted, failed atomic.Int64
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		n := []int{1, 3, 5}[r.IntN(3)]
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
+			var mu sync.Mutex // guards r
+			pools := nodes.Pools("b")
+			plan(pools, func(sim.Op) sim.Fate {
+				mu.Lock()
+				defer mu.Unlock()
+				f := sim.Fate{Request: between(r, 0, 30*time.Millisecond),
+					Reply: between(r, 0, 30*time.Millisecond)}
+				if r.IntN(20) == 0 {
+					f = sim.Hang()
+				}
+				return f
+			})
+			var inside atomic.Int32
+			var last atomic.Uint64
+			enter := func(token uint64) {
+				assert.EqualValues(t, 1, inside.Add(1), "seed %d: two holders", seed)
+				assert.Greater(t, token, last.Swap(token), "seed %d", seed)
+			}
+			rl := redlock.New(pools...).With(redlock.WithFencing(),
+				redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(100*time.Millisecond))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			var everybody sync.WaitGroup
+			for range 3 {
+				everybody.Go(func() {
+					for ctx.Err() == nil {
+						m := rl.NewMutex("x")
+						held, err := m.Hold(ctx)
+						for ; err == nil; held, err = m.Adopt(ctx, handOn(m)) {
+							enter(m.FencingToken())
+							select {
+							case <-held.Done():
+							case <-time.After(50 * time.Millisecond):
+							}
+							inside.Add(-1)
+							if held.Err() != nil {
+								_, _ = m.Unlock()
+								break
+							}
+							adopted.Add(1)
+						}
+						if err != nil {
+							failed.Add(1)
+						}
+					}
+				})
+			}
+			everybody.Wait()
+			nodes.Close()
+			_ = rl.Close()
+		})
+	}
+	t.Logf("%d handed on, %d failures", adopted.Load(), failed.Load())
+	assert.Greater(t, adopted.Load(), int64(1000))
+	assert.Greater(t, failed.Load(), int64(100))
+}
+
+// handOn hands a lock off, or returns what nobody can adopt.
+func handOn(m *redlock.Mutex) string {
+	handoff, _ := m.Handoff()
+	return handoff
+}
+
+func FuzzHandoff(f *testing.F) {
+	f.Add("redlock1.eyJrIjoieCIsInYiOiJ2In0")
+	f.Add(reservationHandoff)
+	f.Add("redlock1.")
+	f.Fuzz(func(t *testing.T, handoff string) {
+		nodes := sim.NewNodes(1)
+		rl := redlock.New(nodes.Instants("a")...)
+		held, err := rl.NewMutex("x").Adopt(context.Background(), handoff)
+		assert.Nil(t, held)
+		assert.ErrorIs(t, err, redlock.ErrFailed)
+		assert.NoError(t, rl.Close())
+	})
+}

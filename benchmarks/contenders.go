@@ -31,10 +31,12 @@ type contender struct {
 	noWaiter bool // cannot wait for a taken lock
 	crews    bool // takes part in processes
 	most     int  // processes that it takes part with; 0 is any number
-	etcd     bool // has servers of its own, and takes part in processes alone
+	etcd     bool // has servers of its own, and takes part in processes and elections alone
 	open     func(addrs []string) (locker, error)
 	// With heldExpiry; nil if it cannot keep locks extended.
 	hold func(addrs []string) (holder, error)
+	// With electionExpiry; nil if it takes no part in elections.
+	stand func(addrs []string) (candidate, error)
 }
 
 // fits reports whether the contender can lock on n nodes.

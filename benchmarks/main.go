@@ -36,6 +36,8 @@ func main() {
 	switch text := os.Getenv(etcdEnv); {
 	case text != "":
 		err = etcdMain(text, os.Stdin, os.Stdout)
+	case os.Getenv(candidateEnv) != "":
+		err = candidateMain(os.Stdin, os.Stdout)
 	case os.Getenv(crewEnv) != "":
 		err = crewMain(os.Stdin, os.Stdout)
 	default:

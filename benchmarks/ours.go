@@ -17,7 +17,7 @@ import (
 // or those that an adapter asks for.
 var ours = []*contender{
 	{
-		name: "redlock goredis", crews: true,
+		name: "redlock goredis", crews: true, stand: standGoredis,
 		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
 		hold: func(addrs []string) (holder,
 			error) {

@@ -28,7 +28,7 @@ func (r *report) page() string {
 	w := &page{report: r, drawn: r.charts()}
 	for _, section := range []func(){
 		w.opening, w.targets, w.pairs, w.fencing, w.alone, w.waiting, w.processes,
-		w.handOver, w.idle, w.frozen, w.far, w.held, w.better,
+		w.handOver, w.election, w.idle, w.frozen, w.far, w.held, w.better,
 	} {
 		section()
 	}
@@ -242,6 +242,23 @@ func (r *page) handOver() {
 	r.figure("handover-1", "Hand-over, 1 node")
 	r.p("%s", r.grid("handover", "ms", []string{"5 nodes", "1 node"},
 		func(i int) key { return key{Nodes: []int{5, 1}[i], Workers: 2} }))
+}
+
+// election is how long nobody leads.
+func (r *page) election() {
+	if len(r.who(electionPart, "ms after Resign")) == 0 {
+		return // not measured yet
+	}
+	r.p("### Elections")
+	r.p("%d processes stand for election, and each leader makes way for the next one: it resigns, "+
+		"or is killed by SIGKILL. The time is that from the call of Resign, or the kill, to the "+
+		"return of Campaign in another process. The expiry, or the TTL of the session, is %v, and "+
+		"a leader is killed at any time since its last renewal. redlock elects on %s. *etcd* is "+
+		"concurrency.Election on %d members in processes of their own, which sync nothing to "+
+		"disk. It expires the lease of a session that is gone twice a second.",
+		candidateCount, electionExpiry, plural(electionNodes, "node"), etcdMembers)
+	r.p("%s", r.transposed(electionPart, key{Nodes: electionNodes, Workers: candidateCount},
+		"ms after Resign", "ms after kill -9"))
 }
 
 // idle is what waiters cost while nothing happens.

@@ -72,7 +72,8 @@ var peers = []*contender{
 		open: func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
 		hold: func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
 	},
-	{name: "etcd", peer: true, crews: true, most: 256, etcd: true, open: openEtcd},
+	{name: "etcd", peer: true, crews: true, most: 256, etcd: true, open: openEtcd,
+		stand: standEtcd},
 	{name: "bare go-redis", noWaiter: true, open: func(addrs []string) (locker, error) {
 		l := &floor{}
 		for _, a := range addrs {

@@ -24,6 +24,7 @@ type config struct {
 	Waiters          []int
 	CrowdWaiters     []int // where only commands per acquisition are of interest
 	HandOvers        int
+	Resigns, Kills   int // of leaders, in each contender's election
 	IdleWaiters      int
 	IdleWatch        time.Duration // less than two thirds of the expiry
 
@@ -49,9 +50,10 @@ var full = config{
 	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
 	FencingCalls:     2000,
 	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, IdleWaiters: 1000,
-	IdleWatch: 5 * time.Second,
-	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 3, ProcessSlice: 6 * time.Second,
+	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, Resigns: 100, Kills: 20,
+	IdleWaiters: 1000,
+	IdleWatch:   5 * time.Second,
+	Processes:   []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 3, ProcessSlice: 6 * time.Second,
 	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
 	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000},
@@ -63,7 +65,7 @@ var quick = config{
 	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
 	FencingCalls:     50,
 	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 1000}, HandOvers: 1, IdleWaiters: 100,
+	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1, IdleWaiters: 100,
 	IdleWatch: 100 * time.Millisecond,
 	Processes: []int{1, 16}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
 	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond,
@@ -100,6 +102,7 @@ var sections = []section{
 	{"crowd", (*suite).crowd},
 	{processPart, (*suite).processes},
 	{"handover", (*suite).handOver},
+	{electionPart, (*suite).election},
 	{"idle", (*suite).idle},
 	{"frozen", (*suite).frozen},
 	{"latency", (*suite).latency},

@@ -24,6 +24,9 @@ var (
 	errClosed = errors.New("closed")
 )
 
+// trip is how long a node takes to answer.
+const trip = 2 * time.Millisecond
+
 // group is some fake nodes, and a key that one asker has at a time. The nodes agree on who has it:
 // this package is about the order, not about votes.
 type group struct {
@@ -78,8 +81,11 @@ func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Lines))
 // lock waits for the key.
 func (g *group) lock(ctx context.Context, ls *Lines, name int, wish Wish) error {
 	wish.Key, wish.Lanes = "key", quorum.Lanes(g.nodes)
-	wish.NodeTimeout, wish.Expiry = 100*time.Millisecond, 8*time.Second
-	a := &asker{group: g, ctx: ctx, name: name}
+	wish.Expiry = 8 * time.Second
+	if wish.NodeTimeout == 0 {
+		wish.NodeTimeout = 100 * time.Millisecond
+	}
+	a := &asker{group: g, ctx: ctx, name: name, hasty: wish.NodeTimeout < trip}
 	w, answer := ls.Enter(ctx, &wish, a.Attempt)
 	if w == nil {
 		return answer.Err
@@ -129,16 +135,17 @@ func (g *group) asked() int {
 // asker is one who wants the key.
 type asker struct {
 	*group
-	ctx  context.Context
-	name int
+	ctx   context.Context
+	name  int
+	hasty bool // no node answers it in time
 }
 
 // refusal is one that says nothing but this.
-type refusal struct{ split bool }
+type refusal struct{ silent bool }
 
-func (r refusal) Split() bool  { return r.split }
-func (r refusal) Taken() bool  { return !r.split }
-func (refusal) Answered() bool { return true }
+func (r refusal) Split() bool    { return false }
+func (r refusal) Taken() bool    { return !r.silent }
+func (r refusal) Answered() bool { return !r.silent }
 
 func (a *asker) Attempt(how Attempt) Answer {
 	keys := how.Keys
@@ -153,9 +160,9 @@ func (a *asker) Attempt(how Attempt) Answer {
 			return Answer{Refusal: refusal{}, Keys: keys}
 		}
 	}
-	answer := Answer{Won: a.take(a, how), Keys: keys}
+	answer := Answer{Won: !a.hasty && a.take(a, how), Keys: keys}
 	if !answer.Won {
-		answer.Refusal = refusal{}
+		answer.Refusal = refusal{silent: a.hasty}
 		if how.Final {
 			answer.Err = errTaken
 		}
@@ -170,7 +177,7 @@ func (a *asker) Claim(m Member) bool {
 			votes++
 		}
 	}
-	return votes > len(a.boards)/2 && a.take(a, Attempt{})
+	return !a.hasty && votes > len(a.boards)/2 && a.take(a, Attempt{})
 }
 
 func (a *asker) Unsettled() bool                              { return false }
@@ -276,7 +283,7 @@ func (b *board) keepsFor(id string) bool {
 }
 
 func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any) (any, error) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(trip)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.Name == "stand" {

@@ -142,6 +142,36 @@ func TestWhoeverStopsLeaves(t *testing.T) {
 	}
 }
 
+// A head whose node timeout is too short for the way to the nodes gives its place to the next in the
+// line when the key is free, or as soon as it cannot stand in the queue.
+func TestAHeadThatNobodyAnswersStopsNobody(t *testing.T) {
+	for _, queue := range []bool{false, true} {
+		bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			var all, next sync.WaitGroup
+			all.Go(func() {
+				wish := Wish{Delay: every(time.Second), Queue: queue, NodeTimeout: trip / 2}
+				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
+			})
+			time.Sleep(time.Millisecond)
+			next.Go(func() {
+				wish := Wish{Delay: every(time.Second), Queue: queue}
+				assert.NoError(t, g.lock(t.Context(), ls, 1, wish))
+			})
+			time.Sleep(10 * time.Second)
+			start := time.Now()
+			g.unlock(ls)
+			next.Wait()
+			assert.Less(t, time.Since(start), 1100*time.Millisecond)
+			g.unlock(ls)
+			time.Sleep(time.Second)
+			cancel()
+			all.Wait()
+		})
+	}
+}
+
 // An attempt that panics leaves no place behind.
 func TestAPanicLeavesNoPlace(t *testing.T) {
 	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {

@@ -213,6 +213,30 @@ func TestNobodyReliesOnMessages(t *testing.T) {
 	}
 }
 
+// A connection that is lost again and again, so that messages may have been missed, costs one more
+// question in a retry delay.
+func TestAFlappingConnectionCostsLittle(t *testing.T) {
+	const delay, last = 100 * time.Millisecond, 2 * time.Second
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(delay), Queue: true}
+			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+		})
+		for range last / time.Millisecond {
+			time.Sleep(time.Millisecond)
+			for _, b := range g.boards {
+				b.messages <- ""
+			}
+		}
+		assert.LessOrEqual(t, g.boards[0].deny(false), int(2*last/delay)+3)
+		cancel()
+		all.Wait()
+	})
+}
+
 // Where a majority of nodes answers and denies the queue, a waiter polls as often as its retry delay
 // says. It tries to queue again from time to time.
 func TestWhereTheQueueIsDeniedAWaiterPolls(t *testing.T) {

@@ -51,7 +51,8 @@ type Asker interface {
 // Attempt says how the nodes are asked for the key.
 type Attempt struct {
 	Final bool // it is the last try: it waits to learn why it was refused
-	// Keep leaves an attempt that nobody has granted yet for [Asker.Settle].
+	// Keep leaves an attempt that nobody has granted yet for [Asker.Settle]. To release it by
+	// standing in the queue saves 14 % of the commands of 64 processes that come once.
 	Keep bool
 	Keys *Expiries // which learn from the replies; nil: new ones
 	// Latest is what the line was refused last, or nil: for [Asker.Stopped].

@@ -142,8 +142,8 @@ func TestWhoeverStopsLeaves(t *testing.T) {
 	}
 }
 
-// A head whose node timeout is too short for the way to the nodes gives its place to the next in the
-// line when the key is free, or as soon as it cannot stand in the queue.
+// A head whose node timeout is too short for the way to the nodes gives its place to the next in
+// the line when the key is free, or as soon as it cannot stand in the queue.
 func TestAHeadThatNobodyAnswersStopsNobody(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
@@ -237,8 +237,8 @@ func TestAFlappingConnectionCostsLittle(t *testing.T) {
 	})
 }
 
-// Where a majority of nodes answers and denies the queue, a waiter polls as often as its retry delay
-// says. It tries to queue again from time to time.
+// Where a majority of nodes answers and denies the queue, a waiter polls as often as its retry
+// delay says. It tries to queue again from time to time.
 func TestWhereTheQueueIsDeniedAWaiterPolls(t *testing.T) {
 	const delay = 100 * time.Millisecond
 	for denying := range 4 {

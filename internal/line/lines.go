@@ -10,11 +10,11 @@
 // reserves it for the first in its queue, and tells that one. A head that a quorum has told claims
 // the key. It relies on no message, and stands again from time to time.
 //
-// Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and makes
-// an attempt when there is a reason: the retry delay is over, its own process has released the key,
-// the holder's keys have expired, or the last vote was split. A process that polls leaves a key that
-// it has released to other processes now and then. Each retry delay costs a waiter a try, wherever
-// it waits, and the last try is an attempt.
+// Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and
+// makes an attempt when there is a reason: the retry delay is over, its own process has released
+// the key, the holder's keys have expired, or the last vote was split. A process that polls
+// leaves a key that it has released to other processes now and then. Each retry delay costs a
+// waiter a try, wherever it waits, and the last try is an attempt.
 //
 // The package does not know what is done with the key. An [Asker] makes the attempts.
 package line
@@ -68,7 +68,8 @@ type Config struct {
 // New makes the lines of a process. It does nothing on the network before somebody waits.
 func New(c Config) *Lines {
 	return &Lines{
-		quorum: quorum.Majority(len(c.Nodes)), source: turn.NewSource(c.Nodes, c.Tracker, c.Channel),
+		quorum: quorum.Majority(len(c.Nodes)),
+		source: turn.NewSource(c.Nodes, c.Tracker, c.Channel),
 		closed: c.Closed, now: c.Now, jitter: c.Jitter,
 		lines: map[string]*line{}, asking: map[string]bool{}, rivals: map[string]*rivals{},
 	}

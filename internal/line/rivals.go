@@ -164,8 +164,8 @@ func (ls *Lines) Released(key string, announced, handedOn bool, now time.Time) {
 	}
 }
 
-// deny notes that the nodes deny to let this process queue for a key, although they answer. It polls
-// for a while, and then tries to queue again.
+// deny notes that the nodes deny to let this process queue for a key, although they answer. It
+// polls for a while, and then tries to queue again.
 func (ls *Lines) deny(key string, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -70,7 +70,8 @@ func ConstantDelay(d time.Duration) DelayFunc {
 }
 
 // UniformDelay waits for a random time from shortest up to and including longest, both not
-// negative. A negative time counts as 0; if longest is less than shortest, it always waits for shortest.
+// negative. A negative time counts as 0; if longest is less than shortest, it always waits for
+// shortest.
 func UniformDelay(shortest, longest time.Duration) DelayFunc {
 	shortest = min(max(shortest, 0), maxDelay)
 	longest = min(max(longest, shortest), maxDelay)
@@ -78,9 +79,9 @@ func UniformDelay(shortest, longest time.Duration) DelayFunc {
 }
 
 // ExponentialDelay waits for a random time ("full jitter") from 0 up to and including base after
-// the first try, 2 base after the second, 4 base after the third, and so on, but never longer than limit:
-// with a base of 10 ms and a limit of 1 s, up to 10, 20, 40, 80, 160, 320, 640, 1000, 1000, … ms.
-// A base below one nanosecond counts as one; a limit below base as base.
+// the first try, 2 base after the second, 4 base after the third, and so on, but never longer
+// than limit: with a base of 10 ms and a limit of 1 s, up to 10, 20, 40, 80, 160, 320, 640, 1000,
+// 1000, … ms. A base below one nanosecond counts as one; a limit below base as base.
 func ExponentialDelay(base, limit time.Duration) DelayFunc {
 	base = max(base, 1)
 	limit = min(max(limit, base), maxDelay)

@@ -289,8 +289,9 @@ func TestNobodyIsOvertaken(t *testing.T) {
 	}
 }
 
-// Who is far away, or on a machine that is busy, calls Lock long before a quorum of nodes knows. Until
-// then others come again and are served, and from then on nobody. It takes four round trips at most.
+// Who is far away, or on a machine that is busy, calls Lock long before a quorum of nodes knows.
+// Until then others come again and are served, and from then on nobody. It takes four round trips
+// at most.
 func TestWhoIsNotKnownYetCanBeOvertaken(t *testing.T) {
 	const trip, hold = 60 * time.Millisecond, 5 * time.Millisecond
 	for _, n := range []int{1, 3, 5} {

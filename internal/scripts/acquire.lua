@@ -21,7 +21,9 @@ local call, key, fence = redis.call, KEYS[1], KEYS[2]
 local guard = ARGV[fence and 5 or 3]
 if guard and (ARGV.free or not call('GET', key)) then
 	local up = tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '')
-	if not up then return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds') end
+	if not up then
+		return redis.error_reply('ERR redlock: INFO server does not tell uptime_in_seconds')
+	end
 	if up < tonumber(guard) then return up - tonumber(guard) end
 end
 local c, token, last, fault = 1, ARGV[3]
@@ -30,7 +32,8 @@ if fence then
 	local v = call('GET', fence)
 	if v then
 		last = tonumber(v)
-		if not (last and last <= 9007199254740991) or (#v ~= 16 or last < 1e15) and (#v > 16 or string.find(v, '%D')) then
+		if not (last and last <= 9007199254740991)
+			or (#v ~= 16 or last < 1e15) and (#v > 16 or string.find(v, '%D')) then
 			last, fault = nil, 'holds something else'
 		elseif last >= c then
 			c = last + 1
@@ -43,10 +46,14 @@ if fault or not call('SET', key, ARGV[1], 'PX', ARGV[2], ARGV.free and 'XX' or '
 	local held = call('GET', key)
 	if held and held ~= ARGV[1] and not ARGV.free then return 0 end
 	if held == ARGV[1] and last then return last end
-	if fault then return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' ' .. fault) end
+	if fault then
+		return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' ' .. fault)
+	end
 	if not held then return 0 end
 end
-if fence then
-	if ARGV[4] == '0' then call('SET', fence, token) else call('SET', fence, token, 'PX', ARGV[4]) end
+if fence and ARGV[4] == '0' then
+	call('SET', fence, token)
+elseif fence then
+	call('SET', fence, token, 'PX', ARGV[4])
 end
 return c

@@ -8,15 +8,16 @@
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 if v ~= ARGV[1] then return -1 end
-local c = redis.call('GET', KEYS[2])
+local fence = KEYS[2]
+local c = redis.call('GET', fence)
 if c and (not string.match(c, '^%d+$') or #c > 16 or tonumber(c) > 9007199254740991) then
-	return redis.error_reply('ERR redlock: the fence counter ' .. KEYS[2] .. ' holds something else')
+	return redis.error_reply('ERR redlock: the fence counter ' .. fence .. ' holds something else')
 end
 if not c or tonumber(c) < tonumber(ARGV[2]) then
 	if ARGV[3] == '0' then
-		redis.call('SET', KEYS[2], ARGV[2])
+		redis.call('SET', fence, ARGV[2])
 	else
-		redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+		redis.call('SET', fence, ARGV[2], 'PX', ARGV[3])
 	end
 end
 return 1

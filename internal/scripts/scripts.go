@@ -20,15 +20,15 @@ var files embed.FS
 // The IDs are constants, checked by a test against what SCRIPT LOAD says: computing a SHA-1 at run
 // time fails where only FIPS 140 algorithms are allowed.
 var (
-	Acquire = script("acquire", "e4fa6b01ad587c98bf69156c08220784fbba1769", "acquire")
-	Claim   = script("claim", "67006ccecee9c6c14524472d80b672f41d7b5658", "claim", "acquire")
-	Heal    = script("heal", "63f69f644cccc69e2fcc74b10b8833606e5f0176", "heal", "acquire")
-	Swap    = script("swap", "bb07d1d2918db6af544f0be14b978c2cccefdae6", "swap", "acquire")
-	Raise   = script("raise", "be164273a8bac5e4d7ff20166be54e448084e2c4", "raise")
+	Acquire = script("acquire", "ac1cbd49fbf0036a539e3cb3e660a3ccd9b9fc1c", "acquire")
+	Claim   = script("claim", "4acb21606ad4e2fe5b793db76077b539cac28124", "claim", "acquire")
+	Heal    = script("heal", "78ee7b4f929fb32dc5ac45aff875c09a6d78007c", "heal", "acquire")
+	Swap    = script("swap", "30f9d6fb4617d7dea6d96c72bcb16a368ea0e7e2", "swap", "acquire")
+	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
 	Release = script("release", "42b3fe3ed2245ffc8d1f7b7eb325de3fe0759f72", "release")
-	Stand   = script("stand", "bf7dbae928140801a398d364b36f706cd7b1f241", "stand")
+	Stand   = script("stand", "3738113ecb99e150ef777d58baa38294997f082b", "stand")
 	Inspect = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 

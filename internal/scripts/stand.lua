@@ -29,7 +29,11 @@ if v == reserved and ARGV[4] == '0' then return {ticket, -1, -1} end
 local last = tonumber(call('GET', KEYS[3]) or 0) or 0
 if ARGV[4] == '0' then ticket = math.max(ticket, last + 1) end
 local text = string.format('%.0f', ticket)
-if ticket > last then call('SET', KEYS[3], text, 'PX', ARGV[5]) else call('PEXPIRE', KEYS[3], ARGV[5]) end
+if ticket > last then
+	call('SET', KEYS[3], text, 'PX', ARGV[5])
+else
+	call('PEXPIRE', KEYS[3], ARGV[5])
+end
 call('ZADD', queue, text, member)
 call('PEXPIRE', queue, ARGV[5])
 call('ZREM', roll, member)

@@ -78,11 +78,11 @@ func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
 // the token, and the process may stop for a moment in between.
 const attemptRounds = 3
 
-// inTime reports whether the lease was won in time: before until, and under the restart guard within
-// attemptRounds node timeouts. Each round keeps to its node timeout, but the process can stop
-// between two of them. Meanwhile a node that has voted restarts, is healed by the holder, and votes
-// for that one. Healing waits for as long as an attempt may take, see wire.Heal. The node measures
-// that time: a slow clock of ours is allowed for.
+// inTime reports whether the lease was won in time: before until, and under the restart guard
+// within attemptRounds node timeouts. Each round keeps to its node timeout, but the process can
+// stop between two of them. Meanwhile a node that has voted restarts, is healed by the holder,
+// and votes for that one. Healing waits for as long as an attempt may take, see wire.Heal. The
+// node measures that time: a slow clock of ours is allowed for.
 func (l *lease) inTime() bool {
 	cfg, end := l.m.cfg, l.until
 	limit := attemptRounds * float64(cfg.nodeTimeout) * (1 - cfg.driftFactor)

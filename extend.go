@@ -45,9 +45,9 @@ func (l *lease) changed(failed string) error {
 }
 
 // confirm asks the nodes a question about the lease, which they have the budget to answer. It
-// returns nil if a quorum says that it still has the lock. If the nodes prove that the lock is gone,
-// the lease is lost, and what is left of it is released. The question may have renewed the keys of
-// half of the nodes, and nobody could have the lock while those live.
+// returns nil if a quorum says that it still has the lock. If the nodes prove that the lock is
+// gone, the lease is lost, and what is left of it is released. The question may have renewed the
+// keys of half of the nodes, and nobody could have the lock while those live.
 func (l *lease) confirm(ctx context.Context, failed string, question quorum.Command,
 	budget time.Duration) (*quorum.Round, error) {
 	m := l.m

@@ -68,50 +68,51 @@ func TestEachEventInEachState(t *testing.T) {
 	for _, e := range events {
 		for from := stateHeld; from <= stateReleased; from++ {
 			for _, kept := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, in state %d, kept %t", e.name, from, kept), func(t *testing.T) {
-					var ends []Ended
-					rl := New(unused{}).With(WithEvents(&Events{
-						End: func(e Ended) { ends = append(ends, e) },
-					}))
-					m := rl.NewMutex("x")
-					l := newLease(m, "value")
-					l.granted, l.state = time.Now(), from
-					ctx, cancel := context.WithCancelCause(t.Context())
-					h := &hold{l: l, cancel: cancel, timer: time.NewTimer(time.Hour)}
-					require.True(t, m.core.register(h))
-					if kept {
-						l.hold = h
-					}
+				t.Run(fmt.Sprintf("%s, in state %d, kept %t", e.name, from, kept),
+					func(t *testing.T) {
+						var ends []Ended
+						rl := New(unused{}).With(WithEvents(&Events{
+							End: func(e Ended) { ends = append(ends, e) },
+						}))
+						m := rl.NewMutex("x")
+						l := newLease(m, "value")
+						l.granted, l.state = time.Now(), from
+						ctx, cancel := context.WithCancelCause(t.Context())
+						h := &hold{l: l, cancel: cancel, timer: time.NewTimer(time.Hour)}
+						require.True(t, m.core.register(h))
+						if kept {
+							l.hold = h
+						}
 
-					m.mu.Lock()
-					after := e.happen(l)
-					m.mu.Unlock()
-					require.NoError(t, ctx.Err(), "not under mu")
-					after.run()
-					m.tell.all()
+						m.mu.Lock()
+						after := e.happen(l)
+						m.mu.Unlock()
+						require.NoError(t, ctx.Err(), "not under mu")
+						after.run()
+						m.tell.all()
 
-					to, changes := e.to[from]
-					if !changes {
-						to = from
-					}
-					assert.Equal(t, to, l.state)
-					ended := from.relied() && !to.relied()
-					assert.Equal(t, ended && kept, ctx.Err() != nil)
-					assert.Equal(t, !ended || !kept, h.timer.Stop(), "the timer runs")
-					assert.Equal(t, changes && to == stateLost, l.loss != nil)
-					_, registered := m.core.holds[h]
-					assert.Equal(t, !ended || !kept || e.reason == EndClosed, registered)
-					if !ended {
-						assert.Empty(t, ends)
-						return
-					}
-					require.Len(t, ends, 1)
-					assert.Equal(t, e.reason, ends[0].Reason)
-					if kept {
-						assert.Equal(t, context.Cause(ctx), ends[0].Err)
-						assert.Equal(t, e.reason == EndLost, errors.Is(ends[0].Err, ErrLost))
-					}
-				})
+						to, changes := e.to[from]
+						if !changes {
+							to = from
+						}
+						assert.Equal(t, to, l.state)
+						ended := from.relied() && !to.relied()
+						assert.Equal(t, ended && kept, ctx.Err() != nil)
+						assert.Equal(t, !ended || !kept, h.timer.Stop(), "the timer runs")
+						assert.Equal(t, changes && to == stateLost, l.loss != nil)
+						_, registered := m.core.holds[h]
+						assert.Equal(t, !ended || !kept || e.reason == EndClosed, registered)
+						if !ended {
+							assert.Empty(t, ends)
+							return
+						}
+						require.Len(t, ends, 1)
+						assert.Equal(t, e.reason, ends[0].Reason)
+						if kept {
+							assert.Equal(t, context.Cause(ctx), ends[0].Err)
+							assert.Equal(t, e.reason == EndLost, errors.Is(ends[0].Err, ErrLost))
+						}
+					})
 			}
 		}
 	}

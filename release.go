@@ -11,7 +11,8 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// unlock releases the lease for its owner. Within its minimum hold the lock stays taken, see linger.
+// unlock releases the lease for its owner. Within its minimum hold the lock stays taken, see
+// linger.
 func (l *lease) unlock(ctx context.Context) error {
 	return l.end(ctx, byOwner, l.linger())
 }
@@ -29,8 +30,8 @@ func (l *lease) end(ctx context.Context, who by, linger *quorum.Command) error {
 	return err
 }
 
-// undo releases the lease when its turn comes. The linger does not apply to a lost lease. The caller
-// tells that the Unlock is over.
+// undo releases the lease when its turn comes. The linger does not apply to a lost lease. The
+// caller tells that the Unlock is over.
 func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlocking) error {
 	const failed = "not released"
 	m := l.m
@@ -157,8 +158,9 @@ func (l *lease) unreleased(failed string, r *quorum.Round) error {
 	}
 	nodes := m.core.nodeErrors(outcomes, heldBy)
 	if gone <= n-m.core.quorum {
-		return newError(m.name, failed, fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed",
-			deleted, n, m.core.quorum), ErrNoQuorum).of(nodes)
+		reason := fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed",
+			deleted, n, m.core.quorum)
+		return newError(m.name, failed, reason, ErrNoQuorum).of(nodes)
 	}
 	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock
 	// was never lost, and of a node that lost its data that may be wrong.

@@ -78,7 +78,7 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 		_, err := rl.NewElection("x").Leader(context.Background())
 		return err
 	},
-	"taken by somebody who did not wait": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+	"taken by somebody else": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		m := locked(t, redlock.New(nodes.Pools("holder")...))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -90,7 +90,8 @@ func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began in
 	}
 }
 
-// commandName is what a command is called. One that is decided late is not known, but there are few.
+// commandName is what a command is called. One that is decided late is not known, but there are
+// few.
 func commandName(c *pool.Command, k quorum.Kind) string {
 	switch {
 	case c == nil && k == quorum.Write:

@@ -198,8 +198,8 @@ func (w *wire) Forget(key, text string) quorum.Command {
 	}
 }
 
-// Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may become
-// a greater one. The queue is kept for so long after that.
+// Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may
+// become a greater one. The queue is kept for so long after that.
 func (w *wire) Stand(member line.Member, keep time.Duration) quorum.Command {
 	keys := []string{w.keys[0], w.queue[1], keys.Ticket(w.keys[0]), keys.Roll(w.keys[0])}
 	args := append(make([]any, 0, 7), w.cfg.window, member.ID, member.Ticket, 0,
@@ -346,7 +346,8 @@ func inspect(ctx context.Context, p pool.Pool, of []string) (NodeKey, error) {
 		if isText && isNumber {
 			k.Value = value
 			if ms >= 0 {
-				k.TTL, k.Reserved = clock.Milliseconds(ms), strings.HasPrefix(value, keys.Reservation)
+				k.TTL, k.Reserved = clock.Milliseconds(ms),
+					strings.HasPrefix(value, keys.Reservation)
 			}
 			return k, nil
 		}

@@ -94,7 +94,8 @@ func (m *metrics) prepare() {
 		m.acquires[o] = both
 	}
 	for _, r := range []redlock.EndReason{
-		redlock.EndReleased, redlock.EndClosed, redlock.EndHandedOff, redlock.EndLost, redlock.EndMargin,
+		redlock.EndReleased, redlock.EndClosed, redlock.EndHandedOff, redlock.EndLost,
+		redlock.EndMargin,
 		redlock.EndMaxHold, redlock.EndReplaced,
 	} {
 		m.endReason[r] = set(attribute.String("redlock.end", string(r)))

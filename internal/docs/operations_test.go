@@ -438,13 +438,14 @@ func TestTheGroupsOfThePage(t *testing.T) {
 	assert.InDelta(t, names/4, moved, names/20)
 }
 
-// With nodes in three regions, a call takes as long as the page says, and a lock is held through the
-// loss of any region.
+// With nodes in three regions, a call takes as long as the page says, and a lock is held through
+// the loss of any region.
 func TestTheRegionsOfThePage(t *testing.T) {
 	page := read(t, operations)
 	for _, words := range []string{
 		"1 ms within a region, 20 ms between two of them, 60 and 70 ms to the third",
-		"20 ms in the first two, 60 ms in the third", "60 ms in the first, and as long in the third",
+		"20 ms in the first two, 60 ms in the third",
+		"60 ms in the first, and as long in the third",
 		"here 1.2 s and 180 ms",
 	} {
 		require.Contains(t, page, words)

@@ -1,5 +1,5 @@
-// Package keys names what redlock has on a node: the keys beside that of a lock, and what they hold.
-// In a cluster, a script may use keys of one hash slot only.
+// Package keys names what redlock has on a node: the keys beside that of a lock, and what they
+// hold. In a cluster, a script may use keys of one hash slot only.
 package keys
 
 import (

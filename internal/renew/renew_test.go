@@ -29,7 +29,8 @@ func TestTheEarliestDeadlineComesFirst(t *testing.T) {
 		for range maxPlaces - 1 {
 			q.Add(lease(func() bool { <-busy; return true }), now)
 		}
-		q.Add(lease(func() bool { time.Sleep(time.Millisecond); runtime.Goexit(); return true }), now)
+		q.Add(lease(func() bool { time.Sleep(time.Millisecond); runtime.Goexit(); return true }),
+			now)
 		var mu sync.Mutex // guards order
 		var order []int
 		so := func() []int {

@@ -158,7 +158,8 @@ var mutants = []mutant{
 		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes",
 			"r.tally.Yes++\n	case yes"},
 		anyTicket,
-	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I15 quorum"}},
+	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I8 no leaks",
+		"I15 quorum"}},
 	{"M19", "no raise round", []edit{{
 		"lease.fence", "if outcomes.Count(agrees) >= l.m.core.quorum {",
 		"if outcomes.Count(agrees) > 0 {",

@@ -15,7 +15,6 @@ import (
 type handoff struct {
 	Key   string `json:"k"` // of the lock
 	Value string `json:"v"`
-	Token uint64 `json:"t,omitempty"`
 }
 
 // handoffMark begins the text of a handoff. The number is that of the format.
@@ -23,7 +22,7 @@ const handoffMark = "redlock1."
 
 // String encodes the handoff.
 func (h handoff) String() string {
-	b, _ := json.Marshal(h) // strings and a number
+	b, _ := json.Marshal(h) // strings
 	return handoffMark + base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -73,7 +72,7 @@ func (m *Mutex) Handoff() (string, error) {
 	m.mu.Unlock()
 	after.run()
 	m.tell.all()
-	return handoff{m.key, l.value, l.token}.String(), nil
+	return handoff{m.key, l.value}.String(), nil
 }
 
 // Adopt goes on with a lock that was handed off, see [Mutex.Handoff]: it makes it the mutex's own
@@ -153,7 +152,6 @@ func (m *Mutex) swap(ctx context.Context, h *handoff, told *acquisition) (*lease
 	if err != nil {
 		return nil, newError(m.name, notAdopted, err.Error(), ErrFailed).causedBy(err)
 	}
-	m.core.tokens.saw(h.Token)
 	l := newLease(m, value)
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())

@@ -368,15 +368,15 @@ func TestEventsTellOfAHandOver(t *testing.T) {
 	assert.Equal(t, redlock.OutcomeExpired, acquired[2].Outcome)
 }
 
-// While messages are slow, lost and repeated, a lock goes from hand to hand, and others want it: it
-// is in one hand at a time, and tokens rise from one hand to the next.
+// While messages are slow and lost, a lock goes from hand to hand, others want it, and a thief tries
+// handoffs of the past: it is in one hand at a time, and tokens rise from one hand to the next.
 func TestAHandOverThroughFaults(t *testing.T) {
-	var adopted, failed atomic.Int64
-	for seed := range uint64(150) {
+	var adopted, failed, stolen atomic.Int64
+	for seed := range uint64(80) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		n := []int{1, 3, 5}[r.IntN(3)]
 		bubble(t, n, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
-			var mu sync.Mutex // guards r
+			var mu sync.Mutex // guards r and past
 			pools := nodes.Pools("b")
 			plan(pools, func(sim.Op) sim.Fate {
 				mu.Lock()
@@ -398,6 +398,22 @@ func TestAHandOverThroughFaults(t *testing.T) {
 				redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(100*time.Millisecond))
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
+			var past []string // handoffs
+			handOn := func(m *redlock.Mutex) string {
+				handoff, _ := m.Handoff() // or what nobody can adopt
+				mu.Lock()
+				defer mu.Unlock()
+				past = append(past, handoff)
+				return handoff
+			}
+			some := func() (handoff string) {
+				mu.Lock()
+				defer mu.Unlock()
+				if len(past) > 0 {
+					handoff = past[max(r.IntN(len(past)), len(past)-3)]
+				}
+				return handoff
+			}
 			var everybody sync.WaitGroup
 			for range 3 {
 				everybody.Go(func() {
@@ -423,20 +439,33 @@ func TestAHandOverThroughFaults(t *testing.T) {
 					}
 				})
 			}
+			everybody.Go(func() { // a thief
+				for ctx.Err() == nil {
+					time.Sleep(17 * time.Millisecond)
+					m := rl.NewMutex("x")
+					held, err := m.Adopt(ctx, some())
+					if err != nil {
+						continue
+					}
+					stolen.Add(1)
+					enter(m.FencingToken())
+					select {
+					case <-held.Done():
+					case <-time.After(20 * time.Millisecond):
+					}
+					inside.Add(-1)
+					_, _ = m.Unlock()
+				}
+			})
 			everybody.Wait()
 			nodes.Close()
 			_ = rl.Close()
 		})
 	}
-	t.Logf("%d handed on, %d failures", adopted.Load(), failed.Load())
+	t.Logf("%d handed on, %d failures, %d stolen", adopted.Load(), failed.Load(), stolen.Load())
 	assert.Greater(t, adopted.Load(), int64(1000))
 	assert.Greater(t, failed.Load(), int64(100))
-}
-
-// handOn hands a lock off, or returns what nobody can adopt.
-func handOn(m *redlock.Mutex) string {
-	handoff, _ := m.Handoff()
-	return handoff
+	assert.Greater(t, stolen.Load(), int64(5))
 }
 
 func FuzzHandoff(f *testing.F) {

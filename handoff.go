@@ -97,7 +97,7 @@ func (m *Mutex) Handoff() (string, error) {
 // sent.
 func (m *Mutex) Adopt(ctx context.Context, handoff string) (context.Context, error) {
 	m.mustBeMade(ctx)
-	h, err := m.readHandoff(handoff)
+	h, err := readHandoff(m, handoff)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ func (m *Mutex) Adopt(ctx context.Context, handoff string) (context.Context, err
 
 const notAdopted = "not adopted"
 
-// readHandoff decodes the handoff of the mutex's lock. Errors do not show it: it is a secret.
-func (m *Mutex) readHandoff(text string) (*handoff, error) {
+// readHandoff decodes the handoff of m's lock. Errors do not show it: it is a secret.
+func readHandoff(m *Mutex, text string) (*handoff, error) {
 	if m.err != nil {
 		return nil, m.misuse(notAdopted, ErrFailed)
 	}
@@ -129,8 +129,8 @@ func (m *Mutex) readHandoff(text string) (*handoff, error) {
 	return nil, newError(m.name, notAdopted, wrong.Error(), ErrFailed).causedBy(wrong)
 }
 
-// obtain locks the mutex, or adopts a handoff, if there is one.
-func (m *Mutex) obtain(ctx context.Context, tries int, h *handoff,
+// obtain adopts the handoff for m, or locks m if the handoff is nil.
+func (h *handoff) obtain(ctx context.Context, m *Mutex, tries int,
 	told *acquisition) (*lease, error) {
 	if h == nil {
 		return m.lock(ctx, tries, told)
@@ -142,12 +142,12 @@ func (m *Mutex) obtain(ctx context.Context, tries int, h *handoff,
 		return nil, newError(m.name, notAdopted, "closed", ErrFailed, ErrClosed)
 	}
 	told.attempt()
-	return m.swap(ctx, h, told)
+	return h.swap(ctx, m, told)
 }
 
 // swap writes a new value where the nodes have that of the handoff. The lease is granted as in an
 // attempt of Lock. If it fails, both values are released: the work under the old one is over.
-func (m *Mutex) swap(ctx context.Context, h *handoff, told *acquisition) (*lease, error) {
+func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease, error) {
 	value, err := m.cfg.newValue()
 	if err != nil {
 		return nil, newError(m.name, notAdopted, err.Error(), ErrFailed).causedBy(err)
@@ -176,11 +176,11 @@ func (m *Mutex) swap(ctx context.Context, h *handoff, told *acquisition) (*lease
 	case won:
 		return nil, newError(m.name, notAdopted, l.tooLate(), ErrFailed, ErrExpired)
 	}
-	return nil, m.notSwapped(said)
+	return nil, notSwapped(m, said)
 }
 
-// notSwapped says why a handoff was not adopted.
-func (m *Mutex) notSwapped(said quorum.Outcomes) *Error {
+// notSwapped returns the error of m that could not adopt a handoff.
+func notSwapped(m *Mutex, said quorum.Outcomes) *Error {
 	n, gone := len(said), said.Count(quorum.Outcome.No)
 	nodes := m.core.nodeErrors(said, func(quorum.Reply) error { return errNodeNotHandedOff })
 	if gone >= m.core.blocking() {

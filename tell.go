@@ -155,7 +155,7 @@ type acquisition struct{ operation[Acquired] }
 func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, err error) {
 	t := m.tell
 	if t == nil {
-		return m.obtain(ctx, tries, h, nil)
+		return h.obtain(ctx, m, tries, nil)
 	}
 	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.fencing}
 	ctx, o := begin(ctx, t, t.Acquire, begun, Acquired{Acquiring: begun})
@@ -165,7 +165,7 @@ func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, 
 	}
 	err = errPanicked
 	defer func() { t.acquired(a, err) }()
-	l, err = m.obtain(ctx, tries, h, a)
+	l, err = h.obtain(ctx, m, tries, a)
 	return l, err
 }
 

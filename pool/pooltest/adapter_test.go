@@ -19,20 +19,18 @@ type node struct {
 }
 
 func (n *node) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	reply, err := n.do(ctx, "SET", key, value, "NX", "PX",
-		strconv.FormatInt(expiry.Milliseconds(), 10))
+	reply, err := n.do(ctx, "SET", key, value, "NX", "PX", fmt.Sprint(expiry.Milliseconds()))
 	return reply == "OK", err
 }
 
-func (n *node) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any,
-	error) {
+func (n *node) Eval(ctx context.Context, s *pool.Script, keys []string, args ...any) (any, error) {
 	rest := append([]string{strconv.Itoa(len(keys))}, keys...)
 	for _, arg := range args {
 		rest = append(rest, fmt.Sprint(arg))
 	}
-	reply, err := n.do(ctx, append([]string{"EVALSHA", script.ID}, rest...)...)
+	reply, err := n.do(ctx, append([]string{"EVALSHA", s.ID}, rest...)...)
 	if pool.IsNoScript(err) {
-		reply, err = n.do(ctx, append([]string{"EVAL", script.Source}, rest...)...)
+		reply, err = n.do(ctx, append([]string{"EVAL", s.Source}, rest...)...)
 	}
 	return reply, err
 }

@@ -177,32 +177,15 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 		return fmt.Errorf("grant %s has no token", grant)
 	}
 
-	var seen *watch
 	if hold {
-		seen = newWatch(m, held)
+		err = w.workUnderHold(held, m, grant, work)
+	} else {
+		err = w.work(held, grant, e.Token, work)
 	}
-	if err := w.work(held, grant, e.Token, work); err != nil && !errors.Is(err, errStale) {
+	switch {
+	case err != nil && !errors.Is(err, errStale):
 		return err
-	}
-	if hold {
-		if held.Err() != nil {
-			<-seen.over
-		}
-		until, told, late := seen.stop()
-		// What the renewals have come to.
-		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true,
-			Until: monotonic(until)}
-		e.Return = Now()
-		w.history.Add(e)
-		// When the round is over, held contexts end as well, and nothing is lost.
-		if cause := context.Cause(held); !told.IsZero() && !errors.Is(cause, context.Canceled) {
-			w.history.Add(Event{
-				Op: Lost, Worker: w.Worker, Grant: grant, Call: e.Call, Return: monotonic(told),
-				Until: monotonic(until),
-				Value: int64(late), OK: errors.Is(cause, redlock.ErrLost), Err: cause.Error(),
-			})
-		}
-	} else if extend {
+	case extend && !hold:
 		e = Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now()}
 		e.OK, err = m.Extend()
 		e.Return = Now()
@@ -223,6 +206,34 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 	}
 	w.history.Add(e)
 	return nil
+}
+
+// workUnderHold works, and notes what the renewals have come to and when the worker was told of a
+// loss.
+func (w *worker) workUnderHold(held context.Context, m *redlock.Mutex, grant string,
+	work time.Duration) error {
+	seen := newWatch(m, held)
+	err := w.work(held, grant, m.FencingToken(), work)
+	if err != nil && !errors.Is(err, errStale) {
+		return err
+	}
+	if held.Err() != nil {
+		<-seen.over
+	}
+	until, told, late := seen.stop()
+	e := Event{Op: Extend, Worker: w.Worker, Grant: grant, Call: Now(), OK: true,
+		Until: monotonic(until)}
+	e.Return = Now()
+	w.history.Add(e)
+	// When the round is over, held contexts end as well, and nothing is lost.
+	if cause := context.Cause(held); !told.IsZero() && !errors.Is(cause, context.Canceled) {
+		w.history.Add(Event{
+			Op: Lost, Worker: w.Worker, Grant: grant, Call: e.Call, Return: monotonic(told),
+			Until: monotonic(until),
+			Value: int64(late), OK: errors.Is(cause, redlock.ErrLost), Err: cause.Error(),
+		})
+	}
+	return err
 }
 
 // work reads the numbers, works, and writes each back one higher. The read with the token claims

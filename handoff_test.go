@@ -368,8 +368,9 @@ func TestEventsTellOfAHandOver(t *testing.T) {
 	assert.Equal(t, redlock.OutcomeExpired, acquired[2].Outcome)
 }
 
-// While messages are slow and lost, a lock goes from hand to hand, others want it, and a thief tries
-// handoffs of the past: it is in one hand at a time, and tokens rise from one hand to the next.
+// While messages are slow and lost, a lock goes from hand to hand, others want it, and a thief
+// tries handoffs of the past: it is in one hand at a time, and tokens rise from one hand to the
+// next.
 func TestAHandOverThroughFaults(t *testing.T) {
 	var adopted, failed, stolen atomic.Int64
 	for seed := range uint64(80) {

@@ -6,8 +6,6 @@ package turn
 
 import (
 	"context"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -299,118 +297,5 @@ func (l *Listener) hear(node int, value string) {
 func (l *Listener) missed() {
 	for _, c := range l.calls {
 		c.signal()
-	}
-}
-
-// Call is what somebody waits for: that nodes say that it is the turn of a number.
-type Call struct {
-	// Number is what the nodes send.
-	Number string
-
-	listener *Listener
-	wake     chan struct{}
-
-	heard  []bool   // by node
-	count  int      // of nodes in heard
-	asked  uint64   // calls of Ask
-	latest []uint64 // of these the latest, by node
-	grace  *time.Timer
-}
-
-// Expect begins a call with a new number. It is given up by [Call.End].
-func (l *Listener) Expect() *Call {
-	l.source.mu.Lock()
-	l.source.last++
-	number := strconv.FormatUint(l.source.last, 36)
-	l.source.mu.Unlock()
-	c := &Call{
-		listener: l, Number: number, wake: make(chan struct{}, 1),
-		heard: make([]bool, len(l.nodes)), latest: make([]uint64, len(l.nodes)),
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls[number] = c
-	return c
-}
-
-// Wake returns the channel that has something to receive when a quorum of nodes has called, when
-// some have and a moment has passed, or when messages may have been lost.
-func (c *Call) Wake() <-chan struct{} { return c.wake }
-
-// Heard returns on how many nodes it is the number's turn.
-func (c *Call) Heard() int {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	return c.count
-}
-
-// Where returns on which nodes it is the number's turn.
-func (c *Call) Where() []bool {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	return slices.Clone(c.heard)
-}
-
-// Ask begins to ask those nodes, all if nil, whether it is the number's turn there, and forgets
-// what was heard of them. What they reply is told by Note.
-func (c *Call) Ask(these []bool) (question uint64) {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	c.asked++
-	for i := range c.heard {
-		if these != nil && !these[i] {
-			continue
-		}
-		c.latest[i] = c.asked
-		if c.heard[i] {
-			c.heard[i] = false
-			c.count--
-		}
-	}
-	if c.count == 0 {
-		c.quiet()
-	}
-	return c.asked
-}
-
-// quiet takes back a signal, and one that is about to be given. The caller holds the listener's mu.
-func (c *Call) quiet() {
-	if c.grace != nil {
-		c.grace.Stop()
-		c.grace = nil
-	}
-	select {
-	case <-c.wake:
-	default:
-	}
-}
-
-// Note notes that a node has replied that it is the number's turn there. A late reply to another
-// question than the latest one counts as nothing.
-func (c *Call) Note(node int, question uint64) {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	if c.latest[node] != question || c.heard[node] {
-		return
-	}
-	c.heard[node] = true
-	if c.count++; c.count == c.listener.quorum {
-		c.signal()
-	}
-}
-
-// End gives the call up.
-func (c *Call) End() {
-	c.Ask(nil)
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	delete(c.listener.calls, c.Number)
-}
-
-// signal wakes who waits for the call.
-func (c *Call) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
 	}
 }

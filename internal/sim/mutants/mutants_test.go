@@ -96,9 +96,10 @@ var mutants = []mutant{
 		"_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
-		{"internal/sim.Node.release", "	case held == 1, c.member != \"\" && n.get(c.key).value " +
-			"== reserved(c.member):\n", "	case held != 0:\n"},
-		{"internal/sim.Node.release", "		if held == 1 {\n			return integer(reply), " +
+		{"internal/sim.Node.release", "	case held == 1, c.member != \"\" && " +
+			"n.get(c.key).value == reserved(c.member):\n", "	case held != 0:\n"},
+		{"internal/sim.Node.release", "		if held == 1 {\n" +
+			"			return integer(reply), " +
 			"Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
 	}, campaign, 100, []string{"I5 ownership"}},
 	{"M6", "half of the nodes are a quorum", []edit{
@@ -132,7 +133,8 @@ var mutants = []mutant{
 			"h.l.until.Add(h.l.m.cfg.expiry/20 - h.l.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{
-		{"lease.confirm", "	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n	after.run()\n",
+		{"lease.confirm", "	after := l.lose(EndLost, denial)\n" +
+			"	m.mu.Unlock()\n	after.run()\n",
 			"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
 				"	time.AfterFunc(m.cfg.expiry/20, after.run)\n"},
 		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
@@ -186,7 +188,8 @@ var mutants = []mutant{
 		"wire.guard", "	return uptime(w.cfg.guard)\n", "	return 0\n",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
-		"internal/quorum.Round.Wait", "		case <-ended:\n			return false, ctx.Err()\n", "",
+		"internal/quorum.Round.Wait", "		case <-ended:\n" +
+			"			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
 		"defeat.giveBack", "d.own = d.refusedItself(ctx)", "d.own = d.refusedItself(ctx) && false",
@@ -277,7 +280,8 @@ var mutants = []mutant{
 			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +
 				"n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n" +
 				"				if s.member == c.member {\n" +
-				"					ticket = s.ticket\n				}\n			}\n		}\n"},
+				"					ticket = s.ticket\n" +
+				"				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
 		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",

@@ -19,10 +19,10 @@ import (
 // wins. One who stays in the queue claims what they have reserved for it, and keeps its place if
 // that fails: only a claim has a member.
 //
-// An attempt that does not win releases what it was granted before it returns. If it is kept, and
-// nothing was granted yet, the defeat still has the lease, and the caller settles that. A final
-// attempt does not call the lock taken before it knows that the key which refused it was not its
-// own.
+// An attempt that does not win releases what it was granted before it returns. The exception is
+// one that is to be kept (how.Keep) and was granted nothing yet: the defeat has its lease, and
+// the caller calls settle. A final attempt does not call the lock taken before it knows that the
+// key which refused it was not its own.
 func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
 	a.told.attempt()
 	m, ctx := a.m, a.ctx
@@ -34,8 +34,8 @@ func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
 	l := newLease(m, value)
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
-	// While one contender waits for the vote of a frozen node, the votes that it has are lost
-	// to the others, and theirs to it: with a few of them, nobody ever gets a quorum.
+	// A contender that waits for the vote of a frozen node keeps its votes from the others, and
+	// they keep theirs from it. With a few of them, nobody ever gets a quorum.
 	spec := quorum.Spec{Hasty: !how.Final}
 	if member != nil {
 		l.member, l.ticket = member.ID, member.Ticket

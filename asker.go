@@ -17,7 +17,8 @@ type asker struct {
 	won  *lease       // nil until the lock is granted
 	open *defeat      // that has still something to give back, or nil
 	last *defeat      // what its own latest attempt, or place in the queue, came to
-	// The one before; while the nodes have not had the time to say anything, the first of those.
+	// What the attempt before that came to. While the nodes have no time to say anything, it stays
+	// the one before the first such attempt.
 	prior *defeat
 }
 

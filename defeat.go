@@ -36,7 +36,7 @@ type defeat struct {
 const minAfterword = 5 * time.Millisecond
 
 // giveBack releases what an attempt that did not win was granted, and completes its defeat. It
-// skips those nodes.
+// leaves out the nodes in skip.
 //
 // The release tells more than the attempt. A client that sends SET NX again after a lost reply is
 // refused by its own key. The release then deletes what seemed to be somebody else's, and the lock

@@ -43,8 +43,7 @@ func (w *wire) Swap(value, old string) quorum.Command {
 // Heal sets the key of a holder again, and lifts the counter to its token, which is 0 if it is not
 // known. It need not wait for as long as the restart guard makes others wait: the node must refuse
 // them, not the holder. But a contender may have counted the node's vote just before the restart.
-// Its attempt must have come to its end before the node's vote is the holder's: see
-// lease.deadline.
+// Its attempt must have come to its end before the node's vote is the holder's: see lease.inTime.
 func (w *wire) Heal(value string, token uint64) quorum.Command {
 	guard := int64(0)
 	if w.cfg.guarded {

@@ -81,8 +81,8 @@ func (ln *line) begin(now time.Time) {
 	ln.crossed = ln.crossed || ln.underWay > 1
 }
 
-// end notes what that came to, unless it was cut short. It reports whether nobody else in the line
-// has made one at the same time.
+// end notes what an attempt came to, unless it was cut short. It reports whether nobody else in the
+// line has made one at the same time.
 func (ln *line) end(refusal Refusal, now time.Time) (alone bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -102,7 +102,7 @@ func (ln *line) inQueue(stands bool) {
 	ln.stands = stands
 }
 
-// refused notes what standing there has come to so far.
+// refused notes what standing in the queue on the nodes has come to so far.
 func (ln *line) refused(latest Refusal) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -116,7 +116,8 @@ func (ln *line) refusal() Refusal {
 	return ln.latest
 }
 
-// try returns how long a try takes that somebody else in the line makes, with a retry delay.
+// try returns how long a try takes for a waiter behind the head: its retry delay, and as long as
+// the latest attempt of the line took.
 func (ln *line) try(delay time.Duration) time.Duration {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()

@@ -81,17 +81,17 @@ func (ls *Lines) Channel() string { return ls.source.Channel }
 // End stops listening. It does not wait for the network.
 func (ls *Lines) End() { ls.source.End() }
 
-// Enter makes an attempt at a key, unless somebody of this process asks or waits for it. It returns
-// a waiter if the caller has to wait: for an attempt that was refused, if it had more than one try,
-// or because others are before it. The caller then calls [Waiter.Wait], which gives the place up in
-// the end. If too many wait already, it returns none, and the answer has the crowd.
+// Enter makes an attempt at a key, unless somebody of this process asks or waits for it. It
+// returns a waiter if the caller has to wait: others are before it, or the attempt was refused
+// and another try is left. The caller then calls [Waiter.Wait], which gives the place up in the
+// end. If too many wait already, it returns no waiter, and the answer has their number.
 func (ls *Lines) Enter(
 	ctx context.Context, wish *Wish, attempt func(Attempt) Answer,
 ) (w *Waiter, answer Answer) {
 	if w, crowd, asks := ls.arrive(wish); !asks {
 		return w, Answer{Crowd: crowd}
 	}
-	// Also if a function of the caller's panics.
+	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
 	defer func() { w, answer.Crowd = ls.asked(wish, answer) }()
 	now := time.Now()
 	if wish.Queue && ls.othersQueue(wish.Key, now) {

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Codes of the commands a node knows. Except for SET and SUBSCRIBE they are the
-// scripts of package redlock as typed operations; a differential test holds them against
-// the Lua text.
+// Codes of the commands a node knows. Except for SET and SUBSCRIBE they are the scripts of
+// internal/scripts as typed operations. A differential test compares them with the Lua text.
 const (
 	cmdSet = iota
 	cmdRelease
@@ -57,7 +56,7 @@ type command struct {
 
 	old      string        // what the key must hold; of swap
 	reserved string        // what the key holds that is reserved for the client; of claim
-	free     bool          // the key holds something that may be overwritten; of claim and heal
+	free     bool          // the key may be overwritten; of claim, heal and swap
 	expiry   time.Duration // of key
 	keep     time.Duration // expiry of fence, 0 for none
 	guard    int64         // seconds

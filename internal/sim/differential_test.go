@@ -25,7 +25,7 @@ import (
 // same random sequences of commands beside them: on miniredis in virtual time, exact to the
 // millisecond, and on a real Redis.
 
-// scripts returns the scripts of package redlock by name.
+// scripts returns the scripts by name.
 func scripts(t *testing.T) map[string]*pool.Script {
 	found := make(map[string]*pool.Script)
 	for _, s := range lua.All {

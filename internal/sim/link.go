@@ -163,7 +163,7 @@ func (l *Link) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 	return ok, nil
 }
 
-// Eval implements pool.Pool for the scripts of package redlock, which it knows by name.
+// Eval implements pool.Pool for the scripts of internal/scripts, which it knows by name.
 func (l *Link) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any,
 	error) {
 	c, err := parse(script, keys, args)

@@ -129,12 +129,8 @@ func readHandoff(m *Mutex, text string) (*handoff, error) {
 	return nil, newError(m.name, notAdopted, wrong.Error(), ErrFailed).causedBy(wrong)
 }
 
-// obtain adopts the handoff for m, or locks m if the handoff is nil.
-func (h *handoff) obtain(ctx context.Context, m *Mutex, tries int,
-	told *acquisition) (*lease, error) {
-	if h == nil {
-		return m.lock(ctx, tries, told)
-	}
+// adopt takes the lock of the handoff over for m.
+func (h *handoff) adopt(ctx context.Context, m *Mutex, told *acquisition) (*lease, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
 	}

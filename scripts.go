@@ -186,5 +186,3 @@ func (w *wire) Stand(member line.Member, keep time.Duration) quorum.Command {
 	}
 	return quorum.Command{Command: pool.Eval(scripts.Stand, keys, args...), Read: readStood}
 }
-
-// The readers of replies follow. What the numbers mean stands in the files of package scripts.

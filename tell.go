@@ -169,6 +169,15 @@ func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, 
 	return l, err
 }
 
+// obtain adopts the handoff for m, or locks m if the handoff is nil.
+func (h *handoff) obtain(ctx context.Context, m *Mutex, tries int,
+	told *acquisition) (*lease, error) {
+	if h == nil {
+		return m.lock(ctx, tries, told)
+	}
+	return h.adopt(ctx, m, told)
+}
+
 // attempt counts an attempt.
 func (a *acquisition) attempt() {
 	if a != nil {

@@ -133,7 +133,7 @@ func FuzzReplies(f *testing.F) {
 				assert.Equal(t, free >= 2, in.Verdict == redlock.VerdictFree)
 				return
 			case 7:
-				_, err = m.Adopt(t.Context(), "redlock1.eyJrIjoieCIsInYiOiJ2In0")
+				_, err = m.Adopt(t.Context(), "redlock1.eyJrIjoiZUE9PSIsInYiOiJkZz09In0")
 				if ok = err == nil; ok {
 					mustUnlock(t, m)
 				}

@@ -12,9 +12,12 @@ import (
 )
 
 // handoff is a lock on its way from one process to another.
-type handoff struct {
-	Key   string `json:"k"` // of the lock
-	Value string `json:"v"`
+type handoff struct{ key, value string }
+
+// handoffText is a handoff as its text has it. Keys and values are any bytes.
+type handoffText struct {
+	Key   []byte `json:"k"` // of the lock
+	Value []byte `json:"v"`
 }
 
 // handoffMark begins the text of a handoff. The number is that of the format.
@@ -22,7 +25,7 @@ const handoffMark = "redlock1."
 
 // String encodes the handoff.
 func (h handoff) String() string {
-	b, _ := json.Marshal(h) // strings
+	b, _ := json.Marshal(handoffText{[]byte(h.key), []byte(h.value)}) // cannot fail
 	return handoffMark + base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -33,10 +36,12 @@ func parseHandoff(text string) (h handoff, ok bool) {
 		return h, false
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(coded)
-	if err != nil || json.Unmarshal(b, &h) != nil {
+	var t handoffText
+	if err != nil || json.Unmarshal(b, &t) != nil {
 		return h, false
 	}
-	return h, h.Key != "" && h.Value != "" && !strings.HasPrefix(h.Value, keys.Reservation)
+	h = handoff{string(t.Key), string(t.Value)}
+	return h, h.key != "" && h.value != "" && !strings.HasPrefix(h.value, keys.Reservation)
 }
 
 // Handoff gives the lock away without releasing it: another process goes on with it, by
@@ -71,6 +76,7 @@ func (m *Mutex) Handoff() (string, error) {
 	}
 	m.mu.Unlock()
 	after.run()
+	m.core.lines.HandedOff(m.key)
 	m.tell.all()
 	return handoff{m.key, l.value}.String(), nil
 }
@@ -120,8 +126,8 @@ func readHandoff(m *Mutex, text string) (*handoff, error) {
 	switch {
 	case !ok:
 		wrong = &OptionError{"Adopt", "…", "needs what Handoff has returned"}
-	case h.Key != m.key:
-		wrong = &OptionError{"Adopt", fmt.Sprintf("handoff of %q", h.Key),
+	case h.key != m.key:
+		wrong = &OptionError{"Adopt", fmt.Sprintf("handoff of %q", h.key),
 			fmt.Sprintf("needs that of the lock with the key %q", m.key)}
 	default:
 		return &h, nil
@@ -151,19 +157,21 @@ func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease
 	l := newLease(m, value)
 	l.granted = m.core.now()
 	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
-	r := l.claim.Write(ctx, quorum.Spec{Command: m.wire.Swap(value, h.Value)})
+	r := l.claim.Write(ctx, quorum.Spec{Command: m.wire.Swap(value, h.value)})
 	won, err := r.Wait(ctx)
 	said := r.Outcomes()
 	if won && m.cfg.fencing {
 		won, err = l.fence(ctx, said)
 	}
+	old := newLease(m, h.value)
+	old.claim.TakeOver()
 	if won && l.inTime() {
 		l.adopt(ctx, told)
+		// Where the old value is left, the new lease could not be healed.
+		old.release(ctx, quorum.Spec{Skip: func(node int) bool { return said[node].Yes() }})
 		return l, nil
 	}
 	r.Abandon()
-	old := newLease(m, h.Value)
-	old.claim.TakeOver()
 	l.release(ctx, quorum.Spec{})
 	old.release(ctx, quorum.Spec{})
 	switch {

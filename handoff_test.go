@@ -117,6 +117,69 @@ func TestALockIsHandedOverAgainAndAgain(t *testing.T) {
 	})
 }
 
+// Keys and values are any bytes.
+func TestAHandoffOfAnyBytes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		rl = rl.With(redlock.WithGenValueFunc(func() (string, error) { return "\xff", nil }))
+		m, heir := rl.NewMutex("x\xfe"), rl.NewMutex("x\xfe")
+		require.NoError(t, m.Lock())
+		mustAdopt(t, heir, mustHandOff(t, m))
+		mustUnlock(t, heir)
+	})
+}
+
+// Who waits in the process that gave a lock away queues like everybody else.
+func TestAWaiterOfTheProcessThatGaveTheLockAwayKeepsItsTurn(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		patience := []redlock.Option{redlock.WithTries(redlock.Unlimited),
+			redlock.WithRetryDelay(time.Hour), redlock.WithExpiry(time.Minute)}
+		rl = rl.With(patience...)
+		heirs := redlock.New(nodes.Pools("b")...).With(patience...)
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		served := make(chan string, 3)
+		var all sync.WaitGroup
+		wait := func(rl *redlock.Redlock, name string, then func(m *redlock.Mutex)) {
+			all.Go(func() {
+				m := rl.NewMutex("x")
+				assert.NoError(t, m.Lock())
+				served <- name
+				then(m)
+			})
+			time.Sleep(time.Second)
+		}
+		handoff := make(chan string, 1)
+		wait(rl, "first", func(m *redlock.Mutex) { handoff <- mustHandOff(t, m) })
+		wait(rl, "second", func(m *redlock.Mutex) { mustUnlock(t, m) })
+		mustUnlock(t, m)
+		heir := heirs.NewMutex("x")
+		mustAdopt(t, heir, <-handoff)
+		time.Sleep(time.Second)
+		wait(heirs, "third", func(m *redlock.Mutex) { mustUnlock(t, m) })
+		mustUnlock(t, heir)
+		all.Wait()
+		assert.Equal(t, "first", <-served)
+		assert.Equal(t, "second", <-served)
+		assert.Equal(t, "third", <-served)
+		mustClose(t, heirs)
+	})
+}
+
+// A node that missed the swap keeps nothing of the old holder.
+func TestANodeThatMissedTheSwapIsHealed(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m, heir := rl.NewMutex("x"), rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		handoff := mustHandOff(t, m)
+		nodes[2].Next("swap", sim.Fail(errOops))
+		mustAdopt(t, heir, handoff)
+		time.Sleep(redlock.DefaultExpiry)
+		assert.Equal(t, map[string]int{heir.Value(): 3}, holders(nodes, "x"))
+		mustUnlock(t, heir)
+	})
+}
+
 // lesson L33: one handoff has one heir, whether they come one after the other or all at once.
 func TestAHandoffIsAdoptedOnce(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
@@ -262,7 +325,7 @@ func TestAHandoffThatIsNone(t *testing.T) {
 			"another lock":    {rl.NewMutex("y"), handoff, "Failed"},
 			"another prefix":  {rl.NewMutex("x", redlock.WithKeyPrefix("p:")), handoff, "Failed"},
 			"a wrong option":  {rl.NewMutex("x", redlock.WithTries(0)), handoff, "Failed"},
-			"no value":        {rl.NewMutex("x"), "redlock1.eyJrIjoieCIsInYiOiIifQ", "Failed"},
+			"no value":        {rl.NewMutex("x"), "redlock1.eyJrIjoiZUE9PSIsInYiOiIifQ", "Failed"},
 			"one who queues":  {rl.NewMutex("x"), reservationHandoff, "Failed"},
 			"no key":          {rl.NewMutex("x"), "redlock1.e30", "Failed"},
 			"not even base64": {rl.NewMutex("x"), "redlock1.%%", "Failed"},
@@ -291,7 +354,7 @@ func TestAHandoffThatIsNone(t *testing.T) {
 }
 
 // reservationHandoff has a value that begins as that of a key which is kept for one who queues.
-const reservationHandoff = "redlock1.eyJrIjoieCIsInYiOiJ-cmVkbG9jazp0dXJuOkEifQ"
+const reservationHandoff = "redlock1.eyJrIjoiZUE9PSIsInYiOiJmbkpsWkd4dlkyczZkSFZ5YmpwQiJ9"
 
 func TestOnlyALockThatIsHeldIsHandedOff(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
@@ -470,7 +533,7 @@ func TestAHandOverThroughFaults(t *testing.T) {
 }
 
 func FuzzHandoff(f *testing.F) {
-	f.Add("redlock1.eyJrIjoieCIsInYiOiJ2In0")
+	f.Add("redlock1.eyJrIjoiZUE9PSIsInYiOiJkZz09In0")
 	f.Add(reservationHandoff)
 	f.Add("redlock1.")
 	f.Fuzz(func(t *testing.T, handoff string) {

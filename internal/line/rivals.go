@@ -129,6 +129,17 @@ func (ls *Lines) Releasing(key string, now time.Time) {
 	}
 }
 
+// HandedOff notes that this process has given a key away to another one, which releases it. So the
+// head of its own line queues among other processes.
+func (ls *Lines) HandedOff(key string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ln := ls.lines[key]; ln != nil {
+		ln.held = time.Time{}
+		ln.ring(queued)
+	}
+}
+
 // Released notes that this process has released a key, whether it tells other processes of its
 // releases, and whether it has handed the key on to one who queues. Its own line is told.
 func (ls *Lines) Released(key string, announced, handedOn bool, now time.Time) {

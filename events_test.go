@@ -553,6 +553,20 @@ func TestEventsAreToldWithoutAMutex(t *testing.T) {
 	})
 }
 
+// A function that is told of the end of a lock may unlock it once more.
+func TestEventsOfAnUnlockMayUnlock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		var m *redlock.Mutex
+		var again error
+		m = rl.NewMutex("x", redlock.WithEvents(&redlock.Events{
+			End: func(redlock.Ended) { _, again = m.Unlock() },
+		}))
+		require.NoError(t, m.Lock())
+		mustUnlock(t, m)
+		assert.ErrorIs(t, again, redlock.ErrNotHeld)
+	})
+}
+
 // A function may unlock what it is told of on the goroutine of a renewal, too. Unlock waits for a
 // renewal, but not for functions.
 func TestEventsOfARenewalMayUnlock(t *testing.T) {

@@ -57,11 +57,11 @@ func TestEachEventInEachState(t *testing.T) {
 			stateLost: stateReleasing, stateUnreleased: stateReleasing,
 		}, EndReleased},
 		{"too few nodes have answered an Unlock", func(l *lease) aftermath {
-			l.settle(ErrNoQuorum)
+			l.settle(true)
 			return aftermath{}
 		}, map[state]state{stateReleasing: stateUnreleased}, ""},
 		{"an Unlock is over", func(l *lease) aftermath {
-			l.settle(nil)
+			l.settle(false)
 			return aftermath{}
 		}, map[state]state{stateReleasing: stateReleased}, ""},
 	}

@@ -51,7 +51,6 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 		return m.fail(failed, ErrNotHeld, "not held")
 	}
 	after.run()
-	m.tell.all()
 
 	var spec quorum.Spec
 	if linger != nil {
@@ -63,19 +62,23 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	r, won := l.send(ctx, spec)
 
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	var err error
-	switch {
-	case l.loss != nil:
-		err = l.lostBefore(failed, l.loss)
-	case !won:
+	if !won {
 		err = l.unreleased(failed, r)
-		if linger != nil && errors.Is(err, ErrExpired) {
-			l.release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
-		}
 	}
-	l.settle(err)
+	unfinished := errors.Is(err, ErrNoQuorum)
+	lingers := linger != nil && errors.Is(err, ErrExpired)
+	if l.loss != nil {
+		// Only what the nodes say now is reason to try again, not what the loss came from.
+		err = l.lostBefore(failed, l.loss)
+		unfinished, lingers = unfinished && errors.Is(err, ErrNoQuorum), false
+	}
+	l.settle(unfinished)
 	told.ended(err)
+	m.mu.Unlock()
+	if lingers {
+		l.release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
+	}
 	return err
 }
 
@@ -93,14 +96,14 @@ func (l *lease) awaitTurn() {
 	}
 }
 
-// settle ends the Unlock under way, which has failed with err or succeeded, and lets the next one
-// begin. Unlock may be called again if too few nodes answered. The caller holds mu.
-func (l *lease) settle(err error) {
+// settle ends the Unlock under way, and lets the next one begin. It is unfinished if too few nodes
+// answered; then Unlock may be called again. The caller holds mu.
+func (l *lease) settle(unfinished bool) {
 	if l.turn != nil {
 		close(l.turn)
 		l.turn = nil
 	}
-	if errors.Is(err, ErrNoQuorum) {
+	if unfinished {
 		l.change(stateUnreleased, "", nil)
 		return
 	}

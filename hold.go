@@ -102,7 +102,7 @@ func (h *hold) begin() bool {
 		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 		return true
-	case l.state == stateLetGo: // by Close, which goes on with it
+	case l.state == stateLetGo, m.core.isClosed(): // Close goes on with it
 		return false
 	case l.loss != nil:
 		l.loss = l.loss.asLoss()

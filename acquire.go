@@ -61,7 +61,8 @@ func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
 	}
 	r.Abandon()
 	d := &defeat{m: m, lease: l, began: l.granted, met: said, asked: r, cut: err != nil,
-		final: how.Final, keys: how.Keys}
+		final: how.Final || err != nil, keys: how.Keys}
+	d.split = said.Count(quorum.Outcome.Yes) > 0 && said.Count(quorum.Outcome.No) > 0
 	if won {
 		d.late = l.tooLate()
 	}

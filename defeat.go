@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -12,7 +13,8 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// defeat is an attempt that did not win. What the nodes said and when does not change any more.
+// defeat is an attempt that did not win. What the nodes said and when does not change any more. It
+// is its waiter's, who alone uses lease and own. Others of the line may ask for an explanation.
 type defeat struct {
 	err   error // why; nil if that is to be found out from what follows, see explain
 	final bool  // further attempts make no sense
@@ -28,7 +30,7 @@ type defeat struct {
 	late  string          // why the votes of a quorum came too late, or ""
 	lease *lease          // what has still to be given back, or nil
 	// The release of what was granted; its replies tell of others' keys, too; or nil.
-	back *quorum.Round
+	back atomic.Pointer[quorum.Round]
 	keys *line.Expiries // what its replies tell about keys
 }
 
@@ -45,19 +47,17 @@ const minAfterword = 5 * time.Millisecond
 // the release tells that it is no lock.
 func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	m, l := d.m, d.lease
-	final := d.final && !d.cut
-	d.lease, d.final = nil, d.final || d.cut
+	d.lease = nil
 	refused := d.met.Count(quorum.Outcome.No) > 0
-	d.split = refused && d.met.Count(quorum.Outcome.Yes) > 0
-	d.back = l.release(ctx, quorum.Spec{
+	d.back.Store(l.release(ctx, quorum.Spec{
 		Command: m.wire.TakeBack(l.value, l.member, l.ticket), Need: m.core.blocking(), Skip: skip,
 		Vote: func(node int, reply quorum.Reply) bool {
 			d.learn(node, reply)
 			met := d.met[node]
 			return !reply.Yes() && (met.No() || met.Missing() && reply.Means != quorum.Gone)
 		},
-	})
-	if final && refused {
+	}))
+	if d.final && !d.cut && refused {
 		d.own = d.refusedItself(ctx)
 	}
 }
@@ -69,16 +69,17 @@ func (d *defeat) refusedItself(ctx context.Context) (own bool) {
 	took := d.m.core.now().Sub(d.began)
 	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), minAfterword))
 	defer cancel()
-	foreign, _ := d.back.Wait(soon)
+	back := d.back.Load()
+	foreign, _ := back.Wait(soon)
 	if foreign {
 		return false
 	}
 	// The errors of some have decided it. What the others say tells whether there was a quorum.
 	select {
-	case <-d.back.Over():
+	case <-back.Over():
 	case <-soon.Done():
 	}
-	for i, o := range d.back.Outcomes() {
+	for i, o := range back.Outcomes() {
 		own = own || o.Yes() && d.met[i].No()
 	}
 	return own
@@ -108,8 +109,8 @@ func (c *core) blocking() int { return len(c.nodes) - c.quorum + 1 }
 func (d *defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
 	outcomes, later := slices.Clone(d.met), d.asked.Outcomes()
 	var back quorum.Outcomes
-	if d.back != nil {
-		back = d.back.Outcomes()
+	if r := d.back.Load(); r != nil {
+		back = r.Outcomes()
 	}
 	for i := range outcomes {
 		released := quorum.Outcome{Err: quorum.ErrUnsent}

@@ -115,7 +115,8 @@ func (e *Election) lead(
 // wait. The returned context is done when the term is over: see Hold.
 //
 // [Election.Resign] must follow, also when the term was lost. A second Campaign waits until the
-// first one's term is over, as any other candidate does.
+// first one's term is over, as any other candidate does. With a context of that term it would wait
+// for itself, and fails at once with [ErrSelf].
 func (e *Election) Campaign(ctx context.Context) (context.Context, error) {
 	e.mustBeMade()
 	return e.m.Hold(ctx)

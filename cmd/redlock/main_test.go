@@ -430,11 +430,11 @@ func TestTheCommandIsAskedToEndFirst(t *testing.T) {
 func TestTheLimitEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
-	cmd := underLock(t, nodes, "-expiry", "1s", "-max", "1s", "--", "sleep",
+	cmd := underLock(t, nodes, "-expiry", "3s", "-max", "3s", "--", "sleep",
 		"600")
 	_, errs, status := result(t, cmd)
 	assert.Equal(t, exitLost, status)
-	assert.Contains(t, errs, "held for the maximum of 1s")
+	assert.Contains(t, errs, "held for the maximum of 3s")
 	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -40,6 +41,7 @@ func TestLogEventsWarnsOfTroubleOnly(t *testing.T) {
 		_, err := m.Extend()
 		require.NoError(t, err)
 		mustUnlock(t, m)
+		synctest.Wait() // until the last node has answered
 	}
 	assert.Equal(t, []string{""}, logged(t, slog.LevelWarn, use))
 	lines := strings.Join(logged(t, slog.LevelDebug, use), "\n")

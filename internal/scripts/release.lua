@@ -10,17 +10,10 @@
 -- instead, before the key is handed on.
 --
 -- A member is a channel of 39 bytes and a number, which is what it hears there. A reservation is
--- "~" and the member, and lasts for the window. A member without a listener is dead, and passed
--- over. But a server of a cluster counts its own subscribers only: it passes nobody over. A user
--- who may not touch the queue deletes the key. The function hears is that of stand.lua.
+-- "~" and the member, and lasts for the window. A member that does not hear is dead, and passed
+-- over. A user who may not touch the queue deletes the key. hears.lua is sent in front.
 
-local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[3]
-local function hears(to)
-	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
-	if n ~= 0 then return type(n) == 'number' end
-	local cluster = pcall('INFO', 'cluster')
-	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
-end
+local key, queue, member = KEYS[1], KEYS[2], ARGV[3]
 local v = call('GET', key)
 local mine = v == ARGV[1]
 if mine or member and v == '~' .. member then

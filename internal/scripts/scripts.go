@@ -27,8 +27,8 @@ var (
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
-	Release = script("release", "42b3fe3ed2245ffc8d1f7b7eb325de3fe0759f72", "release")
-	Stand   = script("stand", "3738113ecb99e150ef777d58baa38294997f082b", "stand")
+	Release = script("release", "c1affd5d812e295e3bb6c08b17ca7000b33cc1d1", "hears", "release")
+	Stand   = script("stand", "5246921e844d347ee04282527299008af478c666", "hears", "stand")
 	Inspect = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 

@@ -15,15 +15,9 @@
 --
 -- A key that nobody has released calls the roll: somebody is dead, and may not be the only one.
 -- Those who do not stand again within the grace leave the queue when that happens next. Until then
--- they are kept under roll. The function hears is that of release.lua.
+-- they are kept under roll. hears.lua is sent in front.
 
-local call, pcall, key, queue, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[2]
-local function hears(to)
-	local n = to and pcall('PUBLISH', string.sub(to, 1, 39), string.sub(to, 40))
-	if n ~= 0 then return type(n) == 'number' end
-	local cluster = pcall('INFO', 'cluster')
-	return type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:1', 1, true)
-end
+local key, queue, member = KEYS[1], KEYS[2], ARGV[2]
 local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
 if v == reserved and ARGV[4] == '0' then return {ticket, -1, -1} end
 local last = tonumber(call('GET', KEYS[3]) or 0) or 0

@@ -19,29 +19,24 @@ import (
 // wins. One who stays in the queue claims what they have reserved for it, and keeps its place if
 // that fails: only a claim has a member.
 //
-// An attempt that does not win releases what it was granted before it returns. The exception is
-// one that is to be kept (how.Keep) and was granted nothing yet: the defeat has its lease, and
-// the caller calls settle. A final attempt does not call the lock taken before it knows that the
-// key which refused it was not its own.
+// An attempt that does not win releases what it was granted before it returns. With how.Keep it
+// leaves that to the caller's settle, if no node has granted anything yet. A final attempt does not
+// call the lock taken before it knows that the key which refused it was not its own.
 func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
 	a.told.attempt()
 	m, ctx := a.m, a.ctx
-	value, err := m.cfg.newValue()
-	if err != nil {
-		return &defeat{final: true,
-			err: newError(m.name, notAcquired, err.Error(), ErrFailed).causedBy(err)}
+	l, wrong := newAttempt(m, notAcquired)
+	if wrong != nil {
+		return &defeat{final: true, err: wrong}
 	}
-	l := newLease(m, value)
-	l.granted = m.core.now()
-	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
 	// A contender that waits for the vote of a frozen node keeps its votes from the others, and
 	// they keep theirs from it. With a few of them, nobody ever gets a quorum.
 	spec := quorum.Spec{Hasty: !how.Final}
 	if member != nil {
 		l.member, l.ticket = member.ID, member.Ticket
-		spec.Command = m.wire.Claim(value, member.ID)
+		spec.Command = m.wire.Claim(l.value, member.ID)
 	} else {
-		spec.Command = m.wire.Acquire(value)
+		spec.Command = m.wire.Acquire(l.value)
 	}
 
 	r := l.claim.Write(ctx, spec)
@@ -73,6 +68,19 @@ func (a *asker) attempt(how line.Attempt, member *line.Member) *defeat {
 		d.giveBack(ctx, nil)
 	}
 	return d
+}
+
+// newAttempt returns a lease with a value of its own, which counts from now if the nodes grant it.
+// Its error says what has failed.
+func newAttempt(m *Mutex, failed string) (*lease, *Error) {
+	value, err := m.cfg.newValue()
+	if err != nil {
+		return nil, newError(m.name, failed, err.Error(), ErrFailed).causedBy(err)
+	}
+	l := newLease(m, value)
+	l.granted = m.core.now()
+	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
+	return l, nil
 }
 
 // attemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise

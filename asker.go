@@ -15,7 +15,7 @@ type asker struct {
 	ctx  context.Context
 	told *acquisition // for Events, or nil
 	won  *lease       // nil until the lock is granted
-	open *defeat      // that has still something to give back, or nil
+	open *defeat      // whose lease may still be on nodes, or nil
 	last *defeat      // what its own latest attempt, or place in the queue, came to
 	// What the attempt before that came to. While the nodes have no time to say anything, it stays
 	// the one before the first such attempt.
@@ -118,7 +118,7 @@ func (a *asker) note(d *defeat) (says bool) {
 func (a *asker) Stopped(latest line.Refusal) error {
 	if a.ctx.Err() == nil {
 		if a.m.core.isClosed() {
-			return closedError(a.m.name)
+			return closedError(a.m.name, notAcquired)
 		}
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // defeat is an attempt that did not win. What the nodes said and when does not change any more. It
 // is its waiter's, who alone uses lease and own. Others of the line may ask for an explanation.
 type defeat struct {
-	err   error // why; nil if that is to be found out from what follows, see explain
+	err   error // why; nil: explain tells it from what follows
 	final bool  // further attempts make no sense
 	cut   bool  // the context ended it
 	own   bool  // a node refused a key that was this attempt's own

@@ -79,9 +79,9 @@ var decisions = []error{
 type Error struct {
 	// Name is the lock's name, without the key prefix.
 	Name string
-	// Owner is the text of [WithOwner] in the lock of whoever has it, cut to 64 bytes. It is "" if
-	// that gave none, if the error does not match ErrTaken, if the mutex that failed has no owner
-	// itself, or if the nodes have not told in time: see WithOwner.
+	// Owner is the text that the holder of the lock gave to [WithOwner], cut to 64 bytes. It is ""
+	// if the holder gave none, or if the error does not match ErrTaken. It is also "" if the mutex
+	// that failed has no owner, or if the nodes have not told in time: see WithOwner.
 	Owner string
 
 	failed string  // what did not happen: "not acquired"
@@ -248,9 +248,9 @@ func (e *Error) of(nodes *multierror.Error) *Error {
 	return e
 }
 
-// closedError is what locking comes to after Close.
-func closedError(name string) *Error {
-	return newError(name, notAcquired, "closed", ErrFailed, ErrClosed)
+// closedError is what an operation comes to that has begun after Close.
+func closedError(name, failed string) *Error {
+	return newError(name, failed, "closed", ErrFailed, ErrClosed)
 }
 
 // nodeErrors lists the nodes that did not do as they were asked; answer says what

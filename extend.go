@@ -211,10 +211,9 @@ func (l *lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
 		return
 	}
 	outcomes := r.Outcomes()
-	gone := func(o quorum.Outcome) bool { return o.Err == nil && o.Means == quorum.Gone }
 	due := func(node int) bool {
 		// A slower node's answer has come by now: the lane makes this wait for it.
-		if !gone(r.Outcomes()[node]) {
+		if !r.Outcomes()[node].Gone() {
 			return false
 		}
 		m.mu.Lock()
@@ -225,6 +224,6 @@ func (l *lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
 	l.claim.Write(ctx, quorum.Spec{
 		Command: m.wire.Heal(l.value, l.token).When(due),
 		Budget:  max(min(m.cfg.nodeTimeout, left/4), 1),
-		Skip:    func(node int) bool { return outcomes[node].Err == nil && !gone(outcomes[node]) },
+		Skip:    func(node int) bool { return outcomes[node].Err == nil && !outcomes[node].Gone() },
 	})
 }

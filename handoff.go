@@ -68,12 +68,8 @@ func (m *Mutex) Handoff() (string, error) {
 		m.mu.Unlock()
 		return "", err
 	}
-	after := l.change(stateReleasing, EndHandedOff, ErrReleased)
-	after.renewal = l.renewal
-	l.change(stateReleased, "", nil)
-	if m.cur == l {
-		m.cur = nil
-	}
+	after := l.releasing(EndHandedOff)
+	l.settle(false)
 	m.mu.Unlock()
 	after.run()
 	m.core.lines.HandedOff(m.key)
@@ -141,7 +137,7 @@ func (h *handoff) adopt(ctx context.Context, m *Mutex, told *acquisition) (*leas
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
 	}
 	if m.core.isClosed() {
-		return nil, newError(m.name, notAdopted, "closed", ErrFailed, ErrClosed)
+		return nil, closedError(m.name, notAdopted)
 	}
 	told.attempt()
 	return h.swap(ctx, m, told)
@@ -150,14 +146,11 @@ func (h *handoff) adopt(ctx context.Context, m *Mutex, told *acquisition) (*leas
 // swap writes a new value where the nodes have that of the handoff. The lease is granted as in an
 // attempt of Lock. If it fails, both values are released: the work under the old one is over.
 func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease, error) {
-	value, err := m.cfg.newValue()
-	if err != nil {
-		return nil, newError(m.name, notAdopted, err.Error(), ErrFailed).causedBy(err)
+	l, wrong := newAttempt(m, notAdopted)
+	if wrong != nil {
+		return nil, wrong
 	}
-	l := newLease(m, value)
-	l.granted = m.core.now()
-	l.until = l.granted.Add(m.cfg.expiry - m.cfg.drift())
-	r := l.claim.Write(ctx, quorum.Spec{Command: m.wire.Swap(value, h.value)})
+	r := l.claim.Write(ctx, quorum.Spec{Command: m.wire.Swap(l.value, h.value)})
 	won, err := r.Wait(ctx)
 	said := r.Outcomes()
 	if won && m.cfg.fencing {

@@ -84,7 +84,7 @@ func (l *lease) keep(ctx context.Context) (context.Context, error) {
 		return &h.held, nil
 	}
 	cancel(ErrReleased)
-	return nil, closedError(m.name)
+	return nil, closedError(m.name, notAcquired)
 }
 
 // begin begins to keep the lease extended. It reports false if the lease has ended meanwhile: Close

@@ -184,6 +184,13 @@ func (l *lease) letGo(reason EndReason, cause error) aftermath {
 	return l.change(stateLetGo, reason, cause)
 }
 
+// releasing begins a release of the lease. The caller holds mu, and goes on as after change.
+func (l *lease) releasing(reason EndReason) aftermath {
+	after := l.change(stateReleasing, reason, ErrReleased)
+	after.renewal = l.renewal
+	return after
+}
+
 // closing lets the lease go for Close. The caller does not hold mu.
 func (l *lease) closing() aftermath {
 	l.m.mu.Lock()

@@ -39,9 +39,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 		NodeTimeout: m.cfg.nodeTimeout, Expiry: m.cfg.expiry, Queue: m.cfg.announce,
 		MaxWaiters: m.cfg.maxWaiters,
 	}
-	waiter, answer := m.core.lines.Enter(ctx, &wish, func(how line.Attempt) line.Answer {
-		return a.Attempt(how)
-	})
+	waiter, answer := m.core.lines.Enter(ctx, &wish, a.Attempt)
 	switch {
 	case answer.Crowd > 0:
 		return nil, a.crowded(answer)

@@ -41,8 +41,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	m.mu.Lock()
 	l.awaitTurn()
 	from := l.state
-	after := l.change(stateReleasing, EndReleased, ErrReleased)
-	after.renewal = l.renewal
+	after := l.releasing(EndReleased)
 	if l.loss != nil {
 		linger = nil
 	}

@@ -246,11 +246,7 @@ func (x *extension) confirmed(l *lease, r *quorum.Round, before time.Time) {
 	x.end(func(what *Extended, now time.Time) {
 		what.Outcome, what.Took, what.Until = OutcomeOK, now.Sub(x.start), l.until
 		what.Left = remaining(now, before)
-		for _, o := range r.Outcomes() {
-			if o.Err == nil && o.Means == quorum.Gone {
-				what.Healed++
-			}
-		}
+		what.Healed = r.Outcomes().Count(quorum.Outcome.Gone)
 	})
 }
 

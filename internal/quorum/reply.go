@@ -54,6 +54,9 @@ func (o Outcome) Yes() bool { return o.Err == nil && o.Reply.Yes() }
 // No reports whether the node said no.
 func (o Outcome) No() bool { return o.Err == nil && !o.Reply.Yes() }
 
+// Gone reports whether the node said that it does not have the key.
+func (o Outcome) Gone() bool { return o.Err == nil && o.Means == Gone }
+
 // Missing reports whether the node had neither answered nor failed.
 func (o Outcome) Missing() bool { return o.Err == ErrUnanswered }
 

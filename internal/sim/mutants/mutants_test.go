@@ -122,8 +122,7 @@ var mutants = []mutant{
 		{"internal/quorum.Lane.submit", "		idle = l.withdraw(c.mark)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"lease.undo", "	after := l.change(stateReleasing, EndReleased, ErrReleased)\n" +
-			"	after.renewal = l.renewal\n", "	after := aftermath{}\n"},
+		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := aftermath{}\n"},
 		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
@@ -140,7 +139,7 @@ var mutants = []mutant{
 		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"asker.attempt", "value, err := m.cfg.newValue()",
+		{"newAttempt", "value, err := m.cfg.newValue()",
 			"value, err := fmt.Sprintf(\"%p\", m), error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{

@@ -35,29 +35,35 @@ func numbers(n int) (all []int) {
 	return all
 }
 
+// inTurn lets n waiters come one after the other while the key is taken, and wants them to have it
+// in that order. It returns how long that took.
+func inTurn(t *testing.T, g *group, ls *Lines, n int, wish Wish) time.Duration {
+	g.occupy()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			assert.NoError(t, g.lock(t.Context(), ls, i, wish))
+			time.Sleep(time.Millisecond)
+			g.unlock(ls)
+		})
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
+	g.unlock(ls)
+	start := time.Now()
+	all.Wait()
+	assert.Equal(t, numbers(n), g.served[1:])
+	return time.Since(start)
+}
+
 // Waiters of one process have the key in the order in which they came, whether they poll or queue.
 func TestFirstComeFirstServed(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		for _, n := range []int{1, 2, 20, 200} {
 			bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
-				g.occupy()
-				var all sync.WaitGroup
-				for i := range n {
-					all.Go(func() {
-						wish := Wish{Delay: every(time.Second), Queue: queue}
-						assert.NoError(t, g.lock(t.Context(), ls, i, wish))
-						time.Sleep(time.Millisecond)
-						g.unlock(ls)
-					})
-					time.Sleep(time.Millisecond)
-				}
-				time.Sleep(100 * time.Millisecond)
-				g.unlock(ls)
-				start := time.Now()
-				all.Wait()
-				assert.Equal(t, numbers(n), g.served[1:])
+				took := inTurn(t, g, ls, n, Wish{Delay: every(time.Second), Queue: queue})
 				if queue { // a hand-over takes a few trips; with polling it leaves rests to others
-					assert.Less(t, time.Since(start), time.Duration(n)*20*time.Millisecond)
+					assert.Less(t, took, time.Duration(n)*20*time.Millisecond)
 				}
 			})
 		}
@@ -192,23 +198,8 @@ func TestNobodyReliesOnMessages(t *testing.T) {
 			for _, b := range g.boards[:deaf] {
 				b.deaf = true
 			}
-			g.occupy()
-			var all sync.WaitGroup
-			for i := range waiters {
-				all.Go(func() {
-					wish := Wish{Delay: every(delay), Queue: true}
-					assert.NoError(t, g.lock(t.Context(), ls, i, wish))
-					time.Sleep(time.Millisecond)
-					g.unlock(ls)
-				})
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(100 * time.Millisecond)
-			g.unlock(ls)
-			start := time.Now()
-			all.Wait()
-			assert.Equal(t, numbers(waiters), g.served[1:])
-			assert.Less(t, time.Since(start), waiters*(delay+20*time.Millisecond))
+			took := inTurn(t, g, ls, waiters, Wish{Delay: every(delay), Queue: true})
+			assert.Less(t, took, waiters*(delay+20*time.Millisecond))
 		})
 	}
 }

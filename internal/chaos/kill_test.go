@@ -8,17 +8,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
 
-	goredislib "github.com/redis/go-redis/v9"
-
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
-	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 var kills = flag.Int("kills", 2, "how many leaders TestTheNextLeader kills; ten times as many "+
@@ -37,19 +32,11 @@ type candidateConfig struct {
 
 // candidateMain makes the process a candidate if it was started as one.
 func candidateMain() {
-	text := os.Getenv(candidateEnv)
-	if text == "" {
+	var c candidateConfig
+	if !started(candidateEnv, &c) {
 		return
 	}
-	var c candidateConfig
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		panic(err)
-	}
-	pools := make([]pool.Pool, len(c.Servers))
-	for i, addr := range c.Servers {
-		pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr}))
-	}
-	e := redlock.New(pools...).NewElection(lockName, redlock.WithExpiry(c.Expiry))
+	e := redlock.New(poolsOf(c.Servers)...).NewElection(lockName, redlock.WithExpiry(c.Expiry))
 	history, orders := NewHistory(os.Stdout), bufio.NewScanner(os.Stdin)
 	for {
 		if _, err := e.Campaign(context.Background()); err != nil {
@@ -88,23 +75,12 @@ func (s *slate) stand(i int) {
 	for _, server := range s.servers {
 		c.Servers = append(c.Servers, server.Addr())
 	}
-	conf, err := json.Marshal(c)
-	must(s.t, "config", err)
-	inR, inW, err := os.Pipe()
-	must(s.t, "pipe", err)
-	outR, outW, err := os.Pipe()
-	must(s.t, "pipe", err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), candidateEnv+"="+string(conf))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, os.Stderr
-	p, err := redistest.StartProcess(cmd)
-	must(s.t, "start", err)
-	_, _ = inR.Close(), outW.Close()
+	p, in, out := start(s.t, candidateEnv, c)
 	told := make(chan struct{})
 	go func() { // ends when the candidate does
 		defer close(told)
-		defer outR.Close()
-		for lines := bufio.NewScanner(outR); lines.Scan(); {
+		defer out.Close()
+		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var e Event
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 				e = Event{Err: err.Error()}
@@ -114,10 +90,10 @@ func (s *slate) stand(i int) {
 	}()
 	s.t.Cleanup(func() {
 		p.Kill()
-		_ = inW.Close()
+		_ = in.Close()
 		<-told
 	})
-	s.orders[i], s.procs[i] = inW, p
+	s.orders[i], s.procs[i] = in, p
 }
 
 // fatal ends the test: as a failure, unless the machine stood still for so long that a leader may

@@ -6,16 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
-	goredislib "github.com/redis/go-redis/v9"
-
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/redistest"
-	"github.com/redlock-go/redlock/pool"
-	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 // lockerEnv is the variable that makes the test binary lock once: its lockerConfig in JSON.
@@ -30,19 +25,11 @@ type lockerConfig struct {
 
 // lockerMain makes the process a locker if it was started as one.
 func lockerMain() {
-	text := os.Getenv(lockerEnv)
-	if text == "" {
+	var c lockerConfig
+	if !started(lockerEnv, &c) {
 		return
 	}
-	var c lockerConfig
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		panic(err)
-	}
-	pools := make([]pool.Pool, len(c.Servers))
-	for i, addr := range c.Servers {
-		pools[i] = goredis.NewPool(goredislib.NewClient(&goredislib.Options{Addr: addr}))
-	}
-	m := redlock.New(pools...).NewMutex("k", redlock.WithFencing(),
+	m := redlock.New(poolsOf(c.Servers)...).NewMutex("k", redlock.WithFencing(),
 		redlock.WithExpiry(c.Expiry), redlock.WithNodeTimeout(c.NodeTimeout),
 		redlock.WithTries(c.Tries))
 	e := Event{Op: Lock, Call: Now()}
@@ -62,25 +49,14 @@ func lockerMain() {
 // it tells.
 func startLocker(t *testing.T, c lockerConfig) (*redistest.Process, func() Event) {
 	t.Helper()
-	conf, err := json.Marshal(c)
-	must(t, "config", err)
-	inR, inW, err := os.Pipe()
-	must(t, "pipe", err)
-	outR, outW, err := os.Pipe()
-	must(t, "pipe", err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), lockerEnv+"="+string(conf))
-	cmd.Stdin, cmd.Stdout = inR, outW
-	p, err := redistest.StartProcess(cmd)
-	must(t, "start", err)
-	_, _ = inR.Close(), outW.Close()
+	p, in, out := start(t, lockerEnv, c)
 	t.Cleanup(func() {
 		p.Kill()
-		_, _ = inW.Close(), outR.Close()
+		_, _ = in.Close(), out.Close()
 	})
 	return p, func() Event {
 		t.Helper()
-		line, err := bufio.NewReader(outR).ReadBytes('\n')
+		line, err := bufio.NewReader(out).ReadBytes('\n')
 		must(t, "what the process tells", err)
 		var e Event
 		must(t, "what the process tells", json.Unmarshal(line, &e))

@@ -225,8 +225,8 @@ func TestCheckDegrades(t *testing.T) {
 		"persistence"}, unknown(2))
 }
 
-// A user who may not do all that a lock needs is as good as no node. What has been written is
-// gone all the same, or soon.
+// A node is of no use to a user who may not do all that a lock needs. What Check has written is
+// deleted nevertheless, or expires soon.
 func TestCheckTriesWhatALockNeeds(t *testing.T) {
 	t.Parallel()
 	const app, fence, own = "~app:*", "~redlock:fence:*", "~{app:*"

@@ -5,8 +5,8 @@
 //	go run ./examples/httpmiddleware -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
 //
 // It starts three replicas of a small bank on loopback, and lets clients withdraw money from two
-// accounts all at once. The bank reads a balance, thinks, and writes it back, so that without the
-// lock most withdrawals would be lost. The exit status is 0 only if the balances are exact.
+// accounts all at once. The bank reads a balance, thinks, and writes it back. Without the lock most
+// withdrawals would be lost. The exit status is 0 only if the balances are exact.
 package main
 
 import (

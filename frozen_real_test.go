@@ -311,11 +311,18 @@ func TestTheCauseOfALossOnRealServers(t *testing.T) {
 					pools[i] = newPool(t, s.Addr())
 				}
 				rl := redlock.New(pools...).With(redlock.WithExpiry(expiry), patient)
+				var locks []*redlock.Mutex
 				var held []context.Context
 				for i := range holds {
-					ctx, err := rl.NewMutex(fmt.Sprint("k", i)).Hold(t.Context())
+					m := rl.NewMutex(fmt.Sprint("k", i))
+					ctx, err := m.Hold(t.Context())
 					require.NoError(t, err)
-					held = append(held, ctx)
+					locks, held = append(locks, m), append(held, ctx)
+				}
+				// A renewal that the fault cuts is not the last that has all its time.
+				for _, m := range locks {
+					_, err := m.Extend()
+					require.NoError(t, err)
 				}
 				for _, s := range servers[1:] {
 					fault.begin(s)

@@ -151,6 +151,79 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	}
 }
 
+// A lock may be handed to a waiter that has left, while that is on its way to the nodes. A node that
+// hears of it frees the lock or hands it on at once. If it is lost, the lock is free a node timeout
+// after the release.
+func TestNoLockIsKeptForAWaiterThatHasLeft(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for _, lost := range []bool{false, true} {
+			for _, next := range []bool{false, true} {
+				name := fmt.Sprintf("%d nodes, lost %t, another waits %t", n, lost, next)
+				t.Run(name, func(t *testing.T) {
+					bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+						theLockOfOneThatHasLeft(t, nodes, rl, lost, next)
+					})
+				})
+			}
+		}
+	}
+}
+
+func theLockOfOneThatHasLeft(
+	t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, lost, next bool,
+) {
+	const way, timeout = 50 * time.Millisecond, 400 * time.Millisecond
+	m := rl.NewMutex("x")
+	mustHold(t, m)
+	leaves, cancel := context.WithCancel(t.Context())
+	var tasks sync.WaitGroup
+	granted := make(chan time.Time, 1)
+	wait := func(client string, ctx context.Context) {
+		pools := nodes.Pools(client)
+		plan(pools, func(op sim.Op) sim.Fate {
+			if op.Command == "release" && op.Member != "" && ctx.Err() != nil {
+				return sim.Fate{Request: way, Lost: lost}
+			}
+			return sim.Fate{}
+		})
+		other := redlock.New(pools...)
+		tasks.Go(func() {
+			w := other.NewMutex("x", redlock.WithTries(redlock.Unlimited))
+			if err := w.LockContext(ctx); ctx.Err() == nil {
+				assert.NoError(t, err)
+				granted <- time.Now()
+				mustUnlock(t, w)
+			}
+			assert.NoError(t, other.CloseContext(t.Context()))
+		})
+		time.Sleep(time.Second)
+	}
+	wait("b", leaves)
+	if next {
+		wait("c", t.Context())
+	}
+	cancel()
+	released := time.Now()
+	mustUnlock(t, m)
+	var free time.Time
+	if next {
+		free = <-granted
+	} else {
+		require.ErrorIs(t, m.TryLock(), redlock.ErrTaken)
+		for m.TryLock() != nil {
+			time.Sleep(time.Millisecond)
+		}
+		free = time.Now()
+		mustUnlock(t, m)
+	}
+	took, most := free.Sub(released), way
+	if lost {
+		most = timeout
+	}
+	assert.LessOrEqual(t, took, most+5*time.Millisecond)
+	tasks.Wait()
+}
+
 // A minority of nodes where a user may not queue, or that do not know the commands, is no reason
 // for anybody to wait longer. If they are a majority, everybody polls, in no order, and gets a fair
 // share: a process that has just had the lock leaves it to the others now and then.

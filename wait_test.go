@@ -479,6 +479,7 @@ func TestTheHeadOfTheLineBlocksNobody(t *testing.T) {
 
 		cancel() // before the release, which would have the head ask again
 		head.Wait()
+		synctest.Wait() // the nodes know that the head has left
 		mustUnlock(t, m)
 		require.NoError(t, rl.NewMutex("x").TryLock())
 	})

@@ -3,14 +3,11 @@ package redlock
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"time"
 
 	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/checkup"
-	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/oneline"
-	"github.com/redlock-go/redlock/internal/quorum"
 )
 
 // Check reports what in the deployment makes locks unsafe or unavailable. Package doctor lists what
@@ -44,68 +41,16 @@ func (r *Redlock) Check(ctx context.Context) (*doctor.Report, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	report := r.checkup().Examine(ctx)
+	plan := checkup.NewPlan(r.core.nodes, r.core.addr, r.cfg.prefix, r.core.lines.Channel(),
+		func() *grant.Lock { return &r.NewMutex("redlock:check:" + rand.Text()).nodes })
+	report := plan.Examine(ctx)
+	for i := range report.Nodes {
+		n := &report.Nodes[i]
+		n.Err, n.Unheard = exported(n.Err), exported(n.Unheard)
+	}
 	if ctx.Err() != nil {
 		text, causes := why(ctx)
 		return nil, oneline.Error("redlock: not checked: "+text, causes...)
 	}
 	return report, nil
-}
-
-// checkup says what is examined.
-func (r *Redlock) checkup() *checkup.Plan {
-	m, c := r.newTrialMutex(), r.cfg
-	plan := &checkup.Plan{
-		Nodes:       r.core.nodes,
-		Addr:        r.core.addr,
-		Quorum:      r.core.quorum,
-		NodeTimeout: c.nodeTimeout,
-		Key:         checkup.Name{Example: m.key, Start: c.prefix},
-		NewLock:     r.newTrial,
-	}
-	switch {
-	case c.fencing && c.fencePerName:
-		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: keys.RelatedStart(c.prefix)}
-	case c.fencing:
-		plan.Counter = checkup.Name{Example: m.wire.keys[1], Start: keys.SharedCounters}
-	}
-	if c.announce {
-		plan.Channel = checkup.Name{Example: m.core.lines.Channel(), Start: keys.TurnChannel}
-	}
-	if c.guarded {
-		plan.Guard = c.guard
-	}
-	return plan
-}
-
-// newTrial returns a lock for a node, under a name that nobody else uses.
-func (r *Redlock) newTrial(n *quorum.Node) checkup.Lock {
-	m := r.newTrialMutex()
-	l := checkup.Lock{
-		Commands: &m.wire, Lane: m.lanes[n.Index : n.Index+1], Key: m.key,
-		Announced: m.cfg.announce, Denied: heldBy,
-		Guarded: func(err error) time.Duration {
-			var guard *GuardError
-			if errors.As(err, &guard) {
-				return guard.Wait
-			}
-			return 0
-		},
-	}
-	if m.cfg.fencing && m.cfg.fencePerName {
-		l.Counter = m.wire.keys[1]
-	}
-	return l
-}
-
-func (r *Redlock) newTrialMutex() *Mutex {
-	m := r.NewMutex("redlock:check:" + rand.Text())
-	cfg := *m.cfg
-	cfg.expiry = checkup.Life(cfg.nodeTimeout)
-	cfg.fenceTTL = cfg.expiry
-	m.cfg, m.wire.cfg = &cfg, &cfg
-	if cfg.fencing && !cfg.fencePerName {
-		m.wire.keys[1] = keys.SharedCounter("redlock:check:") // one for all trials: it stays
-	}
-	return m
 }

@@ -174,7 +174,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 			if errors.As(err, &misuse) {
 				return
 			}
-			wait := e.m.cfg.expiry / 4
+			wait := e.m.cfg.Expiry / 4
 			if err == nil {
 				if (first || value != last) && !yield(l) {
 					return
@@ -212,7 +212,7 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 	if m.err != nil {
 		return "", Leader{}, m.misuse("not inspected")
 	}
-	in, err := e.locks.inspect(ctx, m.name, m.wire.keys[:]...)
+	in, err := e.locks.inspect(ctx, m.name, m.nodes.Keys()...)
 	switch {
 	case err != nil:
 		return "", Leader{}, err

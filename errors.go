@@ -9,8 +9,10 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -184,10 +186,7 @@ type ReplyError struct {
 	Reply  any    // what came instead
 }
 
-func (e *ReplyError) Error() string {
-	return fmt.Sprintf("%s script: reply %#v of type %T instead of an integer", e.Script, e.Reply,
-		e.Reply)
-}
+func (e *ReplyError) Error() string { return (*wire.ReplyError)(e).Error() }
 
 // GuardError is the outcome of a node that has not been up long enough; see [WithRestartGuard].
 type GuardError struct {
@@ -195,8 +194,25 @@ type GuardError struct {
 	Wait time.Duration
 }
 
-func (e *GuardError) Error() string {
-	return fmt.Sprintf("restarted too recently, takes part again in %v", e.Wait)
+func (e *GuardError) Error() string { return (*wire.GuardError)(e).Error() }
+
+// exported returns the error of a node so that a user finds those of package wire in it.
+func exported(err error) error {
+	var found error
+	var guard *wire.GuardError
+	var reply *wire.ReplyError
+	switch {
+	case errors.As(err, &guard):
+		found = (*GuardError)(guard)
+	case errors.As(err, &reply):
+		found = (*ReplyError)(reply)
+	default:
+		return err
+	}
+	if found.Error() == err.Error() {
+		return found
+	}
+	return oneline.Error(err.Error(), err, found)
 }
 
 // What a node says of a key that should be ours.
@@ -206,9 +222,6 @@ var (
 	errNodeNotHandedOff = &nodeAnswer{"the key is not that of the handoff", ErrExpired}
 	errNodeForeign      = &nodeAnswer{"the key is somebody else's", ErrExpired}
 )
-
-// errNotALock is the outcome of a node with other data under the lock's name.
-var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not a lock")
 
 // nodeAnswer is an answer, not a failure, of a node.
 type nodeAnswer struct {
@@ -253,13 +266,41 @@ func closedError(name, failed string) *Error {
 	return newError(name, failed, "closed", ErrFailed, ErrClosed)
 }
 
+// defeated is the error of an attempt that did not win, or nil if there is none.
+func (m *Mutex) defeated(d *grant.Defeat) error {
+	switch {
+	case d == nil:
+		return nil
+	case d.Err != nil:
+		return d.Err
+	}
+	w := d.Why()
+	n, q, kind, reason, more := len(w.Outcomes), m.core.quorum, ErrTaken, w.Late, ""
+	switch w.Kind {
+	case grant.Late:
+		kind = ErrExpired
+	case grant.Taken:
+		reason = fmt.Sprintf("taken on %d of %d nodes", w.Refused, n)
+	case grant.Divided:
+		reason = fmt.Sprintf("taken on %d of %d nodes", w.Refused, n)
+		more = fmt.Sprintf(", granted by %d, %d needed", w.Granted, q)
+	default:
+		kind = ErrNoQuorum
+		reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed",
+			w.Granted, n, w.Refused, q)
+	}
+	taken := func(quorum.Reply) error { return errNodeTaken }
+	return newError(m.name, notAcquired, reason, ErrFailed, kind).adding(more).
+		of(m.core.nodeErrors(w.Outcomes, taken))
+}
+
 // nodeErrors lists the nodes that did not do as they were asked; answer says what
 // a reply that is not a yes means.
 func (c *core) nodeErrors(outcomes quorum.Outcomes,
 	answer func(quorum.Reply) error) *multierror.Error {
 	list := &multierror.Error{ErrorFormat: oneline.List}
 	for i, o := range outcomes {
-		err := o.Err
+		err := exported(o.Err)
 		if o.No() {
 			err = answer(o.Reply)
 		}

@@ -51,7 +51,7 @@ func (l *lease) changed(failed string) error {
 func (l *lease) confirm(ctx context.Context, failed string, question quorum.Command,
 	budget time.Duration) (*quorum.Round, error) {
 	m := l.m
-	r := l.claim.Ask(ctx, quorum.Spec{Command: question, Budget: budget})
+	r := l.Ask(ctx, quorum.Spec{Command: question, Budget: budget})
 	has, err := r.Wait(ctx)
 	if err != nil {
 		r.Abandon()
@@ -74,7 +74,7 @@ func (l *lease) confirm(ctx context.Context, failed string, question quorum.Comm
 	after := l.lose(EndLost, denial)
 	m.mu.Unlock()
 	after.run()
-	l.release(ctx, quorum.Spec{})
+	l.Release(ctx, quorum.Spec{})
 	return r, denial
 }
 
@@ -121,7 +121,7 @@ func (l *lease) valid(ctx context.Context) error {
 	if err := l.usable(ctx, failed); err != nil {
 		return err
 	}
-	if _, err := l.confirm(ctx, failed, m.wire.Valid(l.value), m.cfg.nodeTimeout); err != nil {
+	if _, err := l.confirm(ctx, failed, m.nodes.Valid(l.Value), m.cfg.NodeTimeout); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -138,7 +138,7 @@ func (l *lease) valid(ctx context.Context) error {
 // extend extends the lease for its owner.
 func (l *lease) extend(ctx context.Context) error {
 	ctx, told := l.m.tell.extending(ctx, l, byOwner)
-	_, err := l.prolong(ctx, l.m.cfg.nodeTimeout, told)
+	_, err := l.prolong(ctx, l.m.cfg.NodeTimeout, told)
 	l.m.tell.extended(told, l, byOwner, err)
 	return err
 }
@@ -153,11 +153,11 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 	if err := l.usable(ctx, failed); err != nil {
 		return nil, err
 	}
-	r, err := l.confirm(ctx, failed, m.wire.Extend(l.value), budget)
+	r, err := l.confirm(ctx, failed, m.nodes.Extend(l.Value), budget)
 	if err != nil {
 		return r, err
 	}
-	until := start.Add(m.cfg.expiry - m.cfg.drift())
+	until := start.Add(m.cfg.Validity())
 	m.mu.Lock()
 	if err := l.changed(failed); err != nil {
 		m.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 		m.mu.Unlock()
 		after.run()
 		if kept {
-			l.release(ctx, quorum.Spec{})
+			l.Release(ctx, quorum.Spec{})
 		} // else a quorum has the lock, and perhaps another process that the value was handed to
 		return r, e
 	}
@@ -181,7 +181,9 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 	left := clock.Remaining(now, l.until)
 	told.confirmed(l, r, before)
 	m.mu.Unlock()
-	l.heal(ctx, r, left)
+	if r.Tally().Yes < len(m.nodes.Lanes) {
+		l.Heal(ctx, r, left, l.trusted)
+	}
 	return r, nil
 }
 
@@ -196,34 +198,7 @@ func (l *lease) late(now, until time.Time) string {
 		return "expired during the call"
 	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
 		return fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry "+
-			"of %v", l.m.cfg.expiry)
+			"of %v", l.m.cfg.Expiry)
 	}
 	return ""
-}
-
-// heal sets the key again on the nodes that said in round r that they do not have it. It may,
-// because a quorum has confirmed the lock in that round, and nobody counts what it writes: a healed
-// node votes in the next round. heal does not wait. A write that is not answered is given up before
-// the next renewal, and keeps no node from voting there.
-func (l *lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
-	m := l.m
-	if t := r.Tally(); t.Yes == len(m.lanes) {
-		return
-	}
-	outcomes := r.Outcomes()
-	due := func(node int) bool {
-		// A slower node's answer has come by now: the lane makes this wait for it.
-		if !r.Outcomes()[node].Gone() {
-			return false
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		// If it is over only from here on, the release waits on the lane for this write.
-		return l.state.trusted()
-	}
-	l.claim.Write(ctx, quorum.Spec{
-		Command: m.wire.Heal(l.value, l.token).When(due),
-		Budget:  max(min(m.cfg.nodeTimeout, left/4), 1),
-		Skip:    func(node int) bool { return outcomes[node].Err == nil && !outcomes[node].Gone() },
-	})
 }

@@ -74,7 +74,7 @@ func (m *Mutex) Handoff() (string, error) {
 	after.run()
 	m.core.lines.HandedOff(m.key)
 	m.tell.all()
-	return handoff{m.key, l.value}.String(), nil
+	return handoff{m.key, l.Value}.String(), nil
 }
 
 // Adopt goes on with a lock that was handed off, see [Mutex.Handoff]: it makes it the mutex's own
@@ -150,37 +150,33 @@ func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease
 	if wrong != nil {
 		return nil, wrong
 	}
-	r := l.claim.Write(ctx, quorum.Spec{Command: m.wire.Swap(l.value, h.value)})
-	won, err := r.Wait(ctx)
-	said := r.Outcomes()
-	if won && m.cfg.fencing {
-		won, err = l.fence(ctx, said)
-	}
+	v := l.Take(ctx, quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)})
 	old := newLease(m, h.value)
-	old.claim.TakeOver()
-	if won && l.inTime() {
+	old.TakeOver()
+	if v.Won {
 		l.adopt(ctx, told)
+		said := v.Round.Outcomes()
 		// Where the old value is left, the new lease could not be healed.
-		old.release(ctx, quorum.Spec{Skip: func(node int) bool { return said[node].Yes() }})
+		old.Release(ctx, quorum.Spec{Skip: func(node int) bool { return said[node].Yes() }})
 		return l, nil
 	}
-	r.Abandon()
-	l.release(ctx, quorum.Spec{})
-	old.release(ctx, quorum.Spec{})
+	v.Round.Abandon()
+	l.Release(ctx, quorum.Spec{})
+	old.Release(ctx, quorum.Spec{})
 	switch {
-	case err != nil:
+	case v.Err != nil:
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
-	case won:
-		return nil, newError(m.name, notAdopted, l.tooLate(), ErrFailed, ErrExpired)
+	case v.Late != "":
+		return nil, newError(m.name, notAdopted, v.Late, ErrFailed, ErrExpired)
 	}
-	return nil, notSwapped(m, said)
+	return nil, notSwapped(m, v.Said)
 }
 
 // notSwapped returns the error of m that could not adopt a handoff.
 func notSwapped(m *Mutex, said quorum.Outcomes) *Error {
 	n, gone := len(said), said.Count(quorum.Outcome.No)
 	nodes := m.core.nodeErrors(said, func(quorum.Reply) error { return errNodeNotHandedOff })
-	if gone >= m.core.blocking() {
+	if gone >= quorum.Blocking(n) {
 		return newError(m.name, notAdopted, fmt.Sprintf("gone on %d of %d nodes: it has expired, "+
 			"or was adopted before", gone, n), ErrFailed, ErrExpired).of(nodes)
 	}

@@ -75,7 +75,7 @@ func (l *lease) keep(ctx context.Context) (context.Context, error) {
 	held, cancel := context.WithCancelCause(ctx)
 	h := &hold{l: l, values: context.WithoutCancel(ctx), cancel: cancel}
 	if m.cfg.maxHold > 0 {
-		h.limit = l.granted.Add(m.cfg.maxHold)
+		h.limit = l.Began.Add(m.cfg.maxHold)
 	}
 	h.held = heldContext{held, h}
 	if !m.core.register(h) {
@@ -164,7 +164,7 @@ func (h *hold) wait(now time.Time) time.Duration {
 	if h.l.state == stateHeld {
 		d = min(d, clock.Remaining(now, h.next))
 	}
-	return clock.Ahead(min(d, max(h.l.m.cfg.expiry/10, glance)))
+	return clock.Ahead(min(d, max(h.l.m.cfg.Expiry/10, glance)))
 }
 
 // tick does what is due.
@@ -197,7 +197,7 @@ func (h *hold) tick() {
 	after.run()
 	m.tell.all()
 	if lost {
-		l.release(h.values, quorum.Spec{})
+		l.Release(h.values, quorum.Spec{})
 	}
 }
 
@@ -234,7 +234,7 @@ func (h *hold) Renew() (confirmed bool) {
 	if !kept || left < leastLeft {
 		return false
 	}
-	budget := min(m.cfg.nodeTimeout, left/2)
+	budget := min(m.cfg.NodeTimeout, left/2)
 	ctx, cancel := context.WithCancel(h.values)
 	defer cancel()
 	ctx, told := m.tell.extending(ctx, l, byHold)
@@ -310,7 +310,7 @@ type (
 func (c *heldContext) Value(key any) any {
 	switch key {
 	case tokenKey{}:
-		return c.h.l.token
+		return c.h.l.Token
 	case holdKey{}:
 		return c.h
 	}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // Verdict is what the nodes together say about a lock.
@@ -34,7 +34,7 @@ const (
 )
 
 // NoExpiry is the TTL of a key that never expires.
-const NoExpiry time.Duration = -1
+const NoExpiry time.Duration = quorum.Forever
 
 // Inspection is what [Redlock.Inspect] found out. The nodes are asked at the same time, but each
 // answers at a moment of its own. A lock that changes hands meanwhile may be seen in between.
@@ -83,7 +83,7 @@ type NodeKey struct {
 	// [ErrNodeTimeout].
 	Err error
 
-	counter string // of the lock, if it was asked for and the key was found
+	counter string // of the lock, if it was asked for
 }
 
 // Inspect asks every node what it has under the lock of that name, and changes nothing. The key is
@@ -109,16 +109,18 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 // inspect asks every node for a lock's key, and for its counter if that is given too.
 func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*Inspection, error) {
 	in := &Inspection{Name: name, Key: keys[0], Quorum: r.core.quorum}
-	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.nodeTimeout,
-		func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
-			return inspect(ctx, n.Pool, keys)
+	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.NodeTimeout,
+		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
+			return wire.Look(ctx, n.Pool, keys)
 		})
 	if ctx.Err() != nil {
 		return nil, ended(ctx, name, "not inspected", nil)
 	}
 	for i, a := range answers {
-		a.Value.Node, a.Value.Addr, a.Value.Err = i, r.core.addr(i), a.Err
-		in.Nodes = append(in.Nodes, a.Value)
+		in.Nodes = append(in.Nodes, NodeKey{
+			Node: i, Addr: r.core.addr(i), Found: a.Value.Found, Value: a.Value.Value,
+			Reserved: a.Value.Reserved, TTL: a.Value.TTL, Err: a.Err, counter: a.Value.Counter,
+		})
 	}
 	in.judge()
 	return in, nil
@@ -139,7 +141,7 @@ func (in *Inspection) judge() {
 		default:
 			votes[n.Value]++
 			if v := votes[n.Value]; v > in.Votes {
-				in.Value, in.Votes, in.Owner = n.Value, v, ownerOf(n.Value)
+				in.Value, in.Votes, in.Owner = n.Value, v, wire.OwnerOf(n.Value)
 			}
 		}
 	}
@@ -156,19 +158,6 @@ func (in *Inspection) judge() {
 	default:
 		in.Verdict = VerdictSplit
 	}
-}
-
-// ownerOf returns what stands before the random bits of a value, or "".
-func ownerOf(value string) string {
-	end := len(value) - len(":") - base64.StdEncoding.EncodedLen(valueBytes)
-	if end < 0 || value[end] != ':' {
-		return ""
-	}
-	if bits, err := base64.StdEncoding.DecodeString(value[end+1:]); err != nil ||
-		len(bits) != valueBytes {
-		return ""
-	}
-	return value[:end]
 }
 
 // quorumTTL is the time after which fewer than a quorum have the value.

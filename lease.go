@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/grant"
 )
 
 // A lease is a lock granted to a mutex, or handed over to it. This is all it can be:
@@ -39,14 +39,8 @@ import (
 // Only a Hold renews a lease and lets it go. Its owner relies on a lease that is held or renewing.
 // The held context is done, and Events are told of the end, when the lease leaves these two.
 type lease struct {
-	m       *Mutex
-	value   string
-	member  string       // of the queue on the nodes; "" if the lock was free
-	ticket  int64        // of the member
-	granted time.Time    // start of the attempt that won; zero if the lock was handed over
-	token   uint64       // for fencing
-	claim   quorum.Claim // what it has to do with the nodes
-	raised  bool         // it took a second round to settle the token
+	m           *Mutex
+	grant.Grant // what the nodes have of it: value, token, when the attempt began
 
 	// The mutex's mu guards these once the lease is granted.
 	state   state
@@ -90,8 +84,8 @@ func (s state) trusted() bool { return s <= stateLetGo }
 
 // newLease returns a lease of which nothing has been written to the nodes.
 func newLease(m *Mutex, value string) *lease {
-	l := &lease{m: m, value: value}
-	l.claim.Open(m.lanes, m.cfg.nodeTimeout, m.cfg.expiry)
+	l := &lease{m: m}
+	l.Open(&m.nodes, value)
 	return l
 }
 
@@ -198,6 +192,13 @@ func (l *lease) closing() aftermath {
 	after := l.letGo(EndClosed, ErrReleased)
 	after.renewal = l.renewal
 	return after
+}
+
+// trusted reports whether the lease counts until its deadline.
+func (l *lease) trusted() bool {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	return l.state.trusted()
 }
 
 // over reports whether a release of the lease has begun.

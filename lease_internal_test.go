@@ -76,7 +76,7 @@ func TestEachEventInEachState(t *testing.T) {
 						}))
 						m := rl.NewMutex("x")
 						l := newLease(m, "value")
-						l.granted, l.state = time.Now(), from
+						l.Began, l.state = time.Now(), from
 						ctx, cancel := context.WithCancelCause(t.Context())
 						h := &hold{l: l, cancel: cancel, timer: time.NewTimer(time.Hour)}
 						require.True(t, m.core.register(h))

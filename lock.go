@@ -35,8 +35,8 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 		return a.won, answer.Err
 	}
 	wish := line.Wish{
-		Key: m.key, Lanes: m.lanes, Tries: tries, Delay: m.cfg.delay,
-		NodeTimeout: m.cfg.nodeTimeout, Expiry: m.cfg.expiry, Queue: m.cfg.announce,
+		Key: m.key, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
+		NodeTimeout: m.cfg.NodeTimeout, Expiry: m.cfg.Expiry, Queue: m.nodes.Queues(),
 		MaxWaiters: m.cfg.maxWaiters,
 	}
 	waiter, answer := m.core.lines.Enter(ctx, &wish, a.Attempt)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/grant"
 )
 
 // Mutex is one owner's handle of a lock. It is made by [Redlock.NewMutex], is safe for concurrent
@@ -19,9 +19,8 @@ type Mutex struct {
 	cfg   *config
 	name  string
 	key   string
-	err   error // a mistake in the options
-	lanes []quorum.Lane
-	wire  wire
+	err   error      // a mistake in the options
+	nodes grant.Lock // and what is said to them
 
 	mu  sync.Mutex // guards cur and the marked fields of lease
 	cur *lease     // nil: never locked, or unlocked
@@ -40,7 +39,7 @@ func (m *Mutex) Value() string {
 	if m.cur == nil {
 		return ""
 	}
-	return m.cur.value
+	return m.cur.Value
 }
 
 // Until returns the moment up to which the lock may be trusted: the start of the attempt that
@@ -76,7 +75,7 @@ func (m *Mutex) FencingToken() uint64 {
 	if m.cur == nil || m.cur.state > stateLost {
 		return 0
 	}
-	return m.cur.token
+	return m.cur.Token
 }
 
 // Lock is [Mutex.LockContext] without an end but the number of tries.

@@ -9,6 +9,7 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // The defaults of the options. They are Redsync's where Redsync has the option.
@@ -36,10 +37,6 @@ const (
 // waiters are the default of [WithMaxWaiters].
 const Unlimited int = -1
 
-// driftFloor is the part of the drift that does not depend on the expiry: Redis
-// expires keys by whole milliseconds, and so may be one early on either side.
-const driftFloor = 2 * time.Millisecond
-
 // shortestTrip is the least time in which a node can be expected to answer: a round trip in a
 // network, a script, and the client's own work. Less than that is a setting that never works.
 const shortestTrip = time.Millisecond
@@ -54,31 +51,23 @@ func (o option) apply(c *config) { o(c) }
 
 // config is what the options say. It is not changed once a Redlock or Mutex has it.
 type config struct {
-	window        any // how long a reservation lasts: the node timeout in milliseconds
-	expiry        time.Duration
+	wire.Terms
 	tries         int
 	delay         DelayFunc
 	delayErr      error // what was wrong with the delay
-	driftFactor   float64
 	timeoutFactor float64
-	nodeTimeout   time.Duration // 0: by timeoutFactor
-	nodeTimeoutBy bool          // WithNodeTimeout was given
+	nodeTimeoutBy bool // WithNodeTimeout was given
 	genValue      func() (string, error)
 	genValueErr   error
 	owned         bool // it is that of WithOwner
 	value         *string
 	prefix        string
-	fencing       bool
-	fencePerName  bool
-	fenceTTL      time.Duration
 	fenceTTLBy    bool // WithFenceTTL was given
-	guard         time.Duration
-	guarded       bool
+	guardBy       bool
 	maxHold       time.Duration
 	maxHoldBy     bool
 	margin        time.Duration
 	minHold       time.Duration
-	announce      bool
 	maxWaiters    int     // or Unlimited
 	events        *Events // nil: nobody is told
 	eventsErr     error   // WithEvents(nil)
@@ -87,13 +76,13 @@ type config struct {
 
 func defaults() config {
 	return config{
-		expiry:        DefaultExpiry,
+		Terms: wire.Terms{
+			Expiry: DefaultExpiry, DriftFactor: DefaultDriftFactor, FenceTTL: DefaultFenceTTL,
+			Queue: true,
+		},
 		tries:         DefaultTries,
 		delay:         UniformDelay(DefaultMinRetryDelay, DefaultMaxRetryDelay),
-		driftFactor:   DefaultDriftFactor,
 		timeoutFactor: DefaultTimeoutFactor,
-		fenceTTL:      DefaultFenceTTL,
-		announce:      true,
 		maxWaiters:    Unlimited,
 	}
 }
@@ -103,7 +92,7 @@ func defaults() config {
 // of 1 ms: with the default factors it is at least 20 ms, and with [WithNodeTimeout] at least 4
 // ms. Default: [DefaultExpiry], 8 s.
 func WithExpiry(expiry time.Duration) Option {
-	return option(func(c *config) { c.expiry = expiry })
+	return option(func(c *config) { c.Expiry = expiry })
 }
 
 // WithTries sets how many attempts Lock makes before it fails, at least 1. [Unlimited] tries go
@@ -142,7 +131,7 @@ func WithRetryDelayFunc(delay DelayFunc) Option {
 // rates: the lock is trusted for expiry − elapsed − (expiry × factor + 2 ms). At least
 // 0, less than 1. Default: [DefaultDriftFactor], 0.01.
 func WithDriftFactor(factor float64) Option {
-	return option(func(c *config) { c.driftFactor = factor })
+	return option(func(c *config) { c.DriftFactor = factor })
 }
 
 // WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1. The
@@ -155,7 +144,7 @@ func WithTimeoutFactor(factor float64) Option {
 // most the expiry. A node that takes longer counts as failed. Default: expiry × timeout factor,
 // 400 ms.
 func WithNodeTimeout(timeout time.Duration) Option {
-	return option(func(c *config) { c.nodeTimeout, c.nodeTimeoutBy = timeout, true })
+	return option(func(c *config) { c.NodeTimeout, c.nodeTimeoutBy = timeout, true })
 }
 
 // WithGenValueFunc sets where values come from, for instance to write the host's name into them.
@@ -198,7 +187,7 @@ func WithKeyPrefix(prefix string) Option {
 // All users of a name must use the option, and all of them with or all of them without
 // WithFencePerName, or tokens may go back. Default: no token, 0.
 func WithFencing() Option {
-	return option(func(c *config) { c.fencing = true })
+	return option(func(c *config) { c.Fencing = true })
 }
 
 // WithFencePerName gives each name a fence counter of its own, for [WithFencing] on nodes that are
@@ -211,13 +200,13 @@ func WithFencing() Option {
 // 60,000 names a day are 60,000 keys on each node. When a counter has expired, the next token comes
 // from the clock. Default: counters are shared.
 func WithFencePerName() Option {
-	return option(func(c *config) { c.fencePerName = true })
+	return option(func(c *config) { c.FencePerName = true })
 }
 
 // WithFenceTTL sets how long a counter of [WithFencePerName] lives after its last use, at least the
 // expiry. It has no effect on shared counters. Default: [DefaultFenceTTL], a day.
 func WithFenceTTL(ttl time.Duration) Option {
-	return option(func(c *config) { c.fenceTTL, c.fenceTTLBy = ttl, true })
+	return option(func(c *config) { c.FenceTTL, c.fenceTTLBy = ttl, true })
 }
 
 // WithRestartGuard takes no vote from a node until that has been up for maxTTL, and a second
@@ -226,7 +215,7 @@ func WithFenceTTL(ttl time.Duration) Option {
 // by a restarted node at once. It needs the permission for INFO. The refusal is a [*GuardError].
 // Default: no guard.
 func WithRestartGuard(maxTTL time.Duration) Option {
-	return option(func(c *config) { c.guard, c.guarded = maxTTL, true })
+	return option(func(c *config) { c.Guard, c.guardBy = maxTTL, true })
 }
 
 // WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then
@@ -271,12 +260,7 @@ func WithMinHold(d time.Duration) Option {
 // To let other processes have their turn, a process that locks a name again and again leaves it
 // free for a retry delay every now and then. Default: off, waiting processes queue.
 func WithoutAnnouncements() Option {
-	return option(func(c *config) { c.announce = false })
-}
-
-// drift is what of the expiry is given up for the clocks.
-func (c *config) drift() time.Duration {
-	return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)
+	return option(func(c *config) { c.Queue = false })
 }
 
 // mistakes are what is wrong with options.
@@ -293,15 +277,15 @@ func (c *config) finish() error {
 	c.finishNodeTimeout(&wrong)
 	c.checkValue(&wrong)
 	c.checkTimes(&wrong)
-	c.window = max(c.nodeTimeout.Milliseconds(), 1)
+	c.Window = max(c.NodeTimeout.Milliseconds(), 1)
 	return oneline.Join(wrong...)
 }
 
 func (c *config) finishExpiry(wrong *mistakes) {
-	if c.expiry < time.Millisecond {
-		wrong.add("WithExpiry", c.expiry, "must be at least 1ms")
+	if c.Expiry < time.Millisecond {
+		wrong.add("WithExpiry", c.Expiry, "must be at least 1ms")
 	} else {
-		c.expiry = c.expiry.Truncate(time.Millisecond)
+		c.Expiry = c.Expiry.Truncate(time.Millisecond)
 	}
 	if c.tries < 1 && c.tries != Unlimited {
 		wrong.add("WithTries", c.tries, "must be at least 1, or Unlimited")
@@ -314,35 +298,35 @@ func (c *config) finishExpiry(wrong *mistakes) {
 			*wrong = append(*wrong, err)
 		}
 	}
-	if !(c.driftFactor >= 0 && c.driftFactor < 1) {
-		wrong.add("WithDriftFactor", c.driftFactor, "must be at least 0 and less than 1")
-	} else if len(*wrong) == 0 && c.expiry-c.drift() < shortestTrip {
-		wrong.add("WithExpiry", c.expiry, "must be at least %v more than the drift of %v "+
-			"(expiry × drift factor + 2ms)", shortestTrip, c.drift())
+	if !(c.DriftFactor >= 0 && c.DriftFactor < 1) {
+		wrong.add("WithDriftFactor", c.DriftFactor, "must be at least 0 and less than 1")
+	} else if len(*wrong) == 0 && c.Validity() < shortestTrip {
+		wrong.add("WithExpiry", c.Expiry, "must be at least %v more than the drift of %v "+
+			"(expiry × drift factor + 2ms)", shortestTrip, c.Drift())
 	}
 }
 
 func (c *config) finishNodeTimeout(wrong *mistakes) {
 	switch {
-	case c.nodeTimeoutBy && c.nodeTimeout < shortestTrip:
-		wrong.add("WithNodeTimeout", c.nodeTimeout, "must be at least %v", shortestTrip)
-	case c.nodeTimeoutBy && c.nodeTimeout > c.expiry:
-		wrong.add("WithNodeTimeout", c.nodeTimeout, "must be at most the expiry of %v", c.expiry)
+	case c.nodeTimeoutBy && c.NodeTimeout < shortestTrip:
+		wrong.add("WithNodeTimeout", c.NodeTimeout, "must be at least %v", shortestTrip)
+	case c.nodeTimeoutBy && c.NodeTimeout > c.Expiry:
+		wrong.add("WithNodeTimeout", c.NodeTimeout, "must be at most the expiry of %v", c.Expiry)
 	case c.nodeTimeoutBy:
 	case !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
 		wrong.add("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	default:
-		c.nodeTimeout = clock.Part(c.expiry, c.timeoutFactor)
-		if c.nodeTimeout >= shortestTrip || len(*wrong) > 0 {
+		c.NodeTimeout = clock.Part(c.Expiry, c.timeoutFactor)
+		if c.NodeTimeout >= shortestTrip || len(*wrong) > 0 {
 			return
 		}
 		const rule = "must make a node timeout (expiry of %v × timeout factor of %v) of at least " +
 			"%v, not %v"
 		option, value := "WithTimeoutFactor", any(c.timeoutFactor)
-		if float64(c.expiry)*DefaultTimeoutFactor < float64(shortestTrip) {
-			option, value = "WithExpiry", c.expiry
+		if float64(c.Expiry)*DefaultTimeoutFactor < float64(shortestTrip) {
+			option, value = "WithExpiry", c.Expiry
 		}
-		wrong.add(option, value, rule, c.expiry, c.timeoutFactor, shortestTrip, c.nodeTimeout)
+		wrong.add(option, value, rule, c.Expiry, c.timeoutFactor, shortestTrip, c.NodeTimeout)
 	}
 }
 
@@ -359,26 +343,26 @@ func (c *config) checkValue(wrong *mistakes) {
 
 // checkTimes checks what has to be longer or shorter than the expiry, or the minimum hold.
 func (c *config) checkTimes(wrong *mistakes) {
-	counts := c.fencing && c.fencePerName || c.fenceTTLBy
+	counts := c.Fencing && c.FencePerName || c.fenceTTLBy
 	switch {
 	case c.minHold < 0:
 		wrong.add("WithMinHold", c.minHold, "must be at least 0")
-	case counts && c.fenceTTL < c.minHold:
-		wrong.add("WithFenceTTL", c.fenceTTL, "must be at least the minimum hold of %v", c.minHold)
-	case c.guarded && c.minHold > 0 && c.guard < c.linger(c.minHold):
-		wrong.add("WithRestartGuard", c.guard, "must be at least the minimum hold of %v and its "+
-			"drift: %v", c.minHold, c.linger(c.minHold))
+	case counts && c.FenceTTL < c.minHold:
+		wrong.add("WithFenceTTL", c.FenceTTL, "must be at least the minimum hold of %v", c.minHold)
+	case c.guardBy && c.minHold > 0 && c.Guard < c.Lingering(c.minHold):
+		wrong.add("WithRestartGuard", c.Guard, "must be at least the minimum hold of %v and its "+
+			"drift: %v", c.minHold, c.Lingering(c.minHold))
 	}
-	if counts && c.fenceTTL < c.expiry {
-		wrong.add("WithFenceTTL", c.fenceTTL, "must be at least the expiry of %v", c.expiry)
+	if counts && c.FenceTTL < c.Expiry {
+		wrong.add("WithFenceTTL", c.FenceTTL, "must be at least the expiry of %v", c.Expiry)
 	}
-	if c.guarded && c.guard < c.expiry {
-		wrong.add("WithRestartGuard", c.guard, "must be at least the expiry of %v", c.expiry)
+	if c.guardBy && c.Guard < c.Expiry {
+		wrong.add("WithRestartGuard", c.Guard, "must be at least the expiry of %v", c.Expiry)
 	}
-	if c.maxHoldBy && c.maxHold < c.expiry {
-		wrong.add("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.expiry)
+	if c.maxHoldBy && c.maxHold < c.Expiry {
+		wrong.add("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.Expiry)
 	}
-	if most := (c.expiry - c.drift()) / 2; c.margin < 0 || c.margin > most {
+	if most := c.Validity() / 2; c.margin < 0 || c.margin > most {
 		wrong.add("WithMargin", c.margin, "must be at least 0 and at most half of what the drift "+
 			"leaves of the expiry: %v", most)
 	}

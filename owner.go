@@ -5,7 +5,9 @@ import (
 	"errors"
 	"unicode/utf8"
 
+	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // WithOwner writes a text into the value of each lease, followed by a colon and the random bits:
@@ -51,13 +53,13 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	if len(refused) == 0 {
 		return ""
 	}
-	budget := m.cfg.nodeTimeout
+	budget := m.cfg.NodeTimeout
 	if ctx.Err() != nil {
-		ctx, budget = context.WithoutCancel(ctx), min(minAfterword, budget)
+		ctx, budget = context.WithoutCancel(ctx), min(grant.MinAfterword, budget)
 	}
 	answers := quorum.Survey(ctx, refused, budget,
-		func(ctx context.Context, n *quorum.Node) (NodeKey, error) {
-			return inspect(ctx, n.Pool, m.wire.lockKey())
+		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
+			return wire.Look(ctx, n.Pool, []string{m.key})
 		})
 	votes, told := map[string]int{}, 0
 	for _, a := range answers {
@@ -68,7 +70,7 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	}
 	for value, n := range votes {
 		if n == told || n >= m.core.quorum {
-			return cut(ownerOf(value), longestOwner)
+			return cut(wire.OwnerOf(value), longestOwner)
 		}
 	}
 	return ""

@@ -35,11 +35,13 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/renew"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -58,7 +60,7 @@ type core struct {
 	tracker *quorum.Tracker // commands in the clients' hands
 	now     func() time.Time
 
-	tokens tokens
+	tokens wire.Tokens
 
 	lines    *line.Lines
 	renewals renew.Queue
@@ -101,7 +103,7 @@ func New(pools ...pool.Pool) *Redlock {
 	if own.Jitter != nil {
 		jitter = own.Jitter
 	}
-	c.tokens.now = c.now
+	c.tokens.Now = c.now
 	c.lines = line.New(line.Config{
 		Nodes: nodes, Tracker: tracker, Channel: keys.TurnChannel + name(),
 		Closed: c.closed, Now: c.now, Jitter: jitter,
@@ -196,16 +198,14 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
 		m.err = oneline.Join(nameErr, err)
 	}
-	if cfg.announce && keys.Queue(m.key) == "" {
-		own := *cfg
-		own.announce, m.cfg = false, &own
+	m.nodes = grant.Lock{
+		Lock:  wire.NewLock(m.key, &cfg.Terms, &r.core.tokens),
+		Lanes: quorum.Lanes(r.core.nodes), Now: r.core.now, Denied: heldBy,
 	}
-	m.wire = newWire(m.cfg, m.key, &r.core.tokens)
-	m.lanes = quorum.Lanes(r.core.nodes)
 	m.tell = newTeller(m)
 	if cfg.value != nil {
 		m.cur = newLease(m, *cfg.value)
-		m.cur.claim.TakeOver()
+		m.cur.TakeOver()
 	}
 	return m
 }
@@ -215,7 +215,7 @@ func (c *config) checkName(of, name, key string) error {
 	switch {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
-	case keys.IsSharedCounter(key), c.fencePerName && keys.IsOwnCounter(key):
+	case keys.IsSharedCounter(key), c.FencePerName && keys.IsOwnCounter(key):
 		return &OptionError{of, strconv.Quote(name),
 			"needs a name other than that of a fence counter"}
 	}

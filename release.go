@@ -11,10 +11,9 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// unlock releases the lease for its owner. Within its minimum hold the lock stays taken, see
-// linger.
+// unlock releases the lease for its owner. Within its minimum hold the lock stays taken.
 func (l *lease) unlock(ctx context.Context) error {
-	return l.end(ctx, byOwner, l.linger())
+	return l.end(ctx, byOwner, l.Linger(l.m.cfg.minHold))
 }
 
 // close releases the lease for Close.
@@ -56,7 +55,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 		spec.Command = *linger
 	}
 	if from == stateLost || from == stateUnreleased { // it may have been released on some nodes
-		spec.Have = l.claim.Undone
+		spec.Have = l.Undone
 	}
 	r, won := l.send(ctx, spec)
 
@@ -76,7 +75,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	told.ended(err)
 	m.mu.Unlock()
 	if lingers {
-		l.release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
+		l.Release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
 	}
 	return err
 }
@@ -120,9 +119,9 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	if deletes {
 		lines.Releasing(m.key, time.Now())
 	}
-	r = l.release(ctx, s)
+	r = l.Release(ctx, s)
 	won, _ = r.Wait(context.Background())
-	announced := m.cfg.announce || l.member != ""
+	announced := m.nodes.Queues() || l.Member != ""
 	if deletes && (won || announced) {
 		// If only a few nodes have handed the key on, the one who queues there has just arrived,
 		// and is known to the others in a moment.
@@ -131,29 +130,11 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	return r, won
 }
 
-// release sends the deletion of the lease's key to every node that may have it, and returns the
-// round. The spec may set what makes it a success; by default, a quorum of deletions.
-func (l *lease) release(ctx context.Context, s quorum.Spec) *quorum.Round {
-	if s.Command.Command == nil && s.Command.Decide == nil {
-		s.Command = l.m.wire.Release(l.value, l.member)
-	}
-	return l.claim.Undo(ctx, s)
-}
-
 // unreleased returns why a round has not released the lease, or nil if all rounds together have.
 // The caller holds mu.
 func (l *lease) unreleased(failed string, r *quorum.Round) error {
-	m, outcomes := l.m, r.Outcomes()
-	deleted, gone := 0, 0
-	for i, o := range outcomes {
-		switch {
-		case l.claim.Undone(i):
-			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
-			deleted++
-		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
-			gone++
-		}
-	}
+	m := l.m
+	outcomes, deleted, gone := l.Released(r)
 	n := len(outcomes)
 	if deleted >= m.core.quorum {
 		return nil
@@ -178,43 +159,13 @@ func (l *lease) unreleased(failed string, r *quorum.Round) error {
 	return newError(m.name, failed, reason, ErrExpired).of(nodes)
 }
 
-// linger returns what Unlock sends to a node instead of the deletion while the minimum hold of the
-// lease lies ahead, and nil otherwise.
-//
-// How much is left is asked for each node when its turn comes. An Undo that is owed may be sent
-// again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
-// was set back, the lock must not linger for longer than the minimum hold.
-func (l *lease) linger() *quorum.Command {
-	m := l.m
-	if m.cfg.minHold <= 0 || l.granted.IsZero() { // zero: the lock was handed over
-		return nil
-	}
-	end := l.granted.Add(m.cfg.minHold)
-	if end.Sub(m.core.now()) <= 0 {
-		return nil
-	}
-	return &quorum.Command{Decide: func(int) (c quorum.Command, send bool) {
-		left := end.Sub(m.core.now())
-		if left <= 0 {
-			return m.wire.Release(l.value, l.member), true
-		}
-		return m.wire.Linger(l.value, m.cfg.linger(left)), true
-	}}
-}
-
-// linger is how long the keys of a lock live on that is left taken for so much longer: a node's
-// clock may be faster than ours.
-func (c *config) linger(left time.Duration) time.Duration {
-	return clock.Add(left, clock.Add(clock.Part(left, c.driftFactor), driftFloor))
-}
-
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
 // takes no longer than three node timeouts, and one more for every 256 holds. Then it waits, for
 // one more node timeout at most, until all commands to the nodes have returned from the clients.
 // The longest node timeout counts, of r or of a hold. See [Redlock.CloseContext].
 func (r *Redlock) Close() error {
 	r.mustBeMade()
-	longest, bound := r.core.closeBound(r.cfg.nodeTimeout)
+	longest, bound := r.core.closeBound(r.cfg.NodeTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	err := r.core.closeHolds(ctx)
@@ -260,7 +211,7 @@ func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Durati
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for h := range c.holds {
-		nodeTimeout = max(nodeTimeout, h.l.m.cfg.nodeTimeout)
+		nodeTimeout = max(nodeTimeout, h.l.m.cfg.NodeTimeout)
 	}
 	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(c.holds)/maxReleases))
 }

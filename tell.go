@@ -32,7 +32,7 @@ func newTeller(m *Mutex) *teller {
 	}
 	t := &teller{Events: m.cfg.events, m: m, noted: notify.NewQueue(&m.mu)}
 	if t.Node != nil || t.NodeState != nil {
-		quorum.Watched(m.lanes, t.called)
+		quorum.Watched(m.nodes.Lanes, t.called)
 	}
 	return t
 }
@@ -46,7 +46,7 @@ func (t *teller) all() {
 
 // end notes that nobody relies on the lease any more. The caller holds mu.
 func (t *teller) end(l *lease, reason EndReason, cause error) {
-	if t == nil || l.granted.IsZero() { // zero: the lock was handed over
+	if t == nil || l.Began.IsZero() { // zero: the lock was handed over
 		return
 	}
 	lost := reason == EndLost || reason == EndMargin || reason == EndMaxHold
@@ -55,8 +55,8 @@ func (t *teller) end(l *lease, reason EndReason, cause error) {
 	}
 	now, h := t.m.core.now(), l.hold
 	e := Ended{
-		Name: t.m.name, Key: t.m.key, Token: l.token, Reason: reason,
-		Held: now.Sub(l.granted), Overdue: ago(now, l.until), Err: cause,
+		Name: t.m.name, Key: t.m.key, Token: l.Token, Reason: reason,
+		Held: now.Sub(l.Began), Overdue: ago(now, l.until), Err: cause,
 	}
 	t.noted.Add(func() {
 		if h != nil {
@@ -78,14 +78,14 @@ func ago(now, until time.Time) time.Duration { return max(-remaining(now, until)
 func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began int64, err error) {
 	if t.NodeState != nil {
 		if turned, up := n.Turned(err); turned {
-			t.NodeState(NodeState{Node: n.Index, Addr: t.m.core.addr(n.Index), Up: up, Err: err})
+			t.NodeState(NodeState{Node: n.Index, Addr: t.m.core.addr(n.Index), Up: up, Err: exported(err)})
 		}
 	}
 	if t.Node != nil {
 		t.Node(NodeCall{
 			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: t.m.core.addr(n.Index),
 			Operation: commandName(c, k), Took: time.Duration(clock.Ticks(time.Now()) - began),
-			Err: err,
+			Err: exported(err),
 		})
 	}
 }
@@ -157,7 +157,7 @@ func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, 
 	if t == nil {
 		return h.obtain(ctx, m, tries, nil)
 	}
-	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.fencing}
+	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing}
 	ctx, o := begin(ctx, t, t.Acquire, begun, Acquired{Acquiring: begun})
 	var a *acquisition
 	if o.done != nil {
@@ -198,8 +198,8 @@ func (a *acquisition) granted(l *lease) {
 		return
 	}
 	a.end(func(what *Acquired, now time.Time) {
-		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(a.start), l.granted.Sub(a.start)
-		what.Raised, what.Token, what.Until = l.raised, l.token, l.until
+		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(a.start), l.Began.Sub(a.start)
+		what.Raised, what.Token, what.Until = l.Raised, l.Token, l.until
 	})
 }
 
@@ -229,7 +229,7 @@ func (t *teller) extending(ctx context.Context, l *lease, who by) (context.Conte
 		return ctx, nil
 	}
 	late := t.late(l)
-	begun := Extending{Name: t.m.name, Key: t.m.key, Token: l.token, Renewal: who == byHold}
+	begun := Extending{Name: t.m.name, Key: t.m.key, Token: l.Token, Renewal: who == byHold}
 	ctx, o := begin(ctx, t, t.Extend, begun, Extended{Extending: begun})
 	if o.done == nil && late == 0 {
 		return ctx, nil
@@ -296,7 +296,7 @@ func (t *teller) unlocking(ctx context.Context, l *lease, who by) (context.Conte
 	if who == byOwner { // the work was over when Close began, or its owner was told
 		late = t.late(l)
 	}
-	begun := Releasing{Name: t.m.name, Key: t.m.key, Token: l.token, Closing: who == byClose}
+	begun := Releasing{Name: t.m.name, Key: t.m.key, Token: l.Token, Closing: who == byClose}
 	ctx, o := begin(ctx, t, t.Release, begun, Released{Releasing: begun})
 	if o.done == nil && late == 0 {
 		return ctx, nil
@@ -349,7 +349,7 @@ func (t *teller) overran(l *lease, operation string, by time.Duration, err error
 	if by == 0 {
 		return
 	}
-	o := Overrun{Name: t.m.name, Key: t.m.key, Token: l.token, Operation: operation, By: by,
+	o := Overrun{Name: t.m.name, Key: t.m.key, Token: l.Token, Operation: operation, By: by,
 		Err: err}
 	t.noted.Add(func() { t.Overrun(o) })
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -29,12 +31,32 @@ type Plan struct {
 	Counter Name // for fencing; zero: there is none
 	Channel Name // for announcements; zero: there are none
 
-	// NewLock makes a lock for that node, with a key of its own that lives for [Life].
-	NewLock func(n *quorum.Node) Lock
+	newLock func() *grant.Lock // with a key that nobody else uses
 }
 
 // Name is the name of a key or channel, and what all such names begin with.
 type Name struct{ Example, Start string }
+
+// NewPlan returns a plan for such locks, whose keys begin with the prefix. NewLock makes one with a
+// key that nobody else uses. Channel is that of a process.
+func NewPlan(nodes []*quorum.Node, addr func(node int) string, prefix, channel string,
+	newLock func() *grant.Lock) *Plan {
+	l := newLock()
+	p := &Plan{
+		Nodes: nodes, Addr: addr, Quorum: quorum.Majority(len(nodes)),
+		NodeTimeout: l.NodeTimeout, Guard: l.Guard, Key: Name{l.Key(), prefix}, newLock: newLock,
+	}
+	if l.Fencing {
+		p.Counter = Name{l.Counter(), keys.SharedCounters}
+		if l.FencePerName {
+			p.Counter.Start = keys.RelatedStart(prefix)
+		}
+	}
+	if l.Queues() {
+		p.Channel = Name{channel, keys.TurnChannel}
+	}
+	return p
+}
 
 // TrialTime is how long the trial of a lock takes at most.
 func TrialTime(nodeTimeout time.Duration) time.Duration {
@@ -47,7 +69,7 @@ func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 	// What a lock asks of a node comes first: it tells who is there at all.
 	trials := quorum.Survey(ctx, p.Nodes, TrialTime(p.NodeTimeout),
 		func(ctx context.Context, n *quorum.Node) (trial, error) {
-			t := trial{lock: newOwner(p.NewLock(n), p.NodeTimeout), timeout: p.NodeTimeout}
+			t := trial{lock: newOwner(p.newLock(), n.Index), timeout: p.NodeTimeout}
 			err := t.run(ctx, n.Pool)
 			return t, err
 		})

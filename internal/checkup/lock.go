@@ -3,39 +3,16 @@ package checkup
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strconv"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
-
-// Commands makes what locks send to their nodes.
-type Commands interface {
-	Acquire(value string) quorum.Command
-	AcquireUnguarded(value string) quorum.Command
-	Extend(value string) quorum.Command
-	Stand(m line.Member, keep time.Duration) quorum.Command
-	Leave(m line.Member) quorum.Command
-	Release(value, member string) quorum.Command
-	Forget(key, text string) quorum.Command
-}
-
-// Lock is a lock on one node, under a key that nobody else uses, to see whether locks can live
-// there. The commands are those of every other lock.
-type Lock struct {
-	Commands
-	Lane      []quorum.Lane // to the node
-	Key       string
-	Counter   string // its own, for fencing; "" if there is none
-	Announced bool   // it has a queue
-
-	// Denied is what a reply means that is not a yes, and Guarded for how long an error says that
-	// the restart guard refuses, or 0.
-	Denied  func(quorum.Reply) error
-	Guarded func(err error) time.Duration
-}
 
 // Life is how long the keys of a trial live. They are deleted, but the node may have stopped
 // answering by then.
@@ -46,25 +23,36 @@ func Life(nodeTimeout time.Duration) time.Duration {
 // owner is who has the lock of a trial. Its methods block until the node has answered, at most for
 // a node timeout, or until ctx is done. The error says why the outcome is not as it should be.
 type owner struct {
-	Lock
-	budget time.Duration
-	value  string
-	claim  *quorum.Claim // with the value
-	number int64         // that acquire returned: what the counter holds
-	member line.Member   // of the queue
-	place  *quorum.Claim // of the member
+	wire.Lock               // whose commands are those of every other lock
+	lane      []quorum.Lane // to the node
+	denied    func(quorum.Reply) error
+	value     string
+	claim     *quorum.Claim // with the value
+	number    int64         // that acquire returned: what the counter holds
+	member    line.Member   // of the queue
+	place     *quorum.Claim // of the member
 }
 
-func newOwner(l Lock, nodeTimeout time.Duration) *owner {
-	o := &owner{Lock: l, budget: nodeTimeout, value: rand.Text()}
-	o.member = line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true}
+// newOwner returns the owner of a lock on one node. The keys live for [Life].
+func newOwner(l *grant.Lock, node int) *owner {
+	o := &owner{
+		Lock: l.Lock, lane: l.Lanes[node : node+1], denied: l.Denied, value: rand.Text(),
+		member: line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
+	}
+	terms := *l.Terms
+	terms.Expiry = Life(l.NodeTimeout)
+	terms.FenceTTL = terms.Expiry
+	o.Terms = &terms
+	if l.Fencing && !l.FencePerName {
+		o.CountBy(keys.SharedCounter("redlock:check:")) // one for all trials: it stays
+	}
 	o.claim, o.place = o.newClaim(), o.newClaim()
 	return o
 }
 
 func (o *owner) newClaim() *quorum.Claim {
 	c := &quorum.Claim{}
-	c.Open(o.Lane, o.budget, 0)
+	c.Open(o.lane, o.NodeTimeout, 0)
 	return c
 }
 
@@ -72,7 +60,11 @@ func (o *owner) newClaim() *quorum.Claim {
 // guard's error.
 func (o *owner) acquire(ctx context.Context) (guarded time.Duration, err error) {
 	o.number, err = o.step(ctx, o.claim.Write, o.Acquire(o.value), anything)
-	return o.Guarded(err), err
+	var guard *wire.GuardError
+	if errors.As(err, &guard) {
+		return guard.Wait, err
+	}
+	return 0, err
 }
 
 // acquireUnguarded is acquire without the restart guard.
@@ -93,10 +85,10 @@ const ticket = 1
 
 // stand stands in the queue for the key, if it has one.
 func (o *owner) stand(ctx context.Context) error {
-	if !o.Announced {
+	if !o.Queues() {
 		return nil
 	}
-	_, err := o.step(ctx, o.place.Write, o.Stand(o.member, Life(o.budget)), anything)
+	_, err := o.step(ctx, o.place.Write, o.Stand(o.member, Life(o.NodeTimeout)), anything)
 	return err
 }
 
@@ -116,10 +108,10 @@ func (o *owner) releaseAsStranger(ctx context.Context) error {
 // it deletes the key.
 func (o *owner) release(ctx context.Context) error {
 	_, err := o.step(ctx, o.claim.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
-	if o.Counter != "" { // which would stay
+	if o.Fencing && o.FencePerName { // its counter would stay
 		counter := o.newClaim()
 		counter.TakeOver()
-		c := o.Forget(o.Counter, strconv.FormatInt(o.number, 10))
+		c := o.Forget(o.Counter(), strconv.FormatInt(o.number, 10))
 		_, _ = counter.Undo(ctx, quorum.Spec{Command: c}).Wait(ctx)
 	}
 	return err
@@ -127,11 +119,11 @@ func (o *owner) release(ctx context.Context) error {
 
 // leave deletes what stand has left, and what was handed on to the member.
 func (o *owner) leave(ctx context.Context) error {
-	if !o.Announced {
+	if !o.Queues() {
 		return nil
 	}
 	_, err := o.step(ctx, o.place.Undo, o.Leave(o.member), anything)
-	last := o.Forget(keys.Ticket(o.Key), strconv.Itoa(ticket))
+	last := o.Forget(keys.Ticket(o.Key()), strconv.Itoa(ticket))
 	_, _ = o.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
 	return err
 }
@@ -139,7 +131,7 @@ func (o *owner) leave(ctx context.Context) error {
 // announcement returns the channel and the message of the announcement; channel is "" if there is
 // none.
 func (o *owner) announcement() (channel, message string) {
-	if !o.Announced {
+	if !o.Queues() {
 		return "", ""
 	}
 	return o.member.ID[:keys.ChannelLength], o.member.ID[keys.ChannelLength:]
@@ -157,7 +149,7 @@ func (o *owner) step(
 	}
 	said := round.Outcomes()[0]
 	if said.Err == nil && !ok(said.Reply) {
-		said.Err = o.Denied(said.Reply)
+		said.Err = o.denied(said.Reply)
 	}
 	return said.Number, said.Err
 }

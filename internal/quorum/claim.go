@@ -137,3 +137,6 @@ func (c *Claim) Undone(node int) bool {
 
 // Majority is how many of n nodes are a quorum of them.
 func Majority(n int) int { return n/2 + 1 }
+
+// Blocking is how many of n nodes rule a quorum of them out.
+func Blocking(n int) int { return n - Majority(n) + 1 }

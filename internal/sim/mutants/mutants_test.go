@@ -79,21 +79,23 @@ var anyTicket = edit{
 }
 
 var mutants = []mutant{
-	{"M1", "validity counted from the end of the attempt", []edit{{
-		"asker.attempt", "	if won && l.inTime() {",
-		"	l.until = m.core.now().Add(m.cfg.expiry - m.cfg.drift())\n	if won && l.inTime() {",
-	}}, campaign, 100, []string{"I2 validity"}},
+	{"M1", "validity counted from the end of the attempt", []edit{
+		{"internal/grant.Grant.Take", "	if v.Won && !g.InTime() {",
+			"	g.Began = g.lock.Now()\n	if v.Won && !g.InTime() {"},
+		{"asker.attempt", "		a.won = l\n", "		a.won, l.until = l, l.Deadline()\n"},
+	}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
-		"config.drift", "return clock.Add(clock.Part(c.expiry, c.driftFactor), driftFloor)",
+		"internal/wire.Terms.Drift",
+		"return clock.Add(clock.Part(t.Expiry, t.DriftFactor), driftFloor)",
 		"return 0",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M3", "no drift in an extension", []edit{{
-		"lease.prolong", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
-		"until := start.Add(m.cfg.expiry)",
+		"lease.prolong", "until := start.Add(m.cfg.Validity())",
+		"until := start.Add(m.cfg.Expiry)",
 	}}, edge, 100, []string{"I2 validity"}},
 	{"M4", "an extension counted from its end", []edit{{
-		"lease.prolong", "until := start.Add(m.cfg.expiry - m.cfg.drift())",
-		"_, until := start, m.core.now().Add(m.cfg.expiry-m.cfg.drift())",
+		"lease.prolong", "until := start.Add(m.cfg.Validity())",
+		"_, until := start, m.core.now().Add(m.cfg.Validity())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
 		{"internal/sim.Node.release", "	case held == 1, c.member != \"\" && " +
@@ -107,8 +109,7 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"defeat.giveBack", "Need: m.core.blocking(), Skip: skip,\n",
-		"Need: m.core.blocking(), Skip: func(int) bool { return true },\n",
+		"internal/grant.Defeat.giveBack", "Skip: skip,\n", "Skip: func(int) bool { return true },\n",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
@@ -127,15 +128,15 @@ var mutants = []mutant{
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
-			"case clock.Remaining(now, l.until) <= -m.cfg.expiry/20:"},
+			"case clock.Remaining(now, l.until) <= -m.cfg.Expiry/20:"},
 		{"hold.deadline", "h.l.until.Add(-h.l.m.cfg.margin)",
-			"h.l.until.Add(h.l.m.cfg.expiry/20 - h.l.m.cfg.margin)"},
+			"h.l.until.Add(h.l.m.cfg.Expiry/20 - h.l.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{
 		{"lease.confirm", "	after := l.lose(EndLost, denial)\n" +
 			"	m.mu.Unlock()\n	after.run()\n",
 			"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
-				"	time.AfterFunc(m.cfg.expiry/20, after.run)\n"},
+				"	time.AfterFunc(m.cfg.Expiry/20, after.run)\n"},
 		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
@@ -148,7 +149,7 @@ var mutants = []mutant{
 			"r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
-		"asker.attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
+		"internal/grant.Grant.Attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
 		"lease.confirm", "	if has {\n		return r, nil\n	}\n",
@@ -162,13 +163,16 @@ var mutants = []mutant{
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I8 no leaks",
 		"I15 quorum"}},
 	{"M19", "no raise round", []edit{{
-		"lease.fence", "if outcomes.Count(agrees) >= l.m.core.quorum {",
+		"internal/grant.Grant.fence",
+		"if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {",
 		"if outcomes.Count(agrees) > 0 {",
 	}}, campaign, 1000, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
-		{"lease.fence", "if outcomes.Count(agrees) >= l.m.core.quorum {",
+		{"internal/grant.Grant.fence",
+			"if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {",
 			"if outcomes.Count(agrees) > 0 {"},
-		{"tokens.proposal", "return max(t.last.Load()+1, uint64(max(t.now().UnixMicro(), 1)))",
+		{"internal/wire.Tokens.proposal",
+			"return max(t.last.Load()+1, uint64(max(t.Now().UnixMicro(), 1)))",
 			"return 1"},
 	}, campaign, 300, []string{"I3 token order"}},
 	{"M21", "no lanes: a release overtakes its SET", []edit{{
@@ -178,20 +182,21 @@ var mutants = []mutant{
 		"internal/quorum.Claim.start", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"lease.release", "	return l.claim.Undo(ctx, s)\n",
+		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",
 		"	if s.Vote == nil {\n		s.Vote = " +
 			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
-			"	}\n	return l.claim.Undo(ctx, s)\n",
+			"	}\n	return g.Undo(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
-		"wire.guard", "	return uptime(w.cfg.guard)\n", "	return 0\n",
+		"internal/wire.Lock.guard", "	return uptime(l.Guard)\n", "	return 0\n",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
 		"internal/quorum.Round.Wait", "		case <-ended:\n" +
 			"			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
-		"defeat.giveBack", "d.own = d.refusedItself(ctx)", "d.own = d.refusedItself(ctx) && false",
+		"internal/grant.Defeat.giveBack", "d.Own = d.refusedItself(ctx)",
+		"d.Own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
 		"internal/scripts/release.lua", "local mine = v == ARGV[1]\n", "local mine = v\n",
@@ -210,10 +215,10 @@ var mutants = []mutant{
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
 		[]edit{{
-			"asker.attempt", "	if won && l.inTime() {\n",
-			"	if won && ctx.Err() != nil {\n" +
-				"		return &defeat{final: true, err: a.Stopped(nil)}\n	}\n" +
-				"	if won && l.inTime() {\n",
+			"asker.attempt", "	if d == nil {\n",
+			"	if d == nil && a.ctx.Err() != nil {\n" +
+				"		return &grant.Defeat{Final: true, Err: a.Stopped(nil)}\n	}\n" +
+				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
 		"internal/quorum.Lane.undid", "		return c.debt(), onceItAnswers\n",
@@ -233,8 +238,8 @@ var mutants = []mutant{
 		"	if !from.relied() && from != stateLost || to.relied() {\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"lease.linger", "return m.wire.Linger(l.value, m.cfg.linger(left)), true",
-		"return m.wire.Release(l.value, l.member), true",
+		"internal/grant.Grant.Linger", "return g.lock.Linger(g.Value, left), true",
+		"return g.lock.Release(g.Value, g.Member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
 		"Election.Leading", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",
@@ -261,7 +266,7 @@ var mutants = []mutant{
 		"internal/line.agreed", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
-		"wire.Stand", "	if member.Agreed {\n		args[3] = 1\n",
+		"internal/wire.Lock.Stand", "	if member.Agreed {\n		args[3] = 1\n",
 		"	if false {\n		args[3] = 1\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M42", "what is given back goes to those only who listen", []edit{{
@@ -273,7 +278,7 @@ var mutants = []mutant{
 		"heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
 	}}, deaths, 0, []string{"is not less than"}},
 	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
-		{"wire.Stand", "	if member.Agreed {\n		args[3] = 1\n",
+		{"internal/wire.Lock.Stand", "	if member.Agreed {\n		args[3] = 1\n",
 			"	if false {\n		args[3] = 1\n"},
 		{"internal/sim.Node.stand", "	if !c.final {\n		ticket = max(ticket, last+1)\n",
 			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +

@@ -1,9 +1,8 @@
-package redlock
+package grant
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -13,29 +12,36 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// defeat is an attempt that did not win. What the nodes said and when does not change any more. It
-// is its waiter's, who alone uses lease and own. Others of the line may ask for an explanation.
-type defeat struct {
-	err   error // why; nil: explain tells it from what follows
-	final bool  // further attempts make no sense
+// Defeat is an attempt that did not win, or a place in the queue. What the nodes said and when does
+// not change any more. It is its waiter's, who alone uses Own, Unsettled and Settle. Others of the
+// line may ask why.
+type Defeat struct {
+	Err   error // why; nil: Why tells it from what follows
+	Final bool  // further attempts make no sense
+	Own   bool  // a node refused a key that was this attempt's own
 	cut   bool  // the context ended it
-	own   bool  // a node refused a key that was this attempt's own
 	split bool  // several contenders were granted some nodes each
 	stood bool  // it asked for a place in the queue
 
-	m     *Mutex
+	lock  *Lock
 	began time.Time       // the attempt
 	met   quorum.Outcomes // what the nodes said until it was decided
 	asked *quorum.Round   // where those say it that had not by then
 	late  string          // why the votes of a quorum came too late, or ""
-	lease *lease          // what has still to be given back, or nil
+	grant *Grant          // what has still to be given back, or nil
 	// The release of what was granted; its replies tell of others' keys, too; or nil.
 	back atomic.Pointer[quorum.Round]
 	keys *line.Expiries // what its replies tell about keys
 }
 
-// minAfterword is the least time that a final attempt waits to learn more about why it failed.
-const minAfterword = 5 * time.Millisecond
+// Stood is what it came to that the caller's process stood in the queue, in a round that began at a
+// time. The context has cut it short, or not.
+func Stood(l *Lock, r *quorum.Round, began time.Time, cut bool) *Defeat {
+	return &Defeat{lock: l, began: began, met: r.Outcomes(), asked: r, cut: cut, stood: true}
+}
+
+// MinAfterword is the least time that a final attempt waits to learn more about why it failed.
+const MinAfterword = 5 * time.Millisecond
 
 // giveBack releases what an attempt that did not win was granted, and completes its defeat. It
 // leaves out the nodes in skip.
@@ -45,29 +51,30 @@ const minAfterword = 5 * time.Millisecond
 // was free. Where the attempt was outvoted before a node had answered, perhaps by the errors of
 // others, it tells that the lock is taken there, too. And SET NX does not look at what it finds:
 // the release tells that it is no lock.
-func (d *defeat) giveBack(ctx context.Context, skip func(node int) bool) {
-	m, l := d.m, d.lease
-	d.lease = nil
+func (d *Defeat) giveBack(ctx context.Context, skip func(node int) bool) {
+	g := d.grant
+	d.grant = nil
 	refused := d.met.Count(quorum.Outcome.No) > 0
-	d.back.Store(l.release(ctx, quorum.Spec{
-		Command: m.wire.TakeBack(l.value, l.member, l.ticket), Need: m.core.blocking(), Skip: skip,
+	d.back.Store(g.Release(ctx, quorum.Spec{
+		Command: d.lock.TakeBack(g.Value, g.Member, g.Ticket), Need: quorum.Blocking(len(d.met)),
+		Skip: skip,
 		Vote: func(node int, reply quorum.Reply) bool {
 			d.learn(node, reply)
 			met := d.met[node]
 			return !reply.Yes() && (met.No() || met.Missing() && reply.Means != quorum.Gone)
 		},
 	}))
-	if d.final && !d.cut && refused {
-		d.own = d.refusedItself(ctx)
+	if d.Final && !d.cut && refused {
+		d.Own = d.refusedItself(ctx)
 	}
 }
 
 // refusedItself waits for the release, and reports whether a node refused the attempt because of
 // its own key, and no others rule a quorum out. It does not wait for a node that is silent for so
 // much longer than the others: that does not tell any more.
-func (d *defeat) refusedItself(ctx context.Context) (own bool) {
-	took := d.m.core.now().Sub(d.began)
-	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), minAfterword))
+func (d *Defeat) refusedItself(ctx context.Context) (own bool) {
+	took := d.lock.Now().Sub(d.began)
+	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), MinAfterword))
 	defer cancel()
 	back := d.back.Load()
 	foreign, _ := back.Wait(soon)
@@ -85,28 +92,31 @@ func (d *defeat) refusedItself(ctx context.Context) (own bool) {
 	return own
 }
 
-// settle releases what the defeat may still have on the nodes. Before the waiter stands in the
-// queue, it leaves out the nodes that refused, and returns the value. Standing there releases what
-// a client that sends commands twice was granted.
-func (d *defeat) settle(ctx context.Context, stands bool) (value string) {
-	if d == nil || d.lease == nil {
+// Unsettled reports whether the attempt may still have left something on the nodes.
+func (d *Defeat) Unsettled() bool { return d != nil && d.grant != nil }
+
+// Settle releases what the attempt may still have left on the nodes. Before the waiter stands in
+// the queue, it leaves out the nodes that refused, and returns the value. Standing there releases
+// what a client that sends commands twice was granted.
+func (d *Defeat) Settle(ctx context.Context, stands bool) (value string) {
+	if !d.Unsettled() {
 		return ""
 	}
 	if !stands {
 		d.giveBack(ctx, nil)
 		return ""
 	}
-	value = d.lease.value
+	value = d.grant.Value
 	said := d.asked.Outcomes()
 	d.giveBack(ctx, func(node int) bool { return said[node].No() })
 	return value
 }
 
-// blocking is how many refusals rule a quorum out.
-func (c *core) blocking() int { return len(c.nodes) - c.quorum + 1 }
+// ErrNotALock is the outcome of a node with other data under the lock's name.
+var ErrNotALock = errors.New("WRONGTYPE: the key holds data of another type, not a lock")
 
 // count returns what each node has come to by now, and how many granted, refused, and failed.
-func (d *defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
+func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
 	outcomes, later := slices.Clone(d.met), d.asked.Outcomes()
 	var back quorum.Outcomes
 	if r := d.back.Load(); r != nil {
@@ -149,7 +159,7 @@ func latest(met, later, released quorum.Outcome) quorum.Outcome {
 		o.Err = released.Err
 	case released.Err != nil || o.Err != nil && !silent:
 	case released.Means == quorum.NoLock && (silent || o.No()):
-		o.Err = errNotALock
+		o.Err = ErrNotALock
 	case silent && released.Means != quorum.Gone:
 		o = released
 	}
@@ -159,86 +169,93 @@ func latest(met, later, released quorum.Outcome) quorum.Outcome {
 // failed reports whether a node has failed that neither granted nor refused: it answered with an
 // error, or is silent. A node that nobody waited for, because others had refused or the context
 // ended, fails only when it has had a quarter of the node timeout.
-func (d *defeat) failed(o, released quorum.Outcome) bool {
+func (d *Defeat) failed(o, released quorum.Outcome) bool {
 	switch {
 	case !o.Missing():
 		return true
 	case released.Err == nil: // it is there
 		return false
-	case d.final && !d.cut:
+	case d.Final && !d.cut:
 		return true
 	}
-	return d.m.core.now().Sub(d.began) >= d.m.cfg.nodeTimeout/4
+	return d.lock.Now().Sub(d.began) >= d.lock.NodeTimeout/4
 }
 
 // troubled reports whether so many nodes have failed that there is no quorum without them.
-func (d *defeat) troubled() bool {
+func (d *Defeat) troubled() bool {
 	_, _, _, failed := d.count()
-	return len(d.met)-failed < d.m.core.quorum
+	return len(d.met)-failed < quorum.Majority(len(d.met))
 }
 
 // settled reports whether the nodes that have not said anything yet make no difference to why the
 // attempt did not win.
-func (d *defeat) settled() bool {
-	if d.err != nil {
+func (d *Defeat) settled() bool {
+	if d.Err != nil {
 		return true
 	}
 	_, granted, refused, _ := d.count()
-	return refused >= d.m.core.blocking() || granted+refused >= d.m.core.quorum || d.troubled()
+	n := len(d.met)
+	return refused >= quorum.Blocking(n) || granted+refused >= quorum.Majority(n) || d.troubled()
 }
 
-// explain says why the attempt did not win, as far as the nodes have told by now.
-func (d *defeat) explain() error {
-	if d.err != nil {
-		return d.err
-	}
-	outcomes, granted, refused, failed := d.count()
-	n, q, kind, reason, more := len(outcomes), d.m.core.quorum, ErrTaken, d.late, ""
+// Kind is why an attempt did not win, in a word.
+type Kind uint8
+
+const (
+	NoQuorum Kind = iota // too few nodes answered
+	Taken                // so many refused that there was no quorum
+	Divided              // enough answered, and too few granted it
+	Late                 // a quorum has granted it too late
+)
+
+// Why is why an attempt did not win.
+type Why struct {
+	Kind             Kind
+	Late             string // in words, if that is why
+	Granted, Refused int    // nodes
+	Outcomes         quorum.Outcomes
+}
+
+// Why says why the attempt did not win, as far as the nodes have told by now.
+func (d *Defeat) Why() Why {
+	w, failed := Why{Late: d.late}, 0
+	w.Outcomes, w.Granted, w.Refused, failed = d.count()
+	n := len(w.Outcomes)
 	switch {
 	case d.late != "":
-		kind = ErrExpired
-	case refused >= d.m.core.blocking():
-		reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
-	case (refused > 0 || d.stood) && n-failed >= q:
-		reason = fmt.Sprintf("taken on %d of %d nodes", refused, n)
-		more = fmt.Sprintf(", granted by %d, %d needed", granted, q)
-	default:
-		kind = ErrNoQuorum
-		reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed",
-			granted, n, refused, q)
+		w.Kind = Late
+	case w.Refused >= quorum.Blocking(n):
+		w.Kind = Taken
+	case (w.Refused > 0 || d.stood) && n-failed >= quorum.Majority(n):
+		w.Kind = Divided
 	}
-	taken := func(quorum.Reply) error { return errNodeTaken }
-	return newError(d.m.name, notAcquired, reason, ErrFailed, kind).adding(more).
-		of(d.m.core.nodeErrors(outcomes, taken))
+	return w
 }
 
-// answer is what the line is told of the defeat.
-func (d *defeat) answer() line.Answer {
+// Answer is what the line is told of the defeat, without the error of a final one.
+func (d *Defeat) Answer() line.Answer {
 	a := line.Answer{Keys: d.keys}
 	if d.asked != nil {
 		a.Refusal = d
-	}
-	if d.final {
-		a.Err = d.explain()
 	}
 	return a
 }
 
 // Split implements [line.Refusal].
-func (d *defeat) Split() bool { return d.split }
+func (d *Defeat) Split() bool { return d.split }
 
 // Taken implements [line.Refusal].
-func (d *defeat) Taken() bool {
+func (d *Defeat) Taken() bool {
 	_, _, refused, _ := d.count()
 	return refused > 0
 }
 
 // Answered implements [line.Refusal].
-func (d *defeat) Answered() bool { return !d.troubled() }
+func (d *Defeat) Answered() bool { return !d.troubled() }
 
 // learn notes what a node said to the release: when it has no key any more. A node that answered
 // the attempt with an error may have no key and grant nothing even so.
-func (d *defeat) learn(node int, reply quorum.Reply) {
+func (d *Defeat) learn(node int, reply quorum.Reply) {
 	free := time.Now()
 	switch err := d.met[node].Err; {
 	case reply.Means == quorum.NoLock, reply.Left == quorum.Forever:
@@ -249,4 +266,35 @@ func (d *defeat) learn(node int, reply quorum.Reply) {
 		return
 	}
 	d.keys.Note(node, free)
+}
+
+// Defeats are what one waiter's attempts, and places in the queue, have come to. The zero value has
+// none.
+type Defeats struct {
+	last *Defeat
+	// The one before that. While the nodes have no time to say anything, it stays the one before
+	// the first such attempt.
+	prior *Defeat
+}
+
+// Note notes a defeat. It reports whether that says anything: one that the context has cut short
+// does so only if the nodes are in trouble.
+func (ds *Defeats) Note(d *Defeat) (says bool) {
+	if d.cut && !d.troubled() {
+		return false
+	}
+	if ds.prior == nil || ds.last.settled() {
+		ds.prior = ds.last
+	}
+	ds.last = d
+	return true
+}
+
+// Latest is the latest one that the nodes have had the time to say something in, if there is one,
+// or nil.
+func (ds *Defeats) Latest() *Defeat {
+	if ds.prior != nil && !ds.last.settled() {
+		return ds.prior
+	}
+	return ds.last
 }

@@ -1,4 +1,4 @@
-package redlock
+package wire
 
 import (
 	"time"
@@ -12,51 +12,52 @@ import (
 )
 
 // What is said to a node: which of internal/scripts it runs, with which keys and arguments. What
-// the replies mean is in wire.go.
+// the replies mean is in reply.go.
 
 // Acquire asks a node for the lock: by a plain SET NX where that is enough.
-func (w *wire) Acquire(value string) quorum.Command {
-	if !w.cfg.fencing && !w.cfg.guarded {
+func (l *Lock) Acquire(value string) quorum.Command {
+	if !l.Fencing && l.Guard == 0 {
 		return quorum.Command{
-			Command: pool.SetNX(w.keys[0], value, w.cfg.expiry), Read: readSetNX,
+			Command: pool.SetNX(l.keys[0], value, l.Expiry), Read: readSetNX,
 		}
 	}
-	return w.acquireBy(scripts.Acquire, value, w.guard(), w.tokens.proposal())
+	return l.acquireBy(scripts.Acquire, value, l.guard(), l.Tokens.proposal())
 }
 
 // AcquireUnguarded asks for the lock without the restart guard.
-func (w *wire) AcquireUnguarded(value string) quorum.Command {
-	return w.acquireBy(scripts.Acquire, value, 0, w.tokens.proposal())
+func (l *Lock) AcquireUnguarded(value string) quorum.Command {
+	return l.acquireBy(scripts.Acquire, value, 0, l.Tokens.proposal())
 }
 
 // Claim asks a node for the lock if that is free, or reserved for the member of the queue.
-func (w *wire) Claim(value, member string) quorum.Command {
-	return w.acquireBy(scripts.Claim, value, w.guard(), w.tokens.proposal(), member)
+func (l *Lock) Claim(value, member string) quorum.Command {
+	return l.acquireBy(scripts.Claim, value, l.guard(), l.Tokens.proposal(), member)
 }
 
 // Swap asks a node for the lock where it has the old value, which was handed off. The restart guard
 // is not for that: whoever has handed the lock off had the node's vote.
-func (w *wire) Swap(value, old string) quorum.Command {
-	return w.acquireBy(scripts.Swap, value, 0, w.tokens.proposal(), old)
+func (l *Lock) Swap(value, old string) quorum.Command {
+	return l.acquireBy(scripts.Swap, value, 0, l.Tokens.proposal(), old)
 }
 
 // Heal sets the key of a holder again, and lifts the counter to its token, which is 0 if it is not
 // known. It need not wait for as long as the restart guard makes others wait: the node must refuse
 // them, not the holder. But a contender may have counted the node's vote just before the restart.
-// Its attempt must have come to its end before the node's vote is the holder's: see lease.inTime.
-func (w *wire) Heal(value string, token uint64) quorum.Command {
+// Its attempt must have come to its end before the node's vote is the holder's: see
+// grant.Grant.InTime.
+func (l *Lock) Heal(value string, token uint64) quorum.Command {
 	guard := int64(0)
-	if w.cfg.guarded {
-		guard = uptime(attemptRounds * min(w.cfg.nodeTimeout, w.cfg.guard/attemptRounds))
+	if l.Guard > 0 {
+		guard = uptime(AttemptRounds * min(l.NodeTimeout, l.Guard/AttemptRounds))
 	}
-	return w.acquireBy(scripts.Heal, value, guard, token)
+	return l.acquireBy(scripts.Heal, value, guard, token)
 }
 
-func (w *wire) acquireBy(script *pool.Script, value string, guard int64, proposal uint64,
+func (l *Lock) acquireBy(script *pool.Script, value string, guard int64, proposal uint64,
 	more ...any) quorum.Command {
-	keys, args := w.lockKey(), append(make([]any, 0, 5), value, w.cfg.expiry.Milliseconds())
-	if w.cfg.fencing && proposal > 0 {
-		keys, args = w.keys[:], append(args, int64(proposal), w.fenceTTL())
+	keys, args := l.lockKey(), append(make([]any, 0, 5), value, l.Expiry.Milliseconds())
+	if l.Fencing && proposal > 0 {
+		keys, args = l.keys[:], append(args, int64(proposal), l.fenceTTL())
 	}
 	if guard > 0 {
 		args = append(args, guard)
@@ -64,18 +65,18 @@ func (w *wire) acquireBy(script *pool.Script, value string, guard int64, proposa
 	c := quorum.Command{
 		Command: pool.Eval(script, keys, append(args, more...)...), Read: readAcquired,
 	}
-	if len(keys) > 1 && !w.cfg.fencePerName {
+	if len(keys) > 1 && !l.FencePerName {
 		c.Read = readAcquiredInOneSlot
 	}
 	return c
 }
 
 // guard is what a node's uptime_in_seconds must show before it grants the lock, or 0.
-func (w *wire) guard() int64 {
-	if !w.cfg.guarded {
+func (l *Lock) guard() int64 {
+	if l.Guard == 0 {
 		return 0
 	}
-	return uptime(w.cfg.guard)
+	return uptime(l.Guard)
 }
 
 // uptime is what a node's uptime_in_seconds must show after d. Redis cuts it off: one second more.
@@ -89,67 +90,67 @@ func uptime(d time.Duration) int64 {
 
 // fenceTTL is what scripts are told of how long the counter lives, in milliseconds. A counter that
 // names share lives for ever: 0.
-func (w *wire) fenceTTL() int64 {
-	if !w.cfg.fencePerName {
+func (l *Lock) fenceTTL() int64 {
+	if !l.FencePerName {
 		return 0
 	}
-	return w.cfg.fenceTTL.Milliseconds()
+	return l.FenceTTL.Milliseconds()
 }
 
 // Raise lifts a node's fence counter to the token.
-func (w *wire) Raise(value string, token uint64) quorum.Command {
+func (l *Lock) Raise(value string, token uint64) quorum.Command {
 	return quorum.Command{
-		Command: pool.Eval(scripts.Raise, w.keys[:], value, int64(token), w.fenceTTL()),
+		Command: pool.Eval(scripts.Raise, l.keys[:], value, int64(token), l.fenceTTL()),
 		Read:    readHeld,
 	}
 }
 
 // Extend extends the lock on a node, and the life of a counter that is the lock's own.
-func (w *wire) Extend(value string) quorum.Command {
-	expiry := w.cfg.expiry.Milliseconds()
+func (l *Lock) Extend(value string) quorum.Command {
+	expiry := l.Expiry.Milliseconds()
 	c := quorum.Command{Read: readHeld}
-	if w.cfg.fencing && w.cfg.fencePerName {
-		c.Command = pool.Eval(scripts.Extend, w.keys[:], value, expiry, w.fenceTTL())
+	if l.Fencing && l.FencePerName {
+		c.Command = pool.Eval(scripts.Extend, l.keys[:], value, expiry, l.fenceTTL())
 	} else {
-		c.Command = pool.Eval(scripts.Extend, w.lockKey(), value, expiry)
+		c.Command = pool.Eval(scripts.Extend, l.lockKey(), value, expiry)
 	}
 	return c
 }
 
-// Linger lets the key expire on a node after so long.
-func (w *wire) Linger(value string, left time.Duration) quorum.Command {
-	ms := clock.Add(left, time.Millisecond-1).Milliseconds()
+// Linger leaves the lock taken on a node for so much longer.
+func (l *Lock) Linger(value string, left time.Duration) quorum.Command {
+	ms := clock.Add(l.Lingering(left), time.Millisecond-1).Milliseconds()
 	return quorum.Command{
-		Command: pool.Eval(scripts.Extend, w.lockKey(), value, ms), Read: readHeld,
+		Command: pool.Eval(scripts.Extend, l.lockKey(), value, ms), Read: readHeld,
 	}
 }
 
 // Valid asks a node whether it has the lock.
-func (w *wire) Valid(value string) quorum.Command {
-	return quorum.Command{Command: pool.Eval(scripts.Valid, w.lockKey(), value), Read: readHeld}
+func (l *Lock) Valid(value string) quorum.Command {
+	return quorum.Command{Command: pool.Eval(scripts.Valid, l.lockKey(), value), Read: readHeld}
 }
 
 // Release deletes the lock on a node, or hands it on. The member, if it is not "", leaves the
 // queue.
-func (w *wire) Release(value, member string) quorum.Command {
+func (l *Lock) Release(value, member string) quorum.Command {
 	c := quorum.Command{Read: readReleased}
 	switch {
 	case member != "":
-		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window, member)
-	case w.cfg.announce:
-		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window)
+		c.Command = pool.Eval(scripts.Release, l.queue[:], value, l.Window, member)
+	case l.Queues():
+		c.Command = pool.Eval(scripts.Release, l.queue[:], value, l.Window)
 	default:
-		c.Command = pool.Eval(scripts.Release, w.lockKey(), value)
+		c.Command = pool.Eval(scripts.Release, l.lockKey(), value)
 	}
 	return c
 }
 
 // TakeBack is Release after an attempt that did not win. A key of another type is an answer then,
 // which the refusal of a SET NX did not give. A member with a ticket keeps its place in the queue.
-func (w *wire) TakeBack(value, member string, ticket int64) quorum.Command {
-	c := w.Release(value, member)
+func (l *Lock) TakeBack(value, member string, ticket int64) quorum.Command {
+	c := l.Release(value, member)
 	if ticket != 0 {
-		c.Command = pool.Eval(scripts.Release, w.queue[:], value, w.cfg.window, member, ticket,
+		c.Command = pool.Eval(scripts.Release, l.queue[:], value, l.Window, member, ticket,
 			line.QueueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
@@ -157,16 +158,16 @@ func (w *wire) TakeBack(value, member string, ticket int64) quorum.Command {
 }
 
 // Leave gives up a place in the queue on a node, and a key that holds the member's value.
-func (w *wire) Leave(member line.Member) quorum.Command {
+func (l *Lock) Leave(member line.Member) quorum.Command {
 	value := member.Value
 	if value == "" {
 		value = member.ID
 	}
-	return w.Release(value, member.ID)
+	return l.Release(value, member.ID)
 }
 
 // Forget deletes a key other than the lock's if it holds the text.
-func (w *wire) Forget(key, text string) quorum.Command {
+func (l *Lock) Forget(key, text string) quorum.Command {
 	return quorum.Command{
 		Command: pool.Eval(scripts.Release, []string{key}, text), Read: readReleased,
 	}
@@ -174,9 +175,9 @@ func (w *wire) Forget(key, text string) quorum.Command {
 
 // Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may
 // become a greater one. The queue is kept for so long after that.
-func (w *wire) Stand(member line.Member, keep time.Duration) quorum.Command {
-	keys := []string{w.keys[0], w.queue[1], keys.Ticket(w.keys[0]), keys.Roll(w.keys[0])}
-	args := append(make([]any, 0, 7), w.cfg.window, member.ID, member.Ticket, 0,
+func (l *Lock) Stand(member line.Member, keep time.Duration) quorum.Command {
+	keys := []string{l.keys[0], l.queue[1], keys.Ticket(l.keys[0]), keys.Roll(l.keys[0])}
+	args := append(make([]any, 0, 7), l.Window, member.ID, member.Ticket, 0,
 		keep.Milliseconds(), int64(line.RollGrace/time.Second))
 	if member.Agreed {
 		args[3] = 1

@@ -1,4 +1,4 @@
-package redlock
+package wire
 
 import (
 	"context"
@@ -14,30 +14,26 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// wire is all that is said to a node about one lock. The commands are in scripts.go; what the
-// replies mean is here.
-type wire struct {
-	cfg    *config
-	tokens *tokens
-
-	// What scripts are given, made once.
-	keys  [2]string // the lock's, and with fencing its counter's
-	queue [2]string // the lock's, and that of those who wait for it, "" if there is none
+// GuardError is the outcome of a node that has not been up long enough.
+type GuardError struct {
+	Wait time.Duration // until the node votes, rounded up to whole seconds
 }
 
-func newWire(cfg *config, key string, t *tokens) wire {
-	w := wire{cfg: cfg, tokens: t, keys: [2]string{key}, queue: [2]string{key, keys.Queue(key)}}
-	switch {
-	case cfg.fencing && cfg.fencePerName:
-		w.keys[1] = keys.OwnCounter(key)
-	case cfg.fencing:
-		w.keys[1] = keys.SharedCounter(key)
-	}
-	return w
+func (e *GuardError) Error() string {
+	return fmt.Sprintf("restarted too recently, takes part again in %v", e.Wait)
 }
 
-// lockKey is the key of scripts that have no business with the counter. Pools may append to it.
-func (w *wire) lockKey() []string { return w.keys[:1:1] }
+// ReplyError is the outcome of a node that answered a script with something else than that
+// returns.
+type ReplyError struct {
+	Script string // the script's name
+	Reply  any    // what came instead
+}
+
+func (e *ReplyError) Error() string {
+	return fmt.Sprintf("%s script: reply %#v of type %T instead of an integer", e.Script, e.Reply,
+		e.Reply)
+}
 
 func readSetNX(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
 	switch {
@@ -147,20 +143,29 @@ func readStood(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 	return said, nil
 }
 
-// inspect asks a node what it has under the key of a lock, and under its counter's if that is given
+// Stored is what a node has under the key of a lock.
+type Stored struct {
+	Found    bool
+	Value    string
+	Reserved bool          // for a process whose turn it is: Value is not that of a lock
+	TTL      time.Duration // of the key, or [quorum.Forever]
+	Counter  string        // of the lock, if it was asked for and the key was found
+}
+
+// Look asks a node what it has under the key of a lock, and under its counter's if that is given
 // too.
-func inspect(ctx context.Context, p pool.Pool, of []string) (NodeKey, error) {
+func Look(ctx context.Context, p pool.Pool, of []string) (Stored, error) {
 	reply, err := p.Eval(ctx, scripts.Inspect, of)
 	if err != nil {
-		return NodeKey{}, err
+		return Stored{}, err
 	}
 	fields, ok := reply.([]any)
 	if ok && len(fields) == 0 {
-		return NodeKey{}, nil
+		return Stored{}, nil
 	}
-	k := NodeKey{Found: true, TTL: NoExpiry}
+	k := Stored{Found: true, TTL: quorum.Forever}
 	if len(of) == 2 && len(fields) == 3 {
-		if k.counter, ok = fields[2].(string); ok {
+		if k.Counter, ok = fields[2].(string); ok {
 			fields = fields[:2]
 		}
 	}
@@ -177,5 +182,5 @@ func inspect(ctx context.Context, p pool.Pool, of []string) (NodeKey, error) {
 		}
 	}
 	const wrong = "inspect script: reply %#v of type %T instead of a value and milliseconds"
-	return NodeKey{}, fmt.Errorf(wrong, reply, reply)
+	return Stored{}, fmt.Errorf(wrong, reply, reply)
 }

@@ -1,0 +1,172 @@
+// Package grant is what the nodes have of one acquisition of a lock: what they are asked for in an
+// attempt, and what of that is healed, kept for a while, or given back.
+//
+// It asks, and decides by votes. Who has the lock, until when, and what errors say is the business
+// of package redlock. Each step is a file: grant.go makes the attempt, defeat.go has why it did not
+// win, and keep.go what becomes of a grant.
+package grant
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
+)
+
+// Lock is what all grants of one mutex have in common.
+type Lock struct {
+	wire.Lock               // what is said to the nodes
+	Lanes     []quorum.Lane // to them
+	Now       func() time.Time
+	// Denied is what a reply says that denies a key to be ours.
+	Denied func(quorum.Reply) error
+}
+
+// Grant is one acquisition. It is safe for concurrent use once the lock is granted, and is not
+// copied.
+type Grant struct {
+	Value  string
+	Member string    // of the queue on the nodes; "" if the lock was free
+	Ticket int64     // of the member
+	Began  time.Time // the attempt; zero if the lock was handed over
+	Token  uint64    // for fencing
+	Raised bool      // it took a second round to settle the token
+
+	quorum.Claim
+	lock *Lock
+}
+
+// Open makes the zero Grant one with that value, of which nothing has been written to the nodes.
+func (g *Grant) Open(l *Lock, value string) {
+	g.Value, g.lock = value, l
+	g.Claim.Open(l.Lanes, l.NodeTimeout, l.Expiry)
+}
+
+// Deadline is the moment up to which the lock may be trusted if the attempt wins it.
+func (g *Grant) Deadline() time.Time { return g.Began.Add(g.lock.Validity()) }
+
+// Attempt asks the nodes for the lock once. It returns nil if they have granted it, in time. One
+// who stays in the queue claims what they have reserved for it, and keeps its place if that fails:
+// only a claim has a member.
+//
+// An attempt that does not win releases what it was granted before it returns. With how.Keep it
+// leaves that to [Defeat.Settle], if no node has granted anything yet. A final attempt does not
+// call the lock taken before it knows that the key which refused it was not its own.
+func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Member) *Defeat {
+	// A contender that waits for the vote of a frozen node keeps its votes from the others, and
+	// they keep theirs from it. With a few of them, nobody ever gets a quorum.
+	spec := quorum.Spec{Hasty: !how.Final}
+	if member != nil {
+		g.Member, g.Ticket = member.ID, member.Ticket
+		spec.Command = g.lock.Claim(g.Value, member.ID)
+	} else {
+		spec.Command = g.lock.Acquire(g.Value)
+	}
+	v := g.Take(ctx, spec)
+	if v.Won {
+		return nil
+	}
+	v.Round.Abandon()
+	d := &Defeat{lock: g.lock, grant: g, began: g.Began, met: v.Said, asked: v.Round, late: v.Late,
+		cut: v.Err != nil, Final: how.Final || v.Err != nil, keys: how.Keys}
+	d.split = d.met.Count(quorum.Outcome.Yes) > 0 && d.met.Count(quorum.Outcome.No) > 0
+	if d.keys == nil {
+		d.keys = line.NewExpiries(len(g.lock.Lanes))
+	}
+	if t := v.Round.Tally(); !how.Keep || d.cut || t.Yes > 0 {
+		d.giveBack(ctx, nil)
+	}
+	return d
+}
+
+// Vote is what the nodes have said to an attempt.
+type Vote struct {
+	Round *quorum.Round
+	Won   bool            // a quorum has granted the lock, in time
+	Late  string          // why the votes of a quorum came too late, or ""
+	Said  quorum.Outcomes // unless it has won: what each node said until it was decided
+	Err   error           // the context's, if that has ended the attempt
+}
+
+// Take asks the nodes once by a command that may set the key, and settles the token.
+func (g *Grant) Take(ctx context.Context, s quorum.Spec) (v Vote) {
+	v.Round = g.Write(ctx, s)
+	v.Won, v.Err = v.Round.Wait(ctx)
+	if v.Won && g.lock.Fencing {
+		v.Said = v.Round.Outcomes()
+		v.Won, v.Err = g.fence(ctx, v.Said)
+	}
+	if v.Won && !g.InTime() {
+		v.Won, v.Late = false, g.tooLate()
+	}
+	if !v.Won && v.Said == nil {
+		v.Said = v.Round.Outcomes()
+	}
+	return v
+}
+
+// InTime reports whether the lock was granted in time: before its deadline, and under the restart
+// guard within [wire.AttemptRounds] node timeouts. Each round keeps to its node timeout, but the
+// process can stop between two of them. Meanwhile a node that has voted restarts, is healed by the
+// holder, and votes for that one. Healing waits for as long as an attempt may take, see
+// [wire.Lock.Heal]. The node measures that time: a slow clock of ours is allowed for.
+func (g *Grant) InTime() bool {
+	l, end := g.lock, g.Deadline()
+	limit := wire.AttemptRounds * float64(l.NodeTimeout) * (1 - l.DriftFactor)
+	if l.Guard > 0 && limit < float64(l.Validity()) {
+		end = g.Began.Add(time.Duration(limit))
+	}
+	return clock.Remaining(l.Now(), end) > 0
+}
+
+// tooLate says why a lock cannot be trusted although a quorum has granted it.
+func (g *Grant) tooLate() string {
+	if clock.Remaining(g.lock.Now(), g.Deadline()) > 0 {
+		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of "+
+			"%v a node that forgot its vote may have been healed",
+			wire.AttemptRounds, g.lock.NodeTimeout)
+	}
+	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v",
+		g.lock.Expiry)
+}
+
+// fence settles the token of what a quorum has granted: the largest counter among the granting
+// nodes, and stored on a quorum of them. Then the next holder, whose quorum shares a node with this
+// one, gets at least one more. Usually the nodes agree at once, because the client's proposal is
+// greater than what they had. If it fails, outcomes tell where it did.
+func (g *Grant) fence(ctx context.Context, outcomes quorum.Outcomes) (bool, error) {
+	token := int64(0)
+	for _, o := range outcomes {
+		if o.Yes() {
+			token = max(token, o.Number)
+		}
+	}
+	g.Token = uint64(token)
+	g.lock.Tokens.Saw(g.Token)
+	agrees := func(o quorum.Outcome) bool { return o.Yes() && o.Number == token }
+	if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {
+		return true, nil
+	}
+	g.Raised = true
+	raise := g.Ask(ctx, quorum.Spec{
+		Command: g.lock.Raise(g.Value, g.Token),
+		Have:    func(node int) bool { return agrees(outcomes[node]) },
+	})
+	raised, err := raise.Wait(ctx)
+	if !raised {
+		for i, o := range raise.Outcomes() {
+			if o.No() {
+				o.Err = g.lock.Denied(o.Reply)
+			}
+			if o.Err != nil && outcomes[i].Err == nil && !agrees(outcomes[i]) {
+				outcomes[i] = quorum.Outcome{Err: fmt.Errorf("the fencing token was not stored: %w",
+					o.Err)}
+			}
+		}
+	}
+	return raised, err
+}

@@ -1,0 +1,96 @@
+// Package wire is all that is said to a node about a lock, and what the node's answers mean.
+//
+// Each step is a file: wire.go has what the commands depend on, command.go makes them, and reply.go
+// reads the replies. value.go has what a lock's key holds, and token.go the fencing tokens that a
+// client proposes.
+package wire
+
+import (
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/keys"
+)
+
+// Terms are on what terms locks are asked for: what the commands of many locks have in common. They
+// do not change once a Lock has them.
+type Terms struct {
+	Expiry       time.Duration // of the key, in whole milliseconds
+	DriftFactor  float64       // by how much of the time that passes clocks may differ
+	NodeTimeout  time.Duration
+	Window       any           // how long a reservation lasts: the node timeout in milliseconds
+	Queue        bool          // who waits stands in a queue on the nodes
+	Fencing      bool          // each acquisition has a token
+	FencePerName bool          // from a counter that is the lock's own
+	FenceTTL     time.Duration // of such a counter
+	Guard        time.Duration // how long a node must have been up before it votes; 0: at once
+}
+
+// driftFloor is the part of the drift that does not depend on the expiry: Redis
+// expires keys by whole milliseconds, and so may be one early on either side.
+const driftFloor = 2 * time.Millisecond
+
+// Drift is what of the expiry is given up for the clocks.
+func (t *Terms) Drift() time.Duration {
+	return clock.Add(clock.Part(t.Expiry, t.DriftFactor), driftFloor)
+}
+
+// Validity is for how long a lock may be trusted, from when the nodes are asked for it.
+func (t *Terms) Validity() time.Duration { return t.Expiry - t.Drift() }
+
+// Lingering is how long the keys of a lock live on that is left taken for so much longer: a node's
+// clock may be faster than ours.
+func (t *Terms) Lingering(left time.Duration) time.Duration {
+	return clock.Add(left, clock.Add(clock.Part(left, t.DriftFactor), driftFloor))
+}
+
+// AttemptRounds is how many node timeouts an attempt may take: it asks for votes, then may raise
+// the token, and the process may stop for a moment in between.
+const AttemptRounds = 3
+
+// Lock is what is said to the nodes about one lock.
+type Lock struct {
+	*Terms
+	Tokens *Tokens
+
+	// What scripts are given, made once.
+	keys  [2]string // the lock's, and with fencing its counter's
+	queue [2]string // the lock's, and that of those who wait for it, "" if there is none
+}
+
+// NewLock returns the lock with that key.
+func NewLock(key string, terms *Terms, tokens *Tokens) Lock {
+	l := Lock{
+		Terms: terms, Tokens: tokens, keys: [2]string{key}, queue: [2]string{key, keys.Queue(key)},
+	}
+	switch {
+	case terms.Fencing && terms.FencePerName:
+		l.keys[1] = keys.OwnCounter(key)
+	case terms.Fencing:
+		l.keys[1] = keys.SharedCounter(key)
+	}
+	return l
+}
+
+// Queues reports whether those who wait for the lock stand in a queue on the nodes.
+func (l *Lock) Queues() bool { return l.Terms.Queue && l.queue[1] != "" }
+
+// Key is the lock's key.
+func (l *Lock) Key() string { return l.keys[0] }
+
+// Counter is the key of the lock's fence counter, or "".
+func (l *Lock) Counter() string { return l.keys[1] }
+
+// CountBy lets the lock use another counter.
+func (l *Lock) CountBy(counter string) { l.keys[1] = counter }
+
+// Keys are the lock's and its counter's, if it has one.
+func (l *Lock) Keys() []string {
+	if l.keys[1] == "" {
+		return l.lockKey()
+	}
+	return l.keys[:]
+}
+
+// lockKey is the key of scripts that have no business with the counter. Pools may append to it.
+func (l *Lock) lockKey() []string { return l.keys[:1:1] }

@@ -109,7 +109,7 @@ func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) line.Refusal {
 // the line, if there is none of its own.
 func (a *asker) Stopped(latest line.Refusal) error {
 	if a.ctx.Err() == nil {
-		if a.m.core.isClosed() {
+		if a.m.core.holds.IsClosed() {
 			return closedError(a.m.name, notAcquired)
 		}
 		return nil

@@ -41,7 +41,7 @@ func (r *Redlock) Check(ctx context.Context) (*doctor.Report, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	plan := checkup.NewPlan(r.core.nodes, r.core.addr, r.cfg.prefix, r.core.lines.Channel(),
+	plan := checkup.NewPlan(r.core.nodes, r.cfg.prefix, r.core.lines.Channel(),
 		func() *grant.Lock { return &r.NewMutex("redlock:check:" + rand.Text()).nodes })
 	report := plan.Examine(ctx)
 	for i := range report.Nodes {

@@ -99,7 +99,7 @@ func (e *Election) lead(
 	l := held.(*heldContext).h.l
 	defer func() {
 		again = held.Err() != nil && ctx.Err() == nil
-		resigned := l.unlock(ctx)
+		resigned := l.unlock(ctx, byOwner)
 		switch {
 		case again:
 			err = nil
@@ -197,9 +197,9 @@ func (e *Election) pause(ctx context.Context, d time.Duration) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return ctx.Err() == nil && !e.m.core.isClosed()
+		return ctx.Err() == nil && !e.m.core.holds.IsClosed()
 	case <-ctx.Done():
-	case <-e.m.core.closed:
+	case <-e.m.core.holds.Closed():
 	}
 	return false
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -13,7 +12,6 @@ import (
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
-	"github.com/redlock-go/redlock/pool"
 )
 
 // The errors a caller decides by, with [errors.Is]. Every error of a [Mutex] is an
@@ -233,10 +231,8 @@ func (a *nodeAnswer) Error() string { return a.text }
 
 func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
-// What does not happen when an operation fails, as errors say it.
-const (
-	notAcquired = "not acquired"
-)
+// notAcquired is what errors say that does not happen when a Lock fails.
+const notAcquired = "not acquired"
 
 // newError returns the error of an operation on the lock of that name. It matches the kinds.
 func newError(name, failed, reason string, kinds ...error) *Error {
@@ -305,7 +301,8 @@ func (c *core) nodeErrors(outcomes quorum.Outcomes,
 			err = answer(o.Reply)
 		}
 		if err != nil {
-			list.Errors = append(list.Errors, &NodeError{Node: i, Addr: c.addr(i), Err: err})
+			node := &NodeError{Node: i, Addr: c.nodes[i].Addr(), Err: err}
+			list.Errors = append(list.Errors, node)
 		}
 	}
 	if len(list.Errors) == 0 {
@@ -347,22 +344,6 @@ func why(ctx context.Context) (text string, causes []error) {
 		return err.Error(), []error{err}
 	}
 	return fmt.Sprintf("%v (%s)", err, oneline.Text(cause.Error())), []error{err, cause}
-}
-
-// addr returns the address of a node, or "". A pool that panics has none.
-func (c *core) addr(node int) (addr string) {
-	p, ok := c.nodes[node].Pool.(pool.Addressed)
-	if !ok {
-		return ""
-	}
-	defer func() {
-		if recover() != nil {
-			addr = ""
-		}
-	}()
-	addr = p.Addr()
-	// What stands before an @ may be a password.
-	return oneline.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }
 
 // nodeName is what errors and reports call a node.

@@ -789,3 +789,33 @@ func TestErrorsSayWhereANodeIs(t *testing.T) {
 		require.NoError(t, rl.Close())
 	})
 }
+
+// What a node did wrong is found by its type wherever it shows: within another error of the node,
+// in Events, and in a report.
+func TestNodesErrorsAreFoundByType(t *testing.T) {
+	wrong := &redlock.ReplyError{Script: "raise", Reply: "1"}
+	bubble(t, 2, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[0].Set(fenceOf("x"), "9007199254740000", 0)
+		nodes[1].Next("raise", sim.Reply("1"))
+		var told []error
+		err := rl.NewMutex("x", redlock.WithFencing(), redlock.WithEvents(&redlock.Events{
+			Node: func(c redlock.NodeCall) { told = append(told, c.Err) },
+		})).TryLock()
+		var reply *redlock.ReplyError
+		require.ErrorAs(t, err, &reply)
+		assert.Equal(t, wrong, reply)
+		assert.ErrorContains(t, err, `node 1: the fencing token was not stored: raise script: `+
+			`reply "1" of type string instead of an integer`)
+		assert.Contains(t, told, error(wrong))
+	})
+	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[0].Always(sim.Reply("1"))
+		report, err := rl.With(redlock.WithFencing()).Check(t.Context())
+		require.NoError(t, err)
+		var reply *redlock.ReplyError
+		require.ErrorAs(t, report.Nodes[0].Err, &reply)
+		assert.Equal(t, &redlock.ReplyError{Script: "acquire", Reply: "1"}, reply)
+		assert.EqualError(t, report.Nodes[0].Err,
+			`acquire: acquire script: reply "1" of type string instead of an integer`)
+	})
+}

@@ -136,7 +136,7 @@ func (h *handoff) adopt(ctx context.Context, m *Mutex, told *acquisition) (*leas
 	if ctx.Err() != nil {
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
 	}
-	if m.core.isClosed() {
+	if m.core.holds.IsClosed() {
 		return nil, closedError(m.name, notAdopted)
 	}
 	told.attempt()

@@ -78,9 +78,9 @@ func (l *lease) keep(ctx context.Context) (context.Context, error) {
 		h.limit = l.Began.Add(m.cfg.maxHold)
 	}
 	h.held = heldContext{held, h}
-	if !m.core.register(h) {
-		_ = l.close(ctx)
-	} else if h.begin() || !m.core.isClosed() {
+	if !m.core.holds.Add(h) {
+		_ = l.unlock(ctx, byClose)
+	} else if h.begin() || !m.core.holds.IsClosed() {
 		return &h.held, nil
 	}
 	cancel(ErrReleased)
@@ -102,14 +102,14 @@ func (h *hold) begin() bool {
 		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 		return true
-	case l.state == stateLetGo, m.core.isClosed(): // Close goes on with it
+	case l.state == stateLetGo, m.core.holds.IsClosed(): // Close goes on with it
 		return false
 	case l.loss != nil:
 		l.loss = l.loss.asLoss()
 		cause = l.loss
 	}
 	h.cancel(cause)
-	m.core.unregister(h)
+	m.core.holds.Remove(h)
 	return false
 }
 

@@ -1,14 +1,13 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/census"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
@@ -108,69 +107,31 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 
 // inspect asks every node for a lock's key, and for its counter if that is given too.
 func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*Inspection, error) {
-	in := &Inspection{Name: name, Key: keys[0], Quorum: r.core.quorum}
-	answers := quorum.Survey(ctx, r.core.nodes, r.cfg.NodeTimeout,
-		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
-			return wire.Look(ctx, n.Pool, keys)
-		})
+	c := census.Take(ctx, r.core.nodes, r.cfg.NodeTimeout, keys...)
 	if ctx.Err() != nil {
 		return nil, ended(ctx, name, "not inspected", nil)
 	}
-	for i, a := range answers {
+	in := &Inspection{
+		Name: name, Key: keys[0], Verdict: VerdictSplit, Quorum: r.core.quorum,
+		Value: c.Value, Owner: wire.OwnerOf(c.Value), Votes: c.Votes,
+	}
+	for i, a := range c.Nodes {
 		in.Nodes = append(in.Nodes, NodeKey{
-			Node: i, Addr: r.core.addr(i), Found: a.Value.Found, Value: a.Value.Value,
+			Node: i, Addr: r.core.nodes[i].Addr(), Found: a.Value.Found, Value: a.Value.Value,
 			Reserved: a.Value.Reserved, TTL: a.Value.TTL, Err: a.Err, counter: a.Value.Counter,
 		})
 	}
-	in.judge()
-	return in, nil
-}
-
-// judge fills in what follows from the nodes' answers.
-func (in *Inspection) judge() {
-	votes := map[string]int{}
-	free, reserved, silent := 0, 0, 0
-	for _, n := range in.Nodes {
-		switch {
-		case n.Err != nil:
-			silent++
-		case !n.Found:
-			free++
-		case n.Reserved:
-			reserved++
-		default:
-			votes[n.Value]++
-			if v := votes[n.Value]; v > in.Votes {
-				in.Value, in.Votes, in.Owner = n.Value, v, wire.OwnerOf(n.Value)
-			}
-		}
-	}
 	switch {
-	case in.Votes >= in.Quorum:
-		in.Verdict = VerdictHeld
-		in.TTL = in.quorumTTL()
-	case free >= in.Quorum:
+	case c.Votes >= in.Quorum:
+		in.Verdict, in.TTL = VerdictHeld, c.TTL(in.Quorum)
+	case c.Free >= in.Quorum:
 		in.Verdict = VerdictFree
-	case reserved > 0 && free+reserved >= in.Quorum:
+	case c.Reserved > 0 && c.Free+c.Reserved >= in.Quorum:
 		in.Verdict = VerdictHandedOn
-	case max(in.Votes, free, reserved)+silent >= in.Quorum:
+	case max(c.Votes, c.Free, c.Reserved)+c.Silent >= in.Quorum:
 		in.Verdict = VerdictUnknown
-	default:
-		in.Verdict = VerdictSplit
 	}
-}
-
-// quorumTTL is the time after which fewer than a quorum have the value.
-func (in *Inspection) quorumTTL() time.Duration {
-	var ttls []time.Duration
-	for _, n := range in.Nodes {
-		if n.Err == nil && n.Found && n.Value == in.Value {
-			ttls = append(ttls, n.TTL)
-		}
-	}
-	// As unsigned numbers, no expiry is the longest.
-	slices.SortFunc(ttls, func(a, b time.Duration) int { return cmp.Compare(uint64(b), uint64(a)) })
-	return ttls[in.Quorum-1]
+	return in, nil
 }
 
 // String tells everything in a line for the lock and one for each node. It shows the beginnings of

@@ -139,7 +139,7 @@ func (a aftermath) run() {
 	a.cancel()
 	a.renewal.stop()
 	if a.hold != nil && a.reason != EndClosed { // Close has still to release it
-		a.hold.l.m.core.unregister(a.hold)
+		a.hold.l.m.core.holds.Remove(a.hold)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func TestEachEventInEachState(t *testing.T) {
 						l.Began, l.state = time.Now(), from
 						ctx, cancel := context.WithCancelCause(t.Context())
 						h := &hold{l: l, cancel: cancel, timer: time.NewTimer(time.Hour)}
-						require.True(t, m.core.register(h))
+						require.True(t, m.core.holds.Add(h))
 						if kept {
 							l.hold = h
 						}
@@ -100,7 +101,7 @@ func TestEachEventInEachState(t *testing.T) {
 						assert.Equal(t, ended && kept, ctx.Err() != nil)
 						assert.Equal(t, !ended || !kept, h.timer.Stop(), "the timer runs")
 						assert.Equal(t, changes && to == stateLost, l.loss != nil)
-						_, registered := m.core.holds[h]
+						registered := slices.Contains(m.core.holds.All(), h)
 						assert.Equal(t, !ended || !kept || e.reason == EndClosed, registered)
 						if !ended {
 							assert.Empty(t, ends)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/line"
 )
 
@@ -85,12 +86,8 @@ func ExponentialDelay(base, limit time.Duration) DelayFunc {
 	limit = min(max(limit, base), maxDelay)
 	return func(tries int) time.Duration {
 		longest := base
-		for try := 1; try < tries; try++ {
-			if longest > limit/2 {
-				longest = limit
-				break
-			}
-			longest *= 2
+		for try := 1; try < tries && longest < limit; try++ {
+			longest = clock.Times(longest, 2)
 		}
 		return rand.N(min(longest, limit) + 1)
 	}

@@ -138,7 +138,7 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.current().unlock(ctx)
+	err := m.current().unlock(ctx, byOwner)
 	return err == nil, err
 }
 

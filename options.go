@@ -54,23 +54,23 @@ type config struct {
 	wire.Terms
 	tries         int
 	delay         DelayFunc
-	delayErr      error // what was wrong with the delay
+	constantDelay time.Duration // of WithRetryDelay
 	timeoutFactor float64
-	nodeTimeoutBy bool // WithNodeTimeout was given
-	genValue      func() (string, error)
-	genValueErr   error
-	owned         bool // it is that of WithOwner
+	nodeTimeoutBy bool                   // WithNodeTimeout was given
+	genValue      func() (string, error) // nil: values are random only
+	genValueBy    bool                   // WithGenValueFunc was given
+	owned         bool                   // WithOwner was given
 	value         *string
 	prefix        string
-	fenceTTLBy    bool // WithFenceTTL was given
+	fenceTTLBy    bool
 	guardBy       bool
-	maxHold       time.Duration
+	maxHold       time.Duration // 0: no bound
 	maxHoldBy     bool
 	margin        time.Duration
 	minHold       time.Duration
 	maxWaiters    int     // or Unlimited
 	events        *Events // nil: nobody is told
-	eventsErr     error   // WithEvents(nil)
+	eventsErr     error   // WithEvents was given nil
 	nilErr        error   // a nil Option was given
 }
 
@@ -106,12 +106,7 @@ func WithTries(tries int) Option {
 // WithRetryDelay sets a constant delay between attempts, not negative. Use [WithRetryDelayFunc]
 // for a random one, as the algorithm asks for. Default: random, see [WithRetryDelayFunc].
 func WithRetryDelay(delay time.Duration) Option {
-	return option(func(c *config) {
-		c.delay, c.delayErr = ConstantDelay(delay), nil
-		if delay < 0 {
-			c.delayErr = &OptionError{"WithRetryDelay", delay, "must be at least 0"}
-		}
-	})
+	return option(func(c *config) { c.delay, c.constantDelay = ConstantDelay(delay), delay })
 }
 
 // WithRetryDelayFunc sets the delay between attempts: [ConstantDelay], [UniformDelay],
@@ -119,12 +114,7 @@ func WithRetryDelay(delay time.Duration) Option {
 // option. Default: [UniformDelay] from [DefaultMinRetryDelay] to [DefaultMaxRetryDelay], 50 to
 // 250 ms.
 func WithRetryDelayFunc(delay DelayFunc) Option {
-	return option(func(c *config) {
-		c.delay, c.delayErr = delay, nil
-		if delay == nil {
-			c.delayErr = &OptionError{"WithRetryDelayFunc", nil, "must be a function"}
-		}
-	})
+	return option(func(c *config) { c.delay, c.constantDelay = delay, 0 })
 }
 
 // WithDriftFactor sets which part of the expiry is given up for clocks that run at different
@@ -152,12 +142,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // two acquisitions with one value could release each other's lock. An error it returns fails the
 // Lock. Default: the random bits alone.
 func WithGenValueFunc(gen func() (string, error)) Option {
-	return option(func(c *config) {
-		c.genValue, c.genValueErr, c.owned = gen, nil, false
-		if gen == nil {
-			c.genValueErr = &OptionError{"WithGenValueFunc", nil, "must be a function"}
-		}
-	})
+	return option(func(c *config) { c.genValue, c.genValueBy, c.owned = gen, true, false })
 }
 
 // WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually another
@@ -293,10 +278,19 @@ func (c *config) finishExpiry(wrong *mistakes) {
 	if c.maxWaiters < 1 && c.maxWaiters != Unlimited {
 		wrong.add("WithMaxWaiters", c.maxWaiters, "must be at least 1, or Unlimited")
 	}
-	for _, err := range []error{c.nilErr, c.delayErr, c.genValueErr, c.eventsErr} {
+	for _, err := range []error{c.nilErr, c.eventsErr} {
 		if err != nil {
 			*wrong = append(*wrong, err)
 		}
+	}
+	if c.constantDelay < 0 {
+		wrong.add("WithRetryDelay", c.constantDelay, "must be at least 0")
+	}
+	if c.delay == nil {
+		wrong.add("WithRetryDelayFunc", nil, "must be a function")
+	}
+	if c.genValueBy && c.genValue == nil {
+		wrong.add("WithGenValueFunc", nil, "must be a function")
 	}
 	if !(c.DriftFactor >= 0 && c.DriftFactor < 1) {
 		wrong.add("WithDriftFactor", c.DriftFactor, "must be at least 0 and less than 1")

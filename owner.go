@@ -5,6 +5,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
+	"github.com/redlock-go/redlock/internal/census"
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
@@ -21,7 +22,7 @@ import (
 // context is done. A Lock that is granted asks nothing.
 func WithOwner(text string) Option {
 	return option(func(c *config) {
-		c.genValue, c.genValueErr, c.owned = nil, nil, text != ""
+		c.genValue, c.genValueBy, c.owned = nil, false, text != ""
 		if text != "" {
 			c.genValue = func() (string, error) { return text, nil }
 		}
@@ -57,21 +58,10 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	if ctx.Err() != nil {
 		ctx, budget = context.WithoutCancel(ctx), min(grant.MinAfterword, budget)
 	}
-	answers := quorum.Survey(ctx, refused, budget,
-		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
-			return wire.Look(ctx, n.Pool, []string{m.key})
-		})
-	votes, told := map[string]int{}, 0
-	for _, a := range answers {
-		if a.Err == nil && a.Value.Found && !a.Value.Reserved {
-			votes[a.Value.Value]++
-			told++
-		}
-	}
-	for value, n := range votes {
-		if n == told || n >= m.core.quorum {
-			return cut(wire.OwnerOf(value), longestOwner)
-		}
+	c := census.Take(ctx, refused, budget, m.key)
+	told := len(refused) - c.Silent - c.Free - c.Reserved
+	if c.Votes == told || c.Votes >= m.core.quorum {
+		return cut(wire.OwnerOf(c.Value), longestOwner)
 	}
 	return ""
 }

@@ -26,12 +26,9 @@ package redlock
 
 import (
 	"context"
-	crand "crypto/rand"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -40,6 +37,7 @@ import (
 	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/registry"
 	"github.com/redlock-go/redlock/internal/renew"
 	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
@@ -56,18 +54,15 @@ type Redlock struct {
 // core is what all Redlocks derived from one New share.
 type core struct {
 	nodes   []*quorum.Node
+	err     error // a mistake in the pools
 	quorum  int
 	tracker *quorum.Tracker // commands in the clients' hands
 	now     func() time.Time
 
-	tokens wire.Tokens
-
+	tokens   wire.Tokens
 	lines    *line.Lines
 	renewals renew.Queue
-	closed   chan struct{} // closed by Close, under mu
-
-	mu    sync.Mutex // guards what follows
-	holds map[*hold]struct{}
+	holds    *registry.Registry[*hold] // closed by Close
 }
 
 // New returns a Redlock on the given nodes, with the default options. A quorum is N/2 + 1 of them,
@@ -77,38 +72,21 @@ type core struct {
 // New does no I/O and cannot fail: no pools, a nil pool or one pool given twice is an
 // [*OptionError] on first use. The pools stay the caller's, to close after the Redlock.
 func New(pools ...pool.Pool) *Redlock {
-	cfg, tracker := defaults(), quorum.NewTracker()
-	nodes := quorum.Nodes(pools, tracker)
-	var own clock.Own
-	if len(pools) > 0 {
-		if src, ok := pools[0].(clock.Source); ok {
-			own = src.Clock()
-		}
-	}
+	cfg, tracker, own := defaults(), quorum.NewTracker(), clock.Of(pools)
 	c := &core{
-		nodes:   nodes,
+		nodes:   quorum.Nodes(pools, tracker),
+		err:     checkPools(pools),
 		quorum:  quorum.Majority(len(pools)),
 		tracker: tracker,
-		now:     time.Now,
-		closed:  make(chan struct{}),
-		holds:   map[*hold]struct{}{},
-	}
-	if own.Now != nil {
-		c.now = own.Now
-	}
-	name, jitter := crand.Text, rand.N[time.Duration]
-	if own.Name != nil {
-		name = own.Name
-	}
-	if own.Jitter != nil {
-		jitter = own.Jitter
+		now:     own.Now,
+		holds:   registry.New[*hold](),
 	}
 	c.tokens.Now = c.now
 	c.lines = line.New(line.Config{
-		Nodes: nodes, Tracker: tracker, Channel: keys.TurnChannel + name(),
-		Closed: c.closed, Now: c.now, Jitter: jitter,
+		Nodes: c.nodes, Tracker: tracker, Channel: keys.TurnChannel + own.Name(),
+		Closed: c.holds.Closed(), Now: c.now, Jitter: own.Jitter,
 	})
-	return &Redlock{core: c, cfg: &cfg, err: oneline.Join(checkPools(pools), cfg.finish())}
+	return &Redlock{core: c, cfg: &cfg, err: oneline.Join(c.err, cfg.finish())}
 }
 
 // mustBeMade panics if New did not make r.
@@ -180,11 +158,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 		}
 		o.apply(&cfg)
 	}
-	pools := make([]pool.Pool, len(r.core.nodes))
-	for i, n := range r.core.nodes {
-		pools[i] = n.Pool
-	}
-	return &cfg, oneline.Join(checkPools(pools), cfg.finish())
+	return &cfg, oneline.Join(r.core.err, cfg.finish())
 }
 
 // NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
@@ -220,31 +194,4 @@ func (c *config) checkName(of, name, key string) error {
 			"needs a name other than that of a fence counter"}
 	}
 	return nil
-}
-
-// register notes a hold that Close is to end; false if Close has been called.
-func (c *core) register(h *hold) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isClosed() {
-		return false
-	}
-	c.holds[h] = struct{}{}
-	return true
-}
-
-func (c *core) unregister(h *hold) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.holds, h)
-}
-
-// isClosed reports whether Close has been called.
-func (c *core) isClosed() bool {
-	select {
-	case <-c.closed:
-		return true
-	default:
-		return false
-	}
 }

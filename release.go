@@ -11,18 +11,13 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// unlock releases the lease for its owner. Within its minimum hold the lock stays taken.
-func (l *lease) unlock(ctx context.Context) error {
-	return l.end(ctx, byOwner, l.Linger(l.m.cfg.minHold))
-}
-
-// close releases the lease for Close.
-func (l *lease) close(ctx context.Context) error {
-	return l.end(ctx, byClose, nil)
-}
-
-// end releases the lease, and tells Events. The linger replaces the deletion if it is not nil.
-func (l *lease) end(ctx context.Context, who by, linger *quorum.Command) error {
+// unlock releases the lease, and tells Events. Within its minimum hold the lock stays taken, unless
+// Close releases it.
+func (l *lease) unlock(ctx context.Context, who by) error {
+	var linger *quorum.Command // instead of the deletion
+	if who == byOwner {
+		linger = l.Linger(l.m.cfg.minHold)
+	}
 	ctx, told := l.m.tell.unlocking(ctx, l, who)
 	err := l.undo(ctx, linger, told)
 	l.m.tell.unlocked(told, l, err)
@@ -208,28 +203,20 @@ const maxErrors = 8
 // each release takes a node timeout at most, and so may what the clients have in their hands
 // before it.
 func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for h := range c.holds {
+	holds := c.holds.All()
+	for _, h := range holds {
 		nodeTimeout = max(nodeTimeout, h.l.m.cfg.NodeTimeout)
 	}
-	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(c.holds)/maxReleases))
+	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(holds)/maxReleases))
 }
 
 // closeHolds lets nothing begin any more and unlocks what is held. All held contexts are
 // cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
 func (c *core) closeHolds(ctx context.Context) error {
-	c.mu.Lock()
-	if !c.isClosed() {
-		close(c.closed)
+	if c.holds.Close() {
 		c.lines.End()
 	}
-	holds := make([]*hold, 0, len(c.holds))
-	for h := range c.holds {
-		holds = append(holds, h)
-	}
-	c.mu.Unlock()
-
+	holds := c.holds.All()
 	afters := make([]aftermath, len(holds))
 	for i, h := range holds {
 		afters[i] = h.l.closing()
@@ -240,30 +227,18 @@ func (c *core) closeHolds(ctx context.Context) error {
 		h.l.m.tell.all()
 	}
 	var errs []error
-	outcomes := make(chan error, maxReleases) // nobody waits to send
-	begun, over, left := 0, 0, len(holds)
-	for ended := false; !ended && over < len(holds); {
-		for ; begun < len(holds) && begun-over < maxReleases; begun++ {
-			h := holds[begun]
-			c.tracker.Enter()
-			go func() { // ends within the node timeout, which may be later than ctx
-				defer c.tracker.Leave()
-				outcomes <- c.closeHold(ctx, h)
-			}()
+	left := len(holds)
+	// A release ends within the node timeout, which may be later than ctx.
+	c.tracker.Each(ctx, len(holds), maxReleases, func(i int) error {
+		return c.closeHold(ctx, holds[i])
+	}, func(err error) {
+		if !errors.Is(err, ErrNoQuorum) {
+			left--
 		}
-		select {
-		case err := <-outcomes:
-			over++
-			if !errors.Is(err, ErrNoQuorum) {
-				left--
-			}
-			if err != nil && len(errs) < maxErrors {
-				errs = append(errs, err)
-			}
-		case <-ctx.Done():
-			ended = true
+		if err != nil && len(errs) < maxErrors {
+			errs = append(errs, err)
 		}
-	}
+	})
 	if left > 0 {
 		err := fmt.Errorf("redlock: close: %d of %d locks not released", left, len(holds))
 		if ctx.Err() != nil {
@@ -277,13 +252,13 @@ func (c *core) closeHolds(ctx context.Context) error {
 // closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
-	err := h.l.close(ctx)
+	err := h.l.unlock(ctx, byClose)
 	// The loss has ended its held context before Close was called, and is about to unregister it.
 	lost := errors.Is(err, ErrLost)
 	if !lost && errors.Is(err, ErrNoQuorum) {
 		return err
 	}
-	c.unregister(h)
+	c.holds.Remove(h)
 	// Its owner may have unlocked it meanwhile, or it ran out before its turn came.
 	if lost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.l.ranOut() {
 		return nil

@@ -78,12 +78,12 @@ func ago(now, until time.Time) time.Duration { return max(-remaining(now, until)
 func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began int64, err error) {
 	if t.NodeState != nil {
 		if turned, up := n.Turned(err); turned {
-			t.NodeState(NodeState{Node: n.Index, Addr: t.m.core.addr(n.Index), Up: up, Err: exported(err)})
+			t.NodeState(NodeState{Node: n.Index, Addr: n.Addr(), Up: up, Err: exported(err)})
 		}
 	}
 	if t.Node != nil {
 		t.Node(NodeCall{
-			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: t.m.core.addr(n.Index),
+			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: n.Addr(),
 			Operation: commandName(c, k), Took: time.Duration(clock.Ticks(time.Now()) - began),
 			Err: exported(err),
 		})

@@ -21,7 +21,6 @@ import (
 // Plan says which nodes are examined, and what the locks need of them.
 type Plan struct {
 	Nodes       []*quorum.Node
-	Addr        func(node int) string // the address, or ""
 	Quorum      int
 	NodeTimeout time.Duration // for each command
 	Guard       time.Duration // of the restart guard; 0: there is none
@@ -39,11 +38,11 @@ type Name struct{ Example, Start string }
 
 // NewPlan returns a plan for such locks, whose keys begin with the prefix. NewLock makes one with a
 // key that nobody else uses. Channel is that of a process.
-func NewPlan(nodes []*quorum.Node, addr func(node int) string, prefix, channel string,
+func NewPlan(nodes []*quorum.Node, prefix, channel string,
 	newLock func() *grant.Lock) *Plan {
-	l := newLock()
+	l := forTrial(newLock())
 	p := &Plan{
-		Nodes: nodes, Addr: addr, Quorum: quorum.Majority(len(nodes)),
+		Nodes: nodes, Quorum: quorum.Majority(len(nodes)),
 		NodeTimeout: l.NodeTimeout, Guard: l.Guard, Key: Name{l.Key(), prefix}, newLock: newLock,
 	}
 	if l.Fencing {
@@ -69,7 +68,7 @@ func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 	// What a lock asks of a node comes first: it tells who is there at all.
 	trials := quorum.Survey(ctx, p.Nodes, TrialTime(p.NodeTimeout),
 		func(ctx context.Context, n *quorum.Node) (trial, error) {
-			t := trial{lock: newOwner(p.newLock(), n.Index), timeout: p.NodeTimeout}
+			t := trial{lock: newOwner(forTrial(p.newLock()), n.Index), timeout: p.NodeTimeout}
 			err := t.run(ctx, n.Pool)
 			return t, err
 		})
@@ -90,7 +89,7 @@ func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 		if a.Err != nil {
 			a.Value = silent(a.Err)
 		}
-		a.Value.Node, a.Value.Addr = i, p.Addr(i)
+		a.Value.Node, a.Value.Addr = i, p.Nodes[i].Addr()
 		report.Nodes = append(report.Nodes, a.Value)
 	}
 	p.judge(report)

@@ -33,18 +33,23 @@ type owner struct {
 	place     *quorum.Claim // of the member
 }
 
-// newOwner returns the owner of a lock on one node. The keys live for [Life].
+// forTrial changes the terms of a lock that nobody else uses. The keys live for [Life].
+func forTrial(l *grant.Lock) *grant.Lock {
+	terms := *l.Terms
+	terms.Expiry = Life(l.NodeTimeout)
+	terms.FenceTTL = terms.Expiry
+	l.Terms = &terms
+	if l.Fencing && !l.FencePerName {
+		l.CountBy(keys.SharedCounter("redlock:check:")) // one for all trials: it stays
+	}
+	return l
+}
+
+// newOwner returns the owner of a lock on one node.
 func newOwner(l *grant.Lock, node int) *owner {
 	o := &owner{
 		Lock: l.Lock, lane: l.Lanes[node : node+1], denied: l.Denied, value: rand.Text(),
 		member: line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
-	}
-	terms := *l.Terms
-	terms.Expiry = Life(l.NodeTimeout)
-	terms.FenceTTL = terms.Expiry
-	o.Terms = &terms
-	if l.Fencing && !l.FencePerName {
-		o.CountBy(keys.SharedCounter("redlock:check:")) // one for all trials: it stays
 	}
 	o.claim, o.place = o.newClaim(), o.newClaim()
 	return o

@@ -3,7 +3,9 @@
 package clock
 
 import (
+	crand "crypto/rand"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -24,6 +26,25 @@ type Own struct {
 	// Name returns the random name of a process, 26 letters and digits; nil leaves that to
 	// crypto/rand.
 	Name func() string
+}
+
+// Of returns the clock that the first of the pools lends, and the usual one where that lends none.
+func Of[Pool any](pools []Pool) (own Own) {
+	if len(pools) > 0 {
+		if source, ok := any(pools[0]).(Source); ok {
+			own = source.Clock()
+		}
+	}
+	if own.Now == nil {
+		own.Now = time.Now
+	}
+	if own.Jitter == nil {
+		own.Jitter = rand.N[time.Duration]
+	}
+	if own.Name == nil {
+		own.Name = crand.Text
+	}
+	return own
 }
 
 // Remaining returns how much time is left at now before until: the less of what the

@@ -9,10 +9,12 @@ package quorum
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -92,6 +94,22 @@ func (n *Node) explain() (why error) {
 	}
 	defer guard(&why)
 	return e.Explain()
+}
+
+// Addr returns the node's address, or "". A pool that panics has none.
+func (n *Node) Addr() (addr string) {
+	p, ok := n.Pool.(pool.Addressed)
+	if !ok {
+		return ""
+	}
+	defer func() {
+		if recover() != nil {
+			addr = ""
+		}
+	}()
+	addr = p.Addr()
+	// What stands before an @ may be a password.
+	return oneline.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }
 
 // Finish waits until the client of each node has returned from every command and nothing is owed,

@@ -59,3 +59,29 @@ func (t *Tracker) Wait(ctx context.Context) int {
 		}
 	}
 }
+
+// Each calls do for every number below n, on goroutines that it counts in, at most limit at a time.
+// It calls over, on the caller's goroutine, with what each returns. Each blocks until all have
+// returned, or until ctx is done: then it begins no more, and leaves those that are under way.
+func (t *Tracker) Each(
+	ctx context.Context, n, limit int, do func(i int) error, over func(err error),
+) {
+	outcomes := make(chan error, limit) // nobody waits to send
+	for begun, ended := 0, 0; ended < n; {
+		for ; begun < n && begun-ended < limit; begun++ {
+			i := begun
+			t.Enter()
+			go func() {
+				defer t.Leave()
+				outcomes <- do(i)
+			}()
+		}
+		select {
+		case err := <-outcomes:
+			ended++
+			over(err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

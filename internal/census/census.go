@@ -1,0 +1,61 @@
+// Package census asks the nodes what they have under the key of a lock, and changes nothing.
+package census
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
+)
+
+// Census is what the nodes have under the key of a lock.
+type Census struct {
+	Nodes    []quorum.Answer[wire.Stored] // in the order in which the nodes were given
+	Value    string                       // that most nodes have; "" if none has one
+	Votes    int                          // nodes with that value
+	Free     int                          // nodes without a key
+	Reserved int                          // nodes that keep the key for somebody whose turn it is
+	Silent   int                          // nodes of which nothing is known
+}
+
+// Take asks every node for a key, and for the counter if that is given too. It blocks for the
+// budget at most, or until ctx is done.
+func Take(ctx context.Context, nodes []*quorum.Node, budget time.Duration, keys ...string) Census {
+	c := Census{Nodes: quorum.Survey(ctx, nodes, budget,
+		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
+			return wire.Look(ctx, n.Pool, keys)
+		})}
+	votes := map[string]int{}
+	for _, n := range c.Nodes {
+		switch has := n.Value; {
+		case n.Err != nil:
+			c.Silent++
+		case !has.Found:
+			c.Free++
+		case has.Reserved:
+			c.Reserved++
+		default:
+			votes[has.Value]++
+			if v := votes[has.Value]; v > c.Votes {
+				c.Value, c.Votes = has.Value, v
+			}
+		}
+	}
+	return c
+}
+
+// TTL is the time after which fewer nodes than so many have the value, or [quorum.Forever].
+func (c *Census) TTL(nodes int) time.Duration {
+	var ttls []time.Duration
+	for _, n := range c.Nodes {
+		if n.Err == nil && n.Value.Found && n.Value.Value == c.Value {
+			ttls = append(ttls, n.Value.TTL)
+		}
+	}
+	// As unsigned numbers, no expiry is the longest.
+	slices.SortFunc(ttls, func(a, b time.Duration) int { return cmp.Compare(uint64(b), uint64(a)) })
+	return ttls[nodes-1]
+}

@@ -21,6 +21,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/otelredlock"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/redlocktest"
@@ -297,4 +298,31 @@ func BenchmarkEvents(b *testing.B) {
 	run("sdk", otelredlock.WithTracerProvider(sdktrace.NewTracerProvider()),
 		otelredlock.WithMeterProvider(metric.NewMeterProvider(
 			metric.WithReader(metric.NewManualReader()))))
+}
+
+// BenchmarkPair is a Lock and an Unlock on five nodes that answer at once: without Events, and
+// with those of a program that has not set a provider.
+func BenchmarkPair(b *testing.B) {
+	quiet, err := otelredlock.Events(
+		otelredlock.WithTracerProvider(tracenoop.NewTracerProvider()),
+		otelredlock.WithMeterProvider(metricnoop.NewMeterProvider()))
+	require.NoError(b, err)
+	for name, events := range map[string]*redlock.Events{"none": nil, "noop": quiet} {
+		b.Run(name, func(b *testing.B) {
+			rl := redlock.New(sim.NewNodes(5).Instants("a")...)
+			if events != nil {
+				rl = rl.With(redlock.WithEvents(events))
+			}
+			m := rl.NewMutex("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := m.Lock(); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := m.Unlock(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,12 +110,17 @@ func (f serverFault) saysFenced(lock string) serverFault {
 	return f
 }
 
-// mustClose closes rl. Everything must end soon, but may take its time on a busy machine.
-func mustClose(t *testing.T, rl *redlock.Redlock) {
+// mustClose closes all of rls at once. Everything must end soon, but may take its time on a busy
+// machine.
+func mustClose(t *testing.T, rls ...*redlock.Redlock) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	assert.NoError(t, rl.CloseContext(ctx))
+	var closing sync.WaitGroup
+	for _, rl := range rls {
+		closing.Go(func() { assert.NoError(t, rl.CloseContext(ctx)) })
+	}
+	closing.Wait()
 }
 
 // eventually waits for a condition that a server reaches by itself. Its patience is longer than a
@@ -353,6 +359,8 @@ func testServerError(t *testing.T, fault serverFault) {
 		timeout = 200 * time.Millisecond // is used up by every call
 	}
 	var kinds []*faultyLocks
+	var all []*redlock.Redlock
+	defer func() { mustClose(t, all...) }()
 	for client, newPool := range adapters {
 		plain := &faultyLocks{kind: client + " plain", fault: fault, servers: servers}
 		for _, s := range servers {
@@ -360,7 +368,7 @@ func testServerError(t *testing.T, fault serverFault) {
 		}
 		plain.rl = redlock.New(plain.pools...).With(redlock.WithExpiry(time.Minute),
 			redlock.WithNodeTimeout(timeout))
-		defer mustClose(t, plain.rl)
+		all = append(all, plain.rl)
 		fenced := *plain
 		fenced.kind, fenced.rl, fenced.fenced = client+" fenced",
 			plain.rl.With(redlock.WithFencing()), true

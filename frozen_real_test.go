@@ -258,8 +258,7 @@ func TestClusterEnabledServers(t *testing.T) {
 				mustUnlock(t, waiter)
 			})
 		}
-		mustClose(t, rl)
-		mustClose(t, second)
+		mustClose(t, rl, second)
 	}
 }
 

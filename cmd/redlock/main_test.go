@@ -389,11 +389,11 @@ func TestASignalEndsTheWait(t *testing.T) {
 func TestTheCommandIsDeadBeforeTheLockEnds(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
-	const expiry = 6 * time.Second
+	const expiry = 4 * time.Second
 	const script = `trap "" TERM; live() { while :; do date +%s%N >"$1"; sleep 0.05; done; }
 live "$1.a" & echo $!; echo $$; live "$1.b"`
 	diary := filepath.Join(t.TempDir(), "diary")
-	cmd := underLock(t, nodes, "-expiry", expiry.String(), "-grace", "2.9s",
+	cmd := underLock(t, nodes, "-expiry", expiry.String(), "-grace", "1.9s",
 		"--", "sh", "-c", script, "sh", diary)
 	lines, wait := background(t, cmd)
 	pids := []string{line(t, lines), line(t, lines)}

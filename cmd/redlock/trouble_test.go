@@ -130,7 +130,7 @@ func TestAFrozenMajorityEndsTheCommand(t *testing.T) {
 	}
 }
 
-// freeze runs ten commands with default flags, freezes a majority until they are dead, and
+// freeze runs ten commands with an expiry of 5 s, freezes a majority until they are dead, and
 // returns how long before the end of its lock each was last alive.
 func freeze(t *testing.T, servers []*redistest.Server) (margins []time.Duration) {
 	nodes := &cluster{}
@@ -141,7 +141,8 @@ func freeze(t *testing.T, servers []*redistest.Server) (margins []time.Duration)
 	dir, name := t.TempDir(), func(i int) string { return fmt.Sprint("job", i) }
 	var waits []func() int
 	for i := range 10 {
-		cmd := command(t, nodes, "run", "-wait", "1m", "-name", name(i), "--", os.Args[0])
+		cmd := command(t, nodes, "run", "-wait", "1m", "-expiry", "5s", "-name", name(i),
+			"--", os.Args[0])
 		cmd.Env = append(cmd.Env, asStubborn+"="+filepath.Join(dir, name(i)))
 		lines, wait := background(t, cmd)
 		require.Equal(t, "ready", line(t, lines))

@@ -112,7 +112,7 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	m, lines := l.m, l.m.core.lines
 	deletes := s.Command.Decide == nil // instead of a linger
 	if deletes {
-		lines.Releasing(m.key, time.Now())
+		lines.Releasing(m.key)
 	}
 	r = l.Release(ctx, s)
 	won, _ = r.Wait(context.Background())
@@ -120,7 +120,7 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	if deletes && (won || announced) {
 		// If only a few nodes have handed the key on, the one who queues there has just arrived,
 		// and is known to the others in a moment.
-		lines.Released(m.key, announced, announced && r.Heard(quorum.HandedOn), time.Now())
+		lines.Released(m.key, announced, announced && r.Heard(quorum.HandedOn))
 	}
 	return r, won
 }

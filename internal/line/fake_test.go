@@ -95,7 +95,7 @@ func (g *group) lock(ctx context.Context, ls *Lines, name int, wish Wish) error 
 
 // unlock lets go of the key, and hands it on to the first in the queue.
 func (g *group) unlock(ls *Lines) {
-	ls.Releasing("key", time.Now())
+	ls.Releasing("key")
 	g.mu.Lock()
 	g.holder = nil
 	g.mu.Unlock()
@@ -103,7 +103,7 @@ func (g *group) unlock(ls *Lines) {
 	for _, b := range g.boards {
 		handedOn = b.release() || handedOn
 	}
-	ls.Released("key", true, handedOn, time.Now())
+	ls.Released("key", true, handedOn)
 }
 
 // occupy gives the key to somebody who never waits.

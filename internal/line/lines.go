@@ -93,12 +93,11 @@ func (ls *Lines) Enter(
 	}
 	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
 	defer func() { w, answer.Crowd = ls.asked(wish, answer) }()
-	now := time.Now()
-	if wish.Queue && ls.othersQueue(wish.Key, now) {
+	if wish.Queue && ls.othersQueue(wish.Key) {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
 	}
-	if ls.polled(wish.Key, now) {
-		rest, _ := ls.leaveTo(wish.Key, wish.delay(1), now)
+	if ls.polled(wish.Key) {
+		rest, _ := ls.leaveTo(wish.Key, wish.delay(1), time.Now())
 		sleep(ctx, rest)
 	}
 	return nil, attempt(Attempt{Keep: wish.Queue && ls.source.Able()})

@@ -121,11 +121,11 @@ func (ls *Lines) rivalsOf(key string, now time.Time) *rivals {
 }
 
 // Releasing notes that this process is about to release a key.
-func (ls *Lines) Releasing(key string, now time.Time) {
+func (ls *Lines) Releasing(key string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if r := ls.rivals[key]; r != nil {
-		r.leaving = now
+		r.leaving = time.Now()
 	}
 }
 
@@ -142,10 +142,14 @@ func (ls *Lines) HandedOff(key string) {
 
 // Released notes that this process has released a key, whether it tells other processes of its
 // releases, and whether it has handed the key on to one who queues. Its own line is told.
-func (ls *Lines) Released(key string, announced, handedOn bool, now time.Time) {
+func (ls *Lines) Released(key string, announced, handedOn bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.lines[key]
+	if ln == nil && !handedOn && ls.rivals[key] == nil {
+		return
+	}
+	now := time.Now()
 	if handedOn {
 		ls.rivalsOf(key, now).handed = now
 	}
@@ -195,11 +199,11 @@ func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
 }
 
 // othersQueue reports whether others queue for a key, as far as this process knows.
-func (ls *Lines) othersQueue(key string, now time.Time) bool {
+func (ls *Lines) othersQueue(key string) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	r := ls.rivals[key]
-	return r != nil && now.Sub(r.handed) < handedFor
+	return r != nil && time.Since(r.handed) < handedFor
 }
 
 // leaveTo returns how long the line should leave to others what its own process has released
@@ -228,11 +232,11 @@ func (ls *Lines) won(key string, now time.Time) {
 
 // polled returns whether others may be polling for a key that this process has just released, and
 // leaveTo tells for how long it leaves the key to them.
-func (ls *Lines) polled(key string, now time.Time) bool {
+func (ls *Lines) polled(key string) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	r := ls.rivals[key]
-	return r != nil && r.rest > 0 && now.Sub(r.passed) < maxRest
+	return r != nil && r.rest > 0 && time.Since(r.passed) < maxRest
 }
 
 // tried notes what the head's attempt came to, where no announcements tell what others do.

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -39,7 +40,7 @@ func (l *lease) changed(failed string) error {
 	case l.state > stateLost:
 		return l.m.fail(failed, ErrNotHeld, "released during the call")
 	case l.state == stateLost:
-		return l.m.fail(failed, ErrExpired, "lost during the call", l.loss)
+		return l.m.fail(failed, ErrExpired, "lost during the call", pastLoss{l.loss})
 	}
 	return nil
 }
@@ -104,8 +105,23 @@ func heldBy(reply quorum.Reply) error {
 // lostBefore is the error of an operation on a lease that was lost before.
 func (l *lease) lostBefore(failed string, loss *Error) *Error {
 	return l.m.fail(failed, ErrExpired, "lost before: "+strings.TrimPrefix(loss.reason, "lost: "),
-		loss)
+		pastLoss{loss})
 }
+
+// pastLoss is why a lease was lost, as a cause of what failed later. That too few nodes answered
+// then says nothing about later: ErrNoQuorum means that the lock is still held, or that Unlock may
+// be called again.
+type pastLoss struct{ loss *Error }
+
+func (p pastLoss) Error() string { return p.loss.Error() }
+
+// Is matches what the loss does, except for ErrNoQuorum.
+func (p pastLoss) Is(target error) bool {
+	return target != ErrNoQuorum && errors.Is(p.loss, target)
+}
+
+// As finds what is in the loss.
+func (p pastLoss) As(target any) bool { return errors.As(p.loss, target) }
 
 // asLoss is the cause of the held context of a lease that was lost.
 func (e *Error) asLoss() *Error {

@@ -642,6 +642,50 @@ func TestErrorsOfRenewalsEndInTheCause(t *testing.T) {
 	}
 }
 
+// That too few nodes answered once is not said of later calls: ErrNoQuorum means that the lock is
+// still held, or that Unlock may be called again.
+func TestALossInAnOutageIsNoLackOfAQuorumLater(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var events []string
+			bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x")
+				held := mustHold(t, m)
+				for _, node := range nodes {
+					node.Crash()
+				}
+				assert.Equal(t, "Lost NoQuorum", matched(lossOf(t, held)))
+				for name, call := range map[string]func() (bool, error){
+					"Extend": m.Extend, "Valid": m.Valid,
+				} {
+					_, err := call()
+					assert.Equal(t, "Expired Lost", matched(err), name)
+					assert.Contains(t, named(t, err)[0], "connection refused", name)
+				}
+				_, err := m.Handoff()
+				assert.Equal(t, "Expired Lost", matched(err))
+				assert.Equal(t, []string{"extend"}, events)
+
+				_, err = m.Unlock()
+				assert.Equal(t, "Expired Lost NoQuorum", matched(err), "it may be called again")
+				assert.ErrorContains(t, err, "lost before: not extended in time: ")
+				assert.ErrorContains(t, err, "; no quorum: the release failed on ")
+				assert.Equal(t, []string{"extend", "release"}, events)
+				for _, node := range nodes {
+					node.Restart(true)
+				}
+				_, err = m.Unlock()
+				assert.Equal(t, "Expired Lost", matched(err), "the nodes have answered")
+				_, err = m.Unlock()
+				assert.Equal(t, "NotHeld", matched(err))
+				assert.Equal(t, []string{"extend", "release"}, events)
+			}, redlock.WithEvents(&redlock.Events{
+				NoQuorum: func(f redlock.Failure) { events = append(events, f.Operation) },
+			}))
+		})
+	}
+}
+
 // named returns what an error says of each node that it names, and checks that durations in it
 // are round.
 func named(t *testing.T, err error) map[int]string {

@@ -59,14 +59,11 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	if !won {
 		err = l.unreleased(failed, r)
 	}
-	unfinished := errors.Is(err, ErrNoQuorum)
 	lingers := linger != nil && errors.Is(err, ErrExpired)
 	if l.loss != nil {
-		// Only what the nodes say now is reason to try again, not what the loss came from.
-		err = l.lostBefore(failed, l.loss)
-		unfinished, lingers = unfinished && errors.Is(err, ErrNoQuorum), false
+		err, lingers = l.releasedLost(failed, r), false
 	}
-	l.settle(unfinished)
+	l.settle(errors.Is(err, ErrNoQuorum))
 	told.ended(err)
 	m.mu.Unlock()
 	if lingers {
@@ -152,6 +149,21 @@ func (l *lease) unreleased(failed string, r *quorum.Round) error {
 			" whose answer was lost has deleted it", clock.Brief(left))
 	}
 	return newError(m.name, failed, reason, ErrExpired).of(nodes)
+}
+
+// releasedLost is the error of a release after a loss. Only what the nodes say in this round is
+// reason to try again, not what the loss came from. The caller holds mu.
+func (l *lease) releasedLost(failed string, r *quorum.Round) *Error {
+	e, outcomes := l.lostBefore(failed, l.loss), r.Outcomes()
+	silent := outcomes.Count(func(o quorum.Outcome) bool {
+		return o.Err != nil && !o.Missing() && !errors.Is(o.Err, quorum.ErrUnsent)
+	})
+	if silent < quorum.Blocking(len(outcomes)) {
+		return e
+	}
+	e.kinds = append(e.kinds, ErrNoQuorum)
+	now := fmt.Sprintf("; no quorum: the release failed on %d of %d nodes", silent, len(outcomes))
+	return e.adding(now + " (" + oneline.List(l.m.core.nodeErrors(outcomes, heldBy).Errors) + ")")
 }
 
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That

@@ -71,6 +71,7 @@ func (m *Mutex) Handoff() (string, error) {
 	after := l.releasing(EndHandedOff)
 	l.settle(false)
 	m.mu.Unlock()
+	l.Cease()
 	after.run()
 	m.core.lines.HandedOff(m.key)
 	m.tell.all()
@@ -153,6 +154,7 @@ func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease
 	v := l.Take(ctx, quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)})
 	old := newLease(m, h.value)
 	old.TakeOver()
+	old.Doubt() // nobody waits any more for what the old holder has sent
 	if v.Won {
 		l.adopt(ctx, told)
 		said := v.Round.Outcomes()

@@ -180,6 +180,54 @@ func TestANodeThatMissedTheSwapIsHealed(t *testing.T) {
 	})
 }
 
+// What waits for its turn on the way to a node is not sent after Handoff.
+func TestNothingIsSentAfterAHandoff(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		synctest.Wait()
+		nodes[2].Next("release", sim.Slow(300*time.Millisecond))
+		mustUnlock(t, m)
+		require.NoError(t, m.Lock())
+		mustHandOff(t, m)
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1, nodes[2].Count("set"), "the second one was waiting for the release")
+		assert.Equal(t, 2, nodes[0].Count("set"))
+	})
+}
+
+// A SET of the old holder that a node executes when the heir has the lock already is taken back.
+func TestALateSetOfTheOldHolderIsTakenBack(t *testing.T) {
+	for _, late := range []time.Duration{time.Millisecond, 100 * time.Millisecond,
+		399 * time.Millisecond} {
+		for _, held := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, held=%v", late, held), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+					other := redlock.New(nodes.Pools("b")...)
+					nodes[2].Next("set", sim.Fate{Request: late})
+					m, heir := rl.NewMutex("x"), other.NewMutex("x")
+					require.NoError(t, m.Lock())
+					old := m.Value()
+					mustAdopt(t, heir, mustHandOff(t, m))
+					if !held {
+						mustUnlock(t, heir)
+					}
+					time.Sleep(late)
+					synctest.Wait()
+					require.Equal(t, old, nodes[2].Value("x"), "it has arrived")
+					time.Sleep(400 * time.Millisecond) // the node timeout
+					synctest.Wait()
+					assert.NotEqual(t, old, nodes[2].Value("x"))
+					if held {
+						mustUnlock(t, heir)
+					}
+					require.NoError(t, other.Close())
+				})
+			})
+		}
+	}
+}
+
 // lesson L33: one handoff has one heir, whether they come one after the other or all at once.
 func TestAHandoffIsAdoptedOnce(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {

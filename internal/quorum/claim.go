@@ -34,6 +34,23 @@ func (c *Claim) TakeOver() {
 	}
 }
 
+// Doubt says that a Write may yet arrive: after an Undo that finds nothing, another one follows.
+func (c *Claim) Doubt() {
+	for i := range c.marks {
+		c.marks[i].unsure = true
+	}
+}
+
+// Cease says that nothing of the claim is sent any more: what waits for its turn is dropped then.
+func (c *Claim) Cease() {
+	for i := range c.marks {
+		l := &c.lanes[i]
+		l.mu.Lock()
+		c.marks[i].over = true
+		l.mu.Unlock()
+	}
+}
+
 // Ask starts a round of a command that never sets a key that was not there. See [Start].
 func (c *Claim) Ask(ctx context.Context, s Spec) *Round { return c.start(ctx, Ask, s) }
 

@@ -28,7 +28,7 @@ const (
 type Mark struct {
 	sent   int32 // Writes that were handed to the client, unless that has not sent them
 	out    int32 // Writes that were given up and have not returned from the client
-	over   bool  // an Undo was submitted: what else has not been sent is not sent any more
+	over   bool  // after an Undo or Cease: what else has not been sent is not sent any more
 	unsure bool  // a Write failed or was given up: it may have been executed, or may yet be
 	undone bool  // an Undo found something and took it back
 	late   int32 // milliseconds of its round that had passed when the latest Write was sent

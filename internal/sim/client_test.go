@@ -289,7 +289,11 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 	var err error
 	kind := w.dice().below(10, "kind", w.roll("kind")...)
 	what := "Lock"
+	parcel := w.parcel(name)
 	switch {
+	case parcel != nil:
+		what = "Adopt"
+		held, err = m.Adopt(ctx, parcel.handoff)
 	case kind < 2 || kind < 4 && w.nodeTimeout() == w.expiry():
 		what = "TryLock"
 		err = m.TryLockContext(ctx)
@@ -319,7 +323,12 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 			len(values))
 	}
 	if err != nil {
-		w.failed(ctx, what, m, err)
+		if parcel != nil {
+			w.notAdopted(ctx, parcel, m, err, called)
+			values = append(values, parcel.from.value)
+		} else {
+			w.failed(ctx, what, m, err)
+		}
 		w.end(values...)
 		w.gone(values)
 		return true
@@ -354,6 +363,9 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 		return w.finishWork(m, l, values, nil)
 	}
 	l := w.begin(w.String(), name, last, m.FencingToken(), forever)
+	if parcel != nil {
+		w.adopted(parcel, l)
+	}
 	l.kept.Store(int64(end))
 	go w.renewals(m, l, held)
 	lost := make(chan struct{})
@@ -792,6 +804,9 @@ func (w *worker) update(l *lease, i int64) {
 // finishWork releases the lock, or leaves it to its end. It reports whether the mutex is unlocked.
 func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string,
 	held context.Context) bool {
+	if w.handOff(m, l, held) {
+		return true
+	}
 	if w.has(abandon) && held == nil && w.chance(0.2, "abandon") {
 		w.reached("abandoned")
 		time.Sleep(l.until() - w.now())

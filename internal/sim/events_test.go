@@ -127,7 +127,7 @@ func (l *ledger) check() {
 		case t.name != s.name || t.token != s.token:
 			l.violate(invariantEvents, "%s was granted %s with %d, and told of %s with %d",
 				l.owner, s.name, s.token, t.name, t.token)
-		case t.released && !t.ended:
+		case (t.released || l.handed[plain(s.value)]) && !t.ended:
 			l.violate(invariantEvents, "%s: no end of %s with %d was told", l.owner, s.name,
 				s.token)
 		}

@@ -31,6 +31,8 @@ type history struct {
 	fenced     map[string]*resource
 	late       map[string]*resource // fenced, too, but not claimed
 	unfenced   map[string]*resource
+	handed     map[string]bool // plain values
+	parcels    []*parcel
 	grants     int
 	waited     time.Duration // longest, for a turn after the faults
 	event      func()        // called for each command sent or executed
@@ -80,7 +82,8 @@ type lease struct {
 	to                 atomic.Int64
 	kept               atomic.Int64 // of a held lock: the last until that was seen
 	// What its owner believes to be in the resource that it has not claimed.
-	late int
+	late  int
+	after *parcel // that was adopted, or nil
 }
 
 // until is when the lease ends, as far as is known.
@@ -101,8 +104,8 @@ func (l *lease) end(to time.Duration) {
 func newHistory(s setup) *history {
 	return &history{
 		setup: s, start: time.Now(), values: make(map[string]*record),
-		sometimes: make(map[string]int),
-		fenced:    make(map[string]*resource), late: make(map[string]*resource),
+		sometimes: make(map[string]int), handed: make(map[string]bool),
+		fenced: make(map[string]*resource), late: make(map[string]*resource),
 		unfenced: make(map[string]*resource),
 	}
 }
@@ -191,9 +194,9 @@ func (h *history) watch(e sim.Event) {
 		h.denied(e, now)
 		return
 	}
-	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted &&
-		e.Before != "" && (e.Command != "claim" && e.Command != "heal" ||
-		!strings.HasPrefix(e.Before, "~")) {
+	free := e.Before == "" || e.Command == "swap" && h.handed[plain(e.Before)] ||
+		(e.Command == "claim" || e.Command == "heal") && strings.HasPrefix(e.Before, "~")
+	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && !free {
 		h.violated("I5 ownership", "%v", e)
 	}
 	r := h.of(e.Value)
@@ -233,6 +236,8 @@ func (h *history) denied(e sim.Event, now time.Duration) {
 		} else if e.Command == "set" && e.Before == e.Value {
 			n.own = now
 		}
+	case "swap":
+		h.of(e.Value).node[e.Node].gone = now
 	case "release", "extend", "valid":
 		if strings.HasPrefix(e.Before, "~") && e.Command != "release" {
 			foreign = false
@@ -385,6 +390,7 @@ func (h *history) finish() {
 	for _, leases := range byName {
 		slices.SortFunc(leases, func(a, b *lease) int { return int(a.from - b.from) })
 		h.checkOverlap(leases)
+		h.checkHandOvers(leases)
 		if h.fencing() {
 			h.checkTokens(leases)
 		}

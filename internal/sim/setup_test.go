@@ -129,6 +129,7 @@ type setup struct {
 	Edge    bool // hold to the last nanosecond
 	Few     bool // faults happen to a minority of the nodes only
 	Live    bool // after the faults a minority stays out of order, and everybody must get a turn
+	Relay   bool // locks are handed over
 	Nodes   int
 	Clients int // processes
 	Workers int // in each
@@ -163,6 +164,9 @@ func (s setup) String() string {
 	text := fmt.Sprintf("seed=%d faults=%s edge=%v few=%v live=%v nodes=%d clients=%d workers=%d "+
 		"cycles=%d",
 		s.Seed, s.Faults, s.Edge, s.Few, s.Live, s.Nodes, s.Clients, s.Workers, s.Cycles)
+	if s.Relay {
+		text += " relay=true"
+	}
 	if s.Op != "" {
 		text += fmt.Sprintf(" op=%s cancel=%d", s.Op, s.Cancel)
 	}
@@ -189,6 +193,9 @@ func parseSetup(text string) (s setup, err error) {
 			numErr = nil
 		case "live":
 			s.Live, err = strconv.ParseBool(value)
+			numErr = nil
+		case "relay":
+			s.Relay, err = strconv.ParseBool(value)
 			numErr = nil
 		case "nodes":
 			s.Nodes = n

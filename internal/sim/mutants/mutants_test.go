@@ -63,6 +63,7 @@ const (
 	order       = "TestNobodyIsOvertaken"
 	regressions = "TestRegressions"
 	deaths      = "TestTheDeadCostNobodyATurn"
+	handOvers   = "TestSchedulesOfHandOvers"
 
 	// Of package redlock:
 	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
@@ -291,6 +292,22 @@ var mutants = []mutant{
 		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",
 		"	return s.await(s.call.Wake(), time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
+	{"M48", "a simulated node hands a key over whoever it belongs to", []edit{{
+		"internal/sim.Node.execute", "		c.free = n.get(c.key).value == c.old\n",
+		"		c.free = n.get(c.key).value != \"\"\n",
+	}}, handOvers, 150, []string{"I5 ownership"}},
+	{"M49", "Handoff goes on with the renewals", []edit{{
+		"Mutex.Handoff", "	after := l.releasing(EndHandedOff)\n	l.settle(false)\n",
+		"	after := aftermath{}\n",
+	}}, handOvers, 150, []string{"I21 succession", "I11 silence"}},
+	{"M50", "Adopt counts the nodes that have lost the lock", []edit{{
+		"handoff.swap", "quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)}",
+		"quorum.Spec{Command: m.nodes.Swap(l.Value, h.value),\n" +
+			"		Vote: func(int, quorum.Reply) bool { return true }}",
+	}}, handOvers, 150, []string{"I15 quorum"}},
+	{"M51", "the Lua of swap asks only whether there is a key", []edit{{
+		"internal/scripts/swap.lua", "ARGV.free = v == old\n", "ARGV.free = v\n",
+	}}, operations, 0, []string{"swap ["}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.

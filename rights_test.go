@@ -44,7 +44,7 @@ func documented(t *testing.T) []feature {
 	for line := range strings.Lines(table) {
 		line = strings.ReplaceAll(line, `\|`, "\x00")
 		cells := strings.Split(line, "|")
-		if len(cells) != 7 || !strings.Contains(line, "`+") && !strings.Contains(line, "`~") {
+		if len(cells) != 7 || strings.HasPrefix(cells[1], "---") {
 			continue
 		}
 		for i := range cells {
@@ -161,16 +161,9 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 			}
 			return true
 		})
-		handoff, err := m.Handoff()
-		if err != nil {
-			return err
-		}
 		r.forget()
-		if _, err := m.Adopt(t.Context(), handoff); err != nil {
-			return err
-		}
 		r.servers[0].Must("DEL", "app:x")
-		_, err = m.Extend()
+		_, err := m.Extend()
 		if len(r.servers) > 1 {
 			r.until(t, "a healed server",
 				func() bool { return r.servers[0].Must("EXISTS", "app:x") == int64(1) })
@@ -178,6 +171,7 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		_, released := m.Unlock()
 		return errors.Join(err, released)
 	},
+	"Handoff": func(t *testing.T, r *restricted) error { return handOver(t, r) },
 	"WithMinHold": func(t *testing.T, r *restricted) error {
 		m := r.redlock(t).NewMutex("x", redlock.WithMinHold(time.Minute))
 		if err := m.TryLock(); err != nil {
@@ -289,14 +283,37 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		err := m.TryLock()
 		_, extended := m.Extend()
 		_, released := m.Unlock()
-		return errors.Join(err, extended, released)
+		return errors.Join(err, extended, released, handOver(t, r, redlock.WithFencing()))
 	},
 	"WithFencePerName": func(t *testing.T, r *restricted) error {
-		m := r.redlock(t).NewMutex("x", redlock.WithFencing(), redlock.WithFencePerName())
+		opts := []redlock.Option{redlock.WithFencing(), redlock.WithFencePerName()}
+		m := r.redlock(t).NewMutex("x", opts...)
 		err := m.TryLock()
 		_, extended := m.Extend()
 		_, released := m.Unlock()
-		return errors.Join(err, extended, released)
+		return errors.Join(err, extended, released, handOver(t, r, opts...))
+	},
+	"NewElection": func(t *testing.T, r *restricted) error {
+		leader := r.announcing(t).NewElection("x")
+		next := r.announcing(t).NewElection("x")
+		r.forget()
+		if _, err := leader.Campaign(t.Context()); err != nil {
+			return err
+		}
+		elected := make(chan error, 1)
+		go func() {
+			_, err := next.Campaign(t.Context())
+			elected <- err
+		}()
+		r.until(t, "a candidate in the queue", func() bool {
+			return r.servers[0].Must("ZCARD", queueOf("app:x")) == int64(1)
+		})
+		r.forget()
+		l, err := next.Leader(t.Context())
+		if err == nil && l.Term != leader.Term() {
+			err = fmt.Errorf("the term %d, not %d", l.Term, leader.Term())
+		}
+		return errors.Join(err, leader.Resign(t.Context()), <-elected, next.Resign(t.Context()))
 	},
 	"WithRestartGuard": func(t *testing.T, r *restricted) error {
 		m := r.redlock(t).NewMutex("x", redlock.WithRestartGuard(redlock.DefaultExpiry))
@@ -320,6 +337,25 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		}
 		return err
 	},
+}
+
+// handOver hands a lock over, and lets the heir extend it.
+func handOver(t *testing.T, r *restricted, opts ...redlock.Option) error {
+	m, heir := r.redlock(t).NewMutex("x", opts...), r.redlock(t).NewMutex("x", opts...)
+	if err := m.TryLock(); err != nil {
+		return err
+	}
+	handoff, err := m.Handoff()
+	if err != nil {
+		return err
+	}
+	r.forget()
+	if _, err := heir.Adopt(t.Context(), handoff); err != nil {
+		return err
+	}
+	_, extended := heir.Extend()
+	_, released := heir.Unlock()
+	return errors.Join(extended, released)
 }
 
 // announcing returns a client of the user that wakes and is woken.

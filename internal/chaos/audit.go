@@ -24,6 +24,7 @@ type ledger struct {
 	expires time.Duration // by the server's clock
 	owner   string        // of the script whose commands are being told
 	member  string        // of the queue, that the script is about, or ""
+	last    string        // argument of the script: what a lock that is handed over held
 	mark    string        // the last ECHO
 	// Takes in a SET NX of which it is not known yet whether it was refused, or nil.
 	set func()
@@ -70,7 +71,7 @@ func (l *ledger) line(text string) {
 		}
 	case name == "EVAL" || name == "EVALSHA":
 		keys, _ := strconv.Atoi(arg(2))
-		l.owner, l.member = arg(3+keys), ""
+		l.owner, l.member, l.last = arg(3+keys), "", arg(len(args)-1)
 		for i := 3 + keys; i < len(args); i++ {
 			if strings.HasPrefix(args[i], turns) {
 				l.member = args[i]
@@ -104,7 +105,7 @@ func reserved(value string) bool { return strings.HasPrefix(value, "~"+turns) }
 func (l *ledger) mine(name string) bool {
 	switch {
 	case !reserved(l.value):
-		return l.value == l.owner
+		return l.value == l.owner || name == "SET XX" && l.value == l.last
 	case l.member != "":
 		return l.value == "~"+l.member
 	default:

@@ -82,6 +82,14 @@ func TestLedger(t *testing.T) {
 			lines:   "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;1 b SET k b PX 9000 XX",
 			changes: 3,
 		},
+		"handed over": {
+			lines:   "0 a SET k a PX 9000;1 b>a SET k b PX 9000 XX;2 b DEL k",
+			changes: 3,
+		},
+		"handed over by another": {
+			lines:   "0 a SET k a PX 9000;1 b>c SET k b PX 9000 XX",
+			changes: 2, expired: 1, wrong: "while the key was a's",
+		},
 		"a command unheard of": {lines: "0 a RENAME k x", wrong: "unknown"},
 		"outside of a script":  {lines: "0 - DEL k", wrong: "not in a script"},
 	} {
@@ -98,6 +106,7 @@ func TestLedger(t *testing.T) {
 			}
 			const evalsha = `%s [0 127.0.0.1:4000] "evalsha" "id" `
 			value, member, queues := strings.Cut(owner, "|")
+			heir, old, handed := strings.Cut(owner, ">")
 			switch {
 			case owner == "+":
 			case value == "": // it stands in the queue
@@ -105,6 +114,8 @@ func TestLedger(t *testing.T) {
 					member))
 			case queues:
 				l.line(fmt.Sprintf(evalsha+`"2" "k" "{k}:fence" %q "9000" %q`, at, value, member))
+			case handed:
+				l.line(fmt.Sprintf(evalsha+`"2" "k" "{k}:fence" %q "9000" %q`, at, heir, old))
 			default:
 				l.line(fmt.Sprintf(evalsha+`"2" "k" "{k}:fence" %q "9000"`, at, owner))
 			}

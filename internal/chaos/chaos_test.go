@@ -102,6 +102,30 @@ func TestCalm(t *testing.T) {
 	}
 }
 
+// Locks that are handed from process to process have one holder at a time, too, and rising tokens,
+// while everything fails.
+func TestHandOvers(t *testing.T) {
+	redistest.Require(t)
+	var sum Summary
+	for left, seed := *duration/3, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength,
+		seed+1 {
+		r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond,
+			Workers: 4, Faults: Survivable, HandOver: true}
+		rep, err := run(t, r, &sum)
+		if err != nil {
+			t.Error(err)
+		}
+		if err := CheckTold(rep.Events); err != nil {
+			t.Error(err)
+		}
+		// Some 20 in ten seconds.
+		if rep.Adopted == 0 {
+			t.Errorf("none of %d locks was handed over", rep.Grants)
+		}
+	}
+	t.Log(&sum)
+}
+
 // A worker that is paused past its validity goes on when it wakes up. Then only the fence protects:
 // the number without one loses updates, and this test wants to see that.
 func TestPausesLoseUpdatesWithoutAFence(t *testing.T) {

@@ -38,6 +38,8 @@ type Event struct {
 	Return int64  `json:"return"`
 	// OK: locked, extended, unlocked, accepted by the fence, or lost with the cause ErrLost.
 	OK bool `json:"ok"`
+	// Adopted: the Lock is of a lock that another worker, or this one, has handed off.
+	Adopted bool `json:"adopted,omitempty"`
 	// Until is how long the lock may be trusted, after Lock and Extend, or could be, before Lost.
 	Until int64 `json:"until,omitempty"`
 	// Token is the fencing token of a Lock, the term of an Elected and a Leads, and the one shown

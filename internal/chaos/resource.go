@@ -23,6 +23,8 @@ type Resource struct {
 	late   int64
 	lateBy uint64 // the highest token written with
 	last   int    // the worker that read last
+	parcel string // a lock that was handed off, "" if none is there
+	sender int    // of the parcel
 }
 
 // Tally says what happened to a Resource.
@@ -45,11 +47,20 @@ type request struct {
 	Grant  string
 	Token  uint64
 	Value  int64
+	Parcel string // of a Post
 }
 
+// What workers ask of the resource for each other: it keeps one lock that was handed off, for
+// another than the one who did.
+const (
+	post  Op = "post"
+	fetch Op = "fetch"
+)
+
 type reply struct {
-	OK    bool
-	Value int64
+	OK     bool
+	Value  int64
+	Parcel string // of a fetch
 }
 
 // NewResource serves a resource on the Unix socket path until Close, and writes what happens to the
@@ -90,8 +101,18 @@ func (r *Resource) serve(c net.Conn) {
 func (r *Resource) access(req request) reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if req.Op == Read {
+	switch req.Op {
+	case Read:
 		r.last = req.Worker
+	case post:
+		r.parcel, r.sender = req.Parcel, req.Worker
+		return reply{OK: true}
+	case fetch:
+		rep := reply{OK: true}
+		if r.sender != req.Worker {
+			rep.Parcel, r.parcel = r.parcel, ""
+		}
+		return rep
 	}
 	if req.Late {
 		if req.Op == Write {
@@ -170,15 +191,16 @@ func dialResource(path string) (*resourceClient, error) {
 }
 
 func (c *resourceClient) do(req request) (int64, error) {
-	var rep reply
-	if err := c.out.Encode(req); err != nil {
-		return 0, err
+	rep, err := c.ask(req)
+	if err == nil && !rep.OK {
+		err = errStale
 	}
-	if err := c.in.Decode(&rep); err != nil {
-		return 0, err
+	return rep.Value, err
+}
+
+func (c *resourceClient) ask(req request) (rep reply, err error) {
+	if err = c.out.Encode(req); err == nil {
+		err = c.in.Decode(&rep)
 	}
-	if !rep.OK {
-		return rep.Value, errStale
-	}
-	return rep.Value, nil
+	return rep, err
 }

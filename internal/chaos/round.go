@@ -30,6 +30,8 @@ type Round struct {
 	// Election makes the workers candidates of an election instead. A Blind candidate takes itself
 	// for the leader until its context has ended, without a look at the clock.
 	Election, Blind bool
+	// HandOver lets workers hand off every fourth lock, and adopt what others have handed off.
+	HandOver bool
 }
 
 // Report is what came of a round.
@@ -39,6 +41,7 @@ type Report struct {
 	Tried    []Fault // what is left of Round.Faults where some are not possible
 	Injected map[Fault]int
 	Grants   int
+	Adopted  int // of these, locks that were handed over
 	Lost     int // held contexts that ended by themselves
 	// Recovery is how long after the last fault the first lock was granted, and AllServed how
 	// long it took until every worker had been granted one; and how long they may take.
@@ -102,6 +105,9 @@ func (r Round) Run(t testing.TB) *Report {
 		switch {
 		case e.granted():
 			rep.Grants++
+			if e.Adopted {
+				rep.Adopted++
+			}
 		case e.Op == Lost:
 			rep.Lost++
 		}
@@ -151,6 +157,7 @@ func (r Round) workers(servers []*redistest.Server, resource string) []workerCon
 			Worker: i, Seed: r.Seed, Servers: addrs, Source: source,
 			Resource: resource, Expiry: r.Expiry, NodeTimeout: r.NodeTimeout,
 			LongHolds: r.LongHolds, LongWork: r.LongWork, Election: r.Election, Blind: r.Blind,
+			HandOver: r.HandOver,
 		}
 	}
 	return confs

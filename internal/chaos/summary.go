@@ -46,6 +46,7 @@ func (s *Summary) Add(r Round, rep *Report, wrong error) {
 	s.tally.Plain += rep.Tally.Plain
 	s.tally.Lost += rep.Tally.Lost
 	sum := &s.reports
+	sum.Adopted += rep.Adopted
 	sum.Lost += rep.Lost
 	sum.Left += rep.Left
 	sum.Changes += rep.Changes
@@ -74,7 +75,7 @@ func (s *Summary) String() string {
 	slices.Sort(faults)
 	t, r := s.tally, s.reports
 	return fmt.Sprintf(`%d rounds, %v under attack
-  grants                %d, wait p50 %v, p99 %v, longest %v
+  grants                %d, wait p50 %v, p99 %v, longest %v; %d were handed over
   faults                %d: %s
   fenced updates        %d accepted, %d lost; %d accesses with a stale token refused
   token with the write  %d accepted without a claim, %d lost
@@ -85,7 +86,7 @@ func (s *Summary) String() string {
   keys left behind      %d at the end; %d had to expire before
   liveness              first grant at most %v after the last fault (bound %v),
                         everybody's at most %v (bound %v)`,
-		s.Rounds, s.Time, len(s.waits), wait(50), wait(99), wait(100), all,
+		s.Rounds, s.Time, len(s.waits), wait(50), wait(99), wait(100), s.reports.Adopted, all,
 		strings.Join(faults, ", "),
 		t.Fenced, t.FencedLost, t.Refused, t.Late, t.LateLost, t.Plain, t.Lost, r.Lost,
 		s.Linearizable, s.Rounds, r.Changes, r.Foreign, r.Blind, r.Left, r.Expired,

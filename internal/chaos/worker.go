@@ -42,6 +42,7 @@ type workerConfig struct {
 	LongWork    time.Duration
 	Election    bool
 	Blind       bool
+	HandOver    bool
 }
 
 // WorkerMain makes the process a worker if it was started as one, and does not return
@@ -158,13 +159,13 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 	}
 	extend := w.rnd.IntN(4) == 0
 
-	e := Event{Op: Lock, Worker: w.Worker, Grant: grant, Call: Now()}
-	held, err := context.Background(), error(nil)
-	if hold {
-		held, err = m.Hold(ctx)
-	} else {
-		err = m.LockContext(ctx)
+	parcel, err := w.fetch(ctx)
+	if err != nil {
+		return err
 	}
+	hold = hold || parcel != ""
+	e := Event{Op: Lock, Worker: w.Worker, Grant: grant, Call: Now(), Adopted: parcel != ""}
+	held, err := lock(ctx, m, hold, parcel)
 	e.Return, e.OK = Now(), err == nil
 	if err != nil {
 		e.Err = err.Error()
@@ -198,6 +199,9 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 	left := Now()
 	w.history.Add(Event{Op: Leave, Worker: w.Worker, Grant: grant, Call: left, Return: left,
 		OK: true})
+	if handed, err := w.handOff(m); handed || err != nil {
+		return err
+	}
 	e = Event{Op: Unlock, Worker: w.Worker, Grant: grant, Call: left}
 	e.OK, err = m.Unlock()
 	e.Return = Now()
@@ -206,6 +210,45 @@ func (w *worker) turn(ctx context.Context, grant string) error {
 	}
 	w.history.Add(e)
 	return nil
+}
+
+// lock locks, holds, or adopts the parcel if there is one. The context is that of a hold, if any.
+func lock(ctx context.Context, m *redlock.Mutex, hold bool, parcel string) (context.Context,
+	error) {
+	switch {
+	case parcel != "":
+		return m.Adopt(ctx, parcel)
+	case hold:
+		return m.Hold(ctx)
+	}
+	return context.Background(), m.LockContext(ctx)
+}
+
+// fetch returns a lock that another worker has handed off, or "". In every other turn it waits for
+// one, for a third of an expiry at most.
+func (w *worker) fetch(ctx context.Context) (string, error) {
+	if !w.HandOver || w.rnd.IntN(2) != 0 {
+		return "", nil
+	}
+	for end := Now() + int64(w.Expiry/3); ; time.Sleep(2 * time.Millisecond) {
+		rep, err := w.resource.ask(request{Op: fetch, Worker: w.Worker})
+		if err != nil || rep.Parcel != "" || Now() > end || ctx.Err() != nil {
+			return rep.Parcel, err
+		}
+	}
+}
+
+// handOff hands one of four locks off, for whoever fetches it. It reports whether it did.
+func (w *worker) handOff(m *redlock.Mutex) (bool, error) {
+	if !w.HandOver || w.rnd.IntN(4) != 0 {
+		return false, nil
+	}
+	parcel, err := m.Handoff()
+	if err != nil {
+		return false, nil // it was lost, and has to be unlocked
+	}
+	_, err = w.resource.ask(request{Op: post, Worker: w.Worker, Parcel: parcel})
+	return true, err
 }
 
 // workUnderHold works, and notes what the renewals have come to and when the worker was told of a

@@ -21,6 +21,8 @@ import (
 // [WithoutAnnouncements] is set, it also stands in the queue for that key, and waits to be told
 // of its turn if the pool is a [pool.Subscriber].
 //
+// Two programs whose reports have the same [doctor.Report.Fingerprint] know the same nodes.
+//
 // The key is redlock:check: and 26 random letters, after the prefix of [WithKeyPrefix].
 // [WithFencing] raises the shared counter redlock:fence:330d, which stays. With [WithFencePerName],
 // the key has a counter of its own instead. Nothing else is written, and the key and its own

@@ -27,7 +27,11 @@
 package doctor
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -72,6 +76,23 @@ func (r *Report) Worst() Severity {
 		return 0
 	}
 	return r.Findings[0].Severity
+}
+
+// Fingerprint is a short text that two programs share if they have the same nodes, in any order:
+// the number of the nodes, and the beginning of a hash of their addresses. Log it at the start of a
+// program, to see whether all of them know the same nodes while these are changed. Another name of
+// a server makes another fingerprint. It is "" if the pool of a node does not tell its address.
+func (r *Report) Fingerprint() string {
+	var addrs []string
+	for _, n := range r.Nodes {
+		if n.Addr == "" {
+			return ""
+		}
+		addrs = append(addrs, n.Addr)
+	}
+	slices.Sort(addrs)
+	sum := sha256.Sum256([]byte(strings.Join(addrs, "\n")))
+	return fmt.Sprintf("%d-%x", len(addrs), sum[:4])
 }
 
 // Finding is something about a deployment that an operator should know.

@@ -96,6 +96,7 @@ func ExampleReport_String() {
 	fmt.Print(report)
 	// Output:
 	// 3 nodes, quorum 2: 0 critical, 1 warning, 0 notes
+	// fingerprint 3-964f5939
 	//
 	// node  address        server        up       role    memory    persistence  clock
 	// 0     10.0.0.1:6379  Redis 7.0.15  72h0m0s  master  no limit  RDB          +0.0ms ± 0.2ms
@@ -114,6 +115,23 @@ func node(i int, addr string) doctor.NodeReport {
 		Mode: "standalone", Role: "master", Uptime: 72 * time.Hour, Eviction: "noeviction",
 		Persistence: "RDB", ClockError: 200 * time.Microsecond,
 	}
+}
+
+// Two programs that are to exclude each other compare their fingerprints.
+func ExampleReport_Fingerprint() {
+	of := func(addrs ...string) string {
+		r := &doctor.Report{}
+		for i, addr := range addrs {
+			r.Nodes = append(r.Nodes, node(i, addr))
+		}
+		return r.Fingerprint()
+	}
+	here := of("10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
+	there := of("10.0.0.3:6379", "10.0.0.1:6379", "10.0.0.2:6379")
+	later := of("10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379", "10.0.0.4:6379")
+
+	fmt.Println(here, here == there, here == later)
+	// Output: 3-964f5939 true false
 }
 
 func ExampleNodeReport_Knows() {

@@ -17,9 +17,13 @@ func (r *Report) String() string {
 	for _, f := range r.Findings {
 		count[f.Severity]++
 	}
-	fmt.Fprintf(&b, "%s, quorum %d: %d critical, %s, %s\n\n",
+	fmt.Fprintf(&b, "%s, quorum %d: %d critical, %s, %s\n",
 		plural(len(r.Nodes), "node"), r.Quorum,
 		count[Critical], plural(count[Warning], "warning"), plural(count[Note], "note"))
+	if text := r.Fingerprint(); text != "" {
+		fmt.Fprintf(&b, "fingerprint %s\n", text)
+	}
+	b.WriteByte('\n')
 
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	header := []string{"server", "up", "role", "memory", "persistence", "clock"}

@@ -120,6 +120,30 @@ func TestReportWorst(t *testing.T) {
 	assert.Contains(t, (&doctor.Report{}).String(), "\nNo problems found.\n")
 }
 
+func TestFingerprintIsThatOfTheAddresses(t *testing.T) {
+	of := func(addrs ...string) string {
+		r := &doctor.Report{}
+		for i, addr := range addrs {
+			r.Nodes = append(r.Nodes, node(i, addr))
+		}
+		return r.Fingerprint()
+	}
+	abc := of("a:1", "b:1", "c:1")
+	assert.Regexp(t, `^3-[0-9a-f]{8}$`, abc)
+	assert.Equal(t, abc, of("c:1", "a:1", "b:1"), "the order")
+	for _, other := range []string{
+		of("a:1", "b:1"), of("a:1", "b:1", "d:1"), of("a:1", "b:1", "c:1", "c:1"),
+		of("a:1b:1", "c:1"), of(),
+	} {
+		assert.NotEqual(t, abc, other)
+	}
+	assert.Empty(t, of("a:1", "", "c:1"), "one is not known")
+	r := &doctor.Report{Nodes: []doctor.NodeReport{node(0, "a:1")}}
+	assert.Contains(t, r.String(), "\nfingerprint "+r.Fingerprint()+"\n\nnode ")
+	r.Nodes[0].Addr = ""
+	assert.NotContains(t, r.String(), "fingerprint")
+}
+
 func TestSeverityString(t *testing.T) {
 	for s, want := range map[doctor.Severity]string{
 		doctor.Note: "note", doctor.Warning: "warning", doctor.Critical: "critical", 7: "7",

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/redistest"
 )
@@ -22,6 +23,25 @@ func TestDoctor(t *testing.T) {
 	out, _, status = result(t, command(t, nodes, "doctor"))
 	assert.Equal(t, 1, status, out)
 	assert.Contains(t, out, "connection refused")
+}
+
+// Two lists of the same nodes have one fingerprint, whatever the order. It is expected or not.
+func TestDoctorComparesTheNodes(t *testing.T) {
+	nodes, _ := setup(t)
+	a := nodes.Addrs()
+	for list, status := range map[string]int{
+		nodes.list: 0, a[2] + "," + a[0] + "," + a[1]: 0, a[0] + "," + a[1]: 1,
+	} {
+		cmd := command(t, nil, "doctor", "-nodes", list)
+		out, _, _ := result(t, cmd)
+		_, after, _ := strings.Cut(out, "\nfingerprint ")
+		fingerprint, _, _ := strings.Cut(after, "\n")
+		require.NotEmpty(t, fingerprint, out)
+		out, errs, got := result(t, command(t, nodes, "doctor", "-expect", fingerprint))
+		assert.Equal(t, status, got, out)
+		other := strings.Contains(errs, "other nodes: the fingerprint is ")
+		assert.Equal(t, status != 0, other, errs)
+	}
 }
 
 func TestDoctorFindsAServerThatIsTwoNodes(t *testing.T) {

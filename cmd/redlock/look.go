@@ -61,6 +61,8 @@ func (t *tool) doctor(args []string) (int, error) {
 		"the `maxTTL` of WithRestartGuard in your program, if it uses that")
 	fencing := c.set.Bool("fencing", false,
 		"whether your program uses WithFencing; leaves a counter")
+	expect := c.set.String("expect", "",
+		"fail unless the nodes have this `fingerprint`, as another report has printed it")
 	check := func() error {
 		if c.set.NArg() > 0 {
 			return fmt.Errorf("takes no arguments, not %q", c.set.Args())
@@ -81,7 +83,10 @@ func (t *tool) doctor(args []string) (int, error) {
 			return statusOf(err), err
 		}
 		fmt.Fprint(t.stdout, report)
-		if report.Worst() == doctor.Critical {
+		switch got := report.Fingerprint(); {
+		case *expect != "" && got != *expect:
+			return 1, fmt.Errorf("other nodes: the fingerprint is %s, not %s", got, *expect)
+		case report.Worst() == doctor.Critical:
 			return 1, nil
 		}
 		return 0, nil

@@ -204,7 +204,7 @@ func TestRestartedNode(t *testing.T) {
 }
 
 // lesson L91
-func TestClusterAndRingAreNodes(t *testing.T) {
+func TestClusterSentinelAndRingAreNodes(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		servers := redistest.StartCluster(t, 3)
@@ -238,6 +238,15 @@ func TestClusterAndRingAreNodes(t *testing.T) {
 				t.Errorf("release = %v, %v, want 1", n, err)
 			}
 		}
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		master := redistest.Start(t, 1)[0]
+		client := redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: "main", SentinelAddrs: []string{redistest.StartSentinel(t, master)},
+		})
+		defer client.Close()
+		p := goredis.NewPool(client)
+		pooltest.Run(t, func(*testing.T) pool.Pool { return p })
 	})
 	t.Run("ring", func(t *testing.T) {
 		addrs := map[string]string{}

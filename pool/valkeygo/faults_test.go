@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -433,44 +430,11 @@ func TestAClusterIsANode(t *testing.T) {
 	}
 }
 
-// startSentinel starts a Sentinel that knows one master.
-func startSentinel(t *testing.T, master *redistest.Server) (addr string) {
-	program, err := redistest.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = redistest.FreeAddr(t, "127.0.0.1")
-	_, port, _ := net.SplitHostPort(addr)
-	host, masterPort, _ := net.SplitHostPort(master.Addr())
-	dir := t.TempDir()
-	file := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor main %s %s 1\n",
-		port, dir, host, masterPort)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	sentinel := exec.Command(program, file, "--sentinel")
-	if err := sentinel.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = sentinel.Process.Kill()
-		_ = sentinel.Wait()
-	})
-	eventually(t, func() error {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	})
-	return addr
-}
-
 // lesson L91
 func TestSentinelIsANode(t *testing.T) {
 	master := redistest.Start(t, 1)[0]
-	o := client.ClientOption{InitAddress: []string{startSentinel(t, master)}, DisableCache: true}
+	sentinel := redistest.StartSentinel(t, master)
+	o := client.ClientOption{InitAddress: []string{sentinel}, DisableCache: true}
 	o.Sentinel.MasterSet = "main"
 	p := valkeygo.NewPool(newClient(t, o))
 	if addr := p.Addr(); addr != master.Addr() {

@@ -17,9 +17,13 @@ import (
 	"github.com/redlock-go/redlock/redlocktest"
 )
 
-const period = time.Minute
+// A job runs every period, on each replica so much later than on the one before.
+const (
+	period = time.Minute
+	apart  = 400 * time.Millisecond
+)
 
-// replicas starts schedulers that run a job every minute, the next one always a second later.
+// replicas starts schedulers that run a job every period.
 func replicas(
 	t *testing.T, n int, task func(replica int) any, opts func(replica int) gocron.SchedulerOption,
 ) (shutdown func()) {
@@ -36,7 +40,7 @@ func replicas(
 		require.NoError(t, err)
 		s.Start()
 		all = append(all, s)
-		time.Sleep(time.Second)
+		time.Sleep(apart)
 	}
 	return func() {
 		for _, s := range all {
@@ -45,7 +49,7 @@ func replicas(
 	}
 }
 
-// Twenty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
+// Fifty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
 // often without.
 func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -53,19 +57,19 @@ func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 		want int64
 	}{
 		"WithMinHold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
-		"without it":  {nil, 10 * 20},
+		"without it":  {nil, 10 * 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := redlocktest.New(t, 3)
 				var runs atomic.Int64
-				shutdown := replicas(t, 20, func(int) any {
+				shutdown := replicas(t, 50, func(int) any {
 					return func() { runs.Add(1) }
 				}, func(int) gocron.SchedulerOption {
 					return gocron.WithDistributedLocker(redlockgocron.Locker(c.Redlock(),
 						tt.opts...))
 				})
-				time.Sleep(10*period - time.Second/2)
+				time.Sleep(10*period - apart/2)
 				shutdown()
 				assert.Equal(t, tt.want, runs.Load())
 			})

@@ -37,22 +37,23 @@ func (l *logbook) Error(err error, _ string, _ ...any) {
 	l.errors = append(l.errors, err)
 }
 
-// Twenty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
+// Fifty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
 // often without.
 func TestAJobRunsOnceInAPeriod(t *testing.T) {
+	const apart = 400 * time.Millisecond
 	for name, tt := range map[string]struct {
 		opts []redlock.Option
 		want int64
 	}{
 		"WithMinHold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
-		"without it":  {nil, 10 * 20},
+		"without it":  {nil, 10 * 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := redlocktest.New(t, 3)
 				var runs atomic.Int64
 				var all []*cron.Cron
-				for range 20 {
+				for range 50 {
 					wrapper := robfigcron.Wrapper(cron.DiscardLogger, c.Redlock(), "job",
 						tt.opts...)
 					s := cron.New(cron.WithChain(wrapper))
@@ -60,9 +61,9 @@ func TestAJobRunsOnceInAPeriod(t *testing.T) {
 					require.NoError(t, err)
 					s.Start()
 					all = append(all, s)
-					time.Sleep(time.Second)
+					time.Sleep(apart)
 				}
-				time.Sleep(10*time.Minute - time.Second/2)
+				time.Sleep(10*time.Minute - apart/2)
 				for _, s := range all {
 					<-s.Stop().Done()
 				}

@@ -20,7 +20,6 @@ type Defeat struct {
 	Final bool  // further attempts make no sense
 	Own   bool  // a node refused a key that was this attempt's own
 	cut   bool  // the context ended it
-	split bool  // several contenders were granted some nodes each
 	stood bool  // it asked for a place in the queue
 
 	lock  *Lock
@@ -240,9 +239,6 @@ func (d *Defeat) Answer() line.Answer {
 	}
 	return a
 }
-
-// Split implements [line.Refusal].
-func (d *Defeat) Split() bool { return d.split }
 
 // Taken implements [line.Refusal].
 func (d *Defeat) Taken() bool {

@@ -73,7 +73,6 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Memb
 	v.Round.Abandon()
 	d := &Defeat{lock: g.lock, grant: g, began: g.Began, met: v.Said, asked: v.Round, late: v.Late,
 		cut: v.Err != nil, Final: how.Final || v.Err != nil, keys: how.Keys}
-	d.split = d.met.Count(quorum.Outcome.Yes) > 0 && d.met.Count(quorum.Outcome.No) > 0
 	if d.keys == nil {
 		d.keys = line.NewExpiries(len(g.lock.Lanes))
 	}

@@ -73,8 +73,6 @@ type Answer struct {
 // Refusal is an attempt that did not win, or a place in the queue. It may still change what it
 // says, because nodes answer late.
 type Refusal interface {
-	// Split reports whether several contenders were granted some nodes each.
-	Split() bool
 	// Taken reports whether a node has the key of somebody else.
 	Taken() bool
 	// Answered reports whether a quorum of nodes answered.

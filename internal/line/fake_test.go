@@ -35,10 +35,16 @@ type group struct {
 	begun  time.Time
 	closed chan struct{}
 
+	takes   time.Duration // an attempt
+	expires time.Duration // what nodes say to attempts of when the key does; 0: nothing
+	unfit   bool          // every claim fails
+
 	mu       sync.Mutex // guards what follows
 	holder   *asker
 	attempts []attempt
-	served   []int // names, in the order in which they were granted the key
+	claims   []time.Duration // when
+	settled  []int           // names of those who gave back what nodes may have granted
+	served   []int           // names, in the order in which they were granted the key
 }
 
 // attempt is one at the key.
@@ -93,9 +99,12 @@ func (g *group) lock(ctx context.Context, ls *Lines, name int, wish Wish) error 
 	return w.Wait(ctx, a)
 }
 
-// unlock lets go of the key, and hands it on to the first in the queue.
+// unlock lets go of the key, and hands it on to the first in the queue. Another process does if
+// there are no lines.
 func (g *group) unlock(ls *Lines) {
-	ls.Releasing("key")
+	if ls != nil {
+		ls.Releasing("key")
+	}
 	g.mu.Lock()
 	g.holder = nil
 	g.mu.Unlock()
@@ -103,7 +112,9 @@ func (g *group) unlock(ls *Lines) {
 	for _, b := range g.boards {
 		handedOn = b.release() || handedOn
 	}
-	ls.Released("key", true, handedOn)
+	if ls != nil {
+		ls.Released("key", true, handedOn)
+	}
 }
 
 // occupy gives the key to somebody who never waits.
@@ -143,7 +154,6 @@ type asker struct {
 // refusal is one that says nothing but this.
 type refusal struct{ silent bool }
 
-func (r refusal) Split() bool    { return false }
 func (r refusal) Taken() bool    { return !r.silent }
 func (r refusal) Answered() bool { return !r.silent }
 
@@ -159,6 +169,10 @@ func (a *asker) Attempt(how Attempt) Answer {
 		if b.isReserved() {
 			return Answer{Refusal: refusal{}, Keys: keys}
 		}
+	}
+	time.Sleep(a.takes)
+	for i := 0; a.expires > 0 && i < len(a.nodes); i++ {
+		keys.Note(i, time.Now().Add(a.expires))
 	}
 	answer := Answer{Won: !a.hasty && a.take(a, how), Keys: keys}
 	if !answer.Won {
@@ -177,11 +191,20 @@ func (a *asker) Claim(m Member) bool {
 			votes++
 		}
 	}
-	return !a.hasty && votes > len(a.boards)/2 && a.take(a, Attempt{})
+	a.mu.Lock()
+	a.claims = append(a.claims, time.Since(a.begun))
+	a.mu.Unlock()
+	return !a.hasty && !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})
+}
+
+func (a *asker) Settle(bool) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settled = append(a.settled, a.name)
+	return ""
 }
 
 func (a *asker) Unsettled() bool                              { return false }
-func (a *asker) Settle(bool) string                           { return "" }
 func (a *asker) Waits(*quorum.Round, time.Time, bool) Refusal { return refusal{} }
 
 func (a *asker) Stand(m Member) quorum.Command {
@@ -223,7 +246,8 @@ func (a *asker) Stopped(Refusal) error {
 type board struct {
 	pool.Pool
 	messages chan string
-	deaf     bool // its messages are lost
+	deaf     bool          // its messages are lost
+	slow     time.Duration // what it takes longer than the others
 
 	mu       sync.Mutex // guards what follows
 	denies   bool       // nobody may stand here
@@ -232,6 +256,16 @@ type board struct {
 	last     int64
 	held     bool
 	reserved string
+}
+
+// tickets returns those of the queue, in order.
+func (b *board) tickets() (all []int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.queue {
+		all = append(all, m.Ticket)
+	}
+	return all
 }
 
 // deny makes the board deny its queue, or not any more. It returns how often it has been asked.
@@ -283,7 +317,7 @@ func (b *board) keepsFor(id string) bool {
 }
 
 func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any) (any, error) {
-	time.Sleep(trip)
+	time.Sleep(trip + b.slow)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.Name == "stand" {

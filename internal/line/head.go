@@ -7,28 +7,16 @@ import (
 	"github.com/redlock-go/redlock/internal/turn"
 )
 
-const (
-	// splitDelay is the longest delay after a first split vote; it doubles with each further one.
-	splitDelay = 2 * time.Millisecond
-	// maxSplits is how many attempts may follow a split vote, from one release to the next,
-	// without waiting for the retry delay. What looks like a split vote may be a holder that
-	// lacks a node.
-	maxSplits = 5
-	// maxExpiries is how many attempts within one retry delay may be made because keys are about
-	// to expire.
-	maxExpiries = 3
-)
+// maxExpiries is how many attempts within one retry delay may be made because keys are about to
+// expire.
+const maxExpiries = 3
 
 // head is what a waiter knows at the head of the line. Attempts for other reasons than overdue
 // leave the retry delay as it is, unless the key was released.
 type head struct {
-	// An attempt has been made within the delay because a release may have been missed.
-	missed   bool
-	expiries int       // attempts within it because keys had expired
-	retry    time.Time // when to make an attempt again after a split vote, or zero
-	splits   int       // split votes since the last release
-	resting  bool      // until due the key is left to other processes
-	denied   bool      // the latest stay was
+	expiries int  // attempts within the delay because keys had expired
+	resting  bool // until due the key is left to other processes
+	denied   bool // the latest stay was
 }
 
 // lead is the wait at the head of the line: an attempt whenever there is reason for one, and a
@@ -109,7 +97,10 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 		w.fallBack()
 		return false, true, nil
 	}
-	w.refused(answer.Refusal, why)
+	switch why {
+	case overdue, passedOn, freed:
+		w.draw(0)
+	}
 	return false, false, nil
 }
 
@@ -144,20 +135,6 @@ func (w *Waiter) unable(r Refusal, why reason) bool {
 	return (why == freed || why == passedOn) && w.line.places.Len() > 1 && !r.Taken()
 }
 
-// refused notes when to ask again after an attempt that did not win.
-func (w *Waiter) refused(r Refusal, why reason) {
-	w.retry = time.Time{}
-	switch why {
-	case overdue, passedOn, freed:
-		w.draw(0)
-	}
-	if r.Split() && w.Queue && w.splits < maxSplits {
-		// Nobody has it, so nobody will hand it on.
-		w.retry = time.Now().Add(w.lines.jitter(splitDelay << w.splits))
-		w.splits++
-	}
-}
-
 // sleep waits until there is reason for an attempt, or to stand in the queue on the nodes: when
 // ready is closed, for instance.
 func (w *Waiter) sleep(ready <-chan struct{}) (why reason, err error) {
@@ -166,9 +143,6 @@ func (w *Waiter) sleep(ready <-chan struct{}) (why reason, err error) {
 	defer t.Stop()
 	for {
 		at, why := w.due, overdue
-		if !w.retry.IsZero() && w.retry.Before(at) {
-			at, why = w.retry, split
-		}
 		if free, ok := ln.keys.on(w.lines.quorum); ok && w.expiries < maxExpiries &&
 			free.Before(at) {
 			at, why = free, expired
@@ -208,28 +182,18 @@ func (w *Waiter) sleep(ready <-chan struct{}) (why reason, err error) {
 
 // heeds reports whether what the bell was rung for is reason to do something.
 func (w *Waiter) heeds(why reason) bool {
-	switch why {
-	case missed:
-		if w.missed {
-			return false
+	if why != passedOn {
+		return why != arrived // which is nothing
+	}
+	now := time.Now()
+	rest, has := w.lines.leaveTo(w.Key, w.drawn, now)
+	switch {
+	case has:
+		return false
+	case rest > 0:
+		if !w.resting {
+			w.resting, w.due = true, now.Add(rest)
 		}
-		w.missed = true
-	case passedOn:
-		now := time.Now()
-		rest, has := w.lines.leaveTo(w.Key, w.drawn, now)
-		switch {
-		case has:
-			return false
-		case rest > 0:
-			if !w.resting {
-				w.resting, w.due = true, now.Add(rest)
-			}
-			return false
-		}
-		w.splits = 0
-	case freed, queued:
-		w.splits = 0
-	default:
 		return false
 	}
 	return true

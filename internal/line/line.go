@@ -19,8 +19,7 @@ const (
 	arrived  reason = iota // the waiter is new, or new at the head
 	overdue                // the retry delay is over: the only reason that uses up a try
 	expired                // the keys of a holder have expired, as far as is known
-	split                  // the last attempt was a split vote
-	missed                 // something may have been missed: once in a retry delay at most
+	missed                 // something may have been missed
 	passedOn               // this process released the key, and others poll
 	freed                  // this process released the key, and nobody queues for it
 	queued                 // this process released the key, and others queue: none for an attempt

@@ -12,9 +12,9 @@
 //
 // Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and
 // makes an attempt when there is a reason: the retry delay is over, its own process has released
-// the key, the holder's keys have expired, or the last vote was split. A process that polls
-// leaves a key that it has released to other processes now and then. Each retry delay costs a
-// waiter a try, wherever it waits, and the last try is an attempt.
+// the key, or the holder's keys have expired. A process that polls leaves a key that it has
+// released to other processes now and then. Each retry delay costs a waiter a try, wherever it
+// waits, and the last try is an attempt.
 //
 // The package does not know what is done with the key. An [Asker] makes the attempts.
 package line

@@ -14,8 +14,10 @@ const (
 	maxDelayQueued = 3 * time.Second
 	// maxSilences is how many rounds without a quorum of answers are made in a row.
 	maxSilences = 3
-	// maxClaims is how many claims may fail.
-	maxClaims = 6
+	// maxClaims is how many claims may fail. After the first it waits for claimDelay at most, and
+	// twice as long after each further one.
+	maxClaims  = 6
+	claimDelay = 4 * time.Millisecond
 	// QueueTTL is how long a queue outlives the last who stood in it.
 	QueueTTL = time.Minute
 	// RollGrace is how long those in the queue have to ask again when somebody has died. Nodes cut
@@ -154,7 +156,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 		return unserved, nil
 	case s.claims > 0:
 		// What the nodes say meanwhile is not heard: they may say it again and again.
-		end, err := s.await(nil, s.lines.jitter(splitDelay<<s.claims)+time.Millisecond)
+		end, err := s.await(nil, s.lines.jitter(claimDelay<<(s.claims-1))+time.Millisecond)
 		if end != none || err != nil {
 			return end, err
 		}

@@ -133,7 +133,7 @@ func (w *Waiter) attempt(counts bool) (answer Answer, alone bool) {
 func (w *Waiter) draw(least time.Duration) {
 	w.drawn = max(w.delay(w.used), least)
 	w.due = time.Now().Add(w.drawn)
-	w.missed, w.expiries, w.resting = false, 0, false
+	w.expiries, w.resting = 0, false
 }
 
 // leads reports whether the waiter is the head of the line.

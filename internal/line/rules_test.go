@@ -1,0 +1,236 @@
+package line
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// While somebody of a process has the key, its next waiter does not stand in the queue: a release
+// tells it whether others are there. Where they are not, each turn is an attempt.
+func TestAProcessAloneDoesNotQueue(t *testing.T) {
+	const waiters = 20
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		var all sync.WaitGroup
+		before := 0
+		for i := range waiters {
+			all.Go(func() {
+				wish := Wish{Delay: every(time.Second), Queue: true}
+				assert.NoError(t, g.lock(t.Context(), ls, i, wish))
+				if i == 0 {
+					before = g.boards[0].deny(false)
+				}
+				time.Sleep(time.Millisecond)
+				g.unlock(ls)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		g.unlock(nil)
+		all.Wait()
+		assert.Equal(t, numbers(waiters), g.served[1:])
+		assert.NotZero(t, before, "the first stood there, for somebody else had the key")
+		assert.Equal(t, before, g.boards[0].deny(false))
+	})
+}
+
+// A waiter whose claims fail makes the next one later and later, and a few at most. Then it asks
+// for the key when its retry delay is over.
+func TestClaimsThatFailAreFurtherAndFurtherApart(t *testing.T) {
+	const delay = time.Second
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.unfit = true
+		var waiter sync.WaitGroup
+		start := time.Now()
+		waiter.Go(func() {
+			assert.NoError(t, g.lock(t.Context(), ls, 1, Wish{Delay: every(delay), Queue: true}))
+		})
+		time.Sleep(10 * time.Millisecond)
+		g.unlock(nil)
+		waiter.Wait()
+		assert.Equal(t, delay, time.Since(start))
+		require.Len(t, g.claims, maxClaims)
+		for i := 1; i < maxClaims; i++ {
+			pause := claimDelay<<(i-1)/2 + time.Millisecond // the jitter of a bubble is a half
+			assert.Equal(t, pause+trip, g.claims[i]-g.claims[i-1], i)
+		}
+	})
+}
+
+// A process that stood still for long has not used up its tries meanwhile: each waiter behind the
+// head still waits for what is left of them.
+func TestStandingStillCostsATryAtMost(t *testing.T) {
+	const tries, delay, still = 6, time.Second, time.Minute
+	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all, last sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(delay)}
+			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
+		})
+		time.Sleep(time.Millisecond)
+		last.Go(func() {
+			wish := Wish{Tries: tries, Delay: func(used int) time.Duration {
+				if used == 2 {
+					time.Sleep(still) // as the process would anywhere
+				}
+				return delay
+			}}
+			start := time.Now()
+			assert.Equal(t, errTaken, g.lock(t.Context(), ls, 1, wish))
+			assert.InDelta(t, still+(tries-1)*delay, time.Since(start), float64(delay))
+		})
+		last.Wait()
+		cancel()
+		all.Wait()
+	})
+}
+
+// A process that has just handed the key on does not ask for it before it stands in the queue.
+func TestAProcessThatHasHandedTheKeyOnDoesNotAsk(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		wish := Wish{Key: "key", Lanes: quorum.Lanes(g.nodes), Delay: every(time.Hour), Queue: true}
+		asks := 0
+		enter := func() *Waiter {
+			w, _ := ls.Enter(t.Context(), &wish, func(Attempt) Answer {
+				asks++
+				return Answer{Won: true}
+			})
+			return w
+		}
+		ls.Released("key", true, true)
+		w := enter()
+		require.NotNil(t, w)
+		assert.Zero(t, asks)
+		ls.leave("key", w.line, w.place)
+
+		wish.Queue = false
+		assert.Nil(t, enter())
+		assert.Equal(t, 1, asks, "one that does not queue asks")
+		wish.Queue = true
+		time.Sleep(handedFor)
+		assert.Nil(t, enter())
+		assert.Equal(t, 2, asks, "the others have been served by then")
+		ls.Released("key", true, true)
+		ls.Released("key", true, false)
+		assert.Nil(t, enter())
+		assert.Equal(t, 3, asks, "nobody queues any more")
+	})
+}
+
+// Keys that are about to expire again and again, as those of a holder with a short expiry, are
+// reason for a few attempts in a retry delay, and no more.
+func TestKeysThatExpireAreReasonForAFewAttempts(t *testing.T) {
+	const delay, last = time.Second, 20 * time.Second
+	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.expires = time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(delay)}
+			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+		})
+		time.Sleep(last)
+		assert.InDelta(t, (1+maxExpiries)*last/delay, g.asked(), 1+maxExpiries)
+		cancel()
+		all.Wait()
+	})
+}
+
+// A waiter that came while a newcomer asked does so when that has given up without an answer for
+// the line.
+func TestANewcomerThatGivesUpIsNotWaitedFor(t *testing.T) {
+	const takes = time.Minute
+	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+		wish := Wish{Key: "key", Lanes: quorum.Lanes(g.nodes), Delay: every(time.Hour)}
+		var all sync.WaitGroup
+		all.Go(func() {
+			w, answer := ls.Enter(t.Context(), &wish, func(Attempt) Answer {
+				time.Sleep(takes)
+				return Answer{Err: context.Canceled}
+			})
+			assert.Nil(t, w)
+			assert.Equal(t, context.Canceled, answer.Err)
+		})
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		require.NoError(t, g.lock(t.Context(), ls, 1, wish))
+		assert.LessOrEqual(t, time.Since(start), takes)
+		all.Wait()
+	})
+}
+
+// A head that does not queue does so, for the others, when the first comes who wants to.
+func TestTheHeadQueuesForAll(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		var all sync.WaitGroup
+		for i, queue := range []bool{false, true} {
+			all.Go(func() {
+				wish := Wish{Delay: every(time.Hour), Queue: queue}
+				assert.NoError(t, g.lock(t.Context(), ls, i, wish))
+				g.unlock(ls)
+			})
+			time.Sleep(time.Second)
+		}
+		start := time.Now()
+		g.unlock(nil)
+		all.Wait()
+		assert.Less(t, time.Since(start), time.Second)
+	})
+}
+
+// A newcomer that takes its place behind others gives back at once what nodes may have granted it:
+// its next attempt may be far away.
+func TestAFollowerGivesBackWhatItWasGranted(t *testing.T) {
+	const takes = 100 * time.Millisecond
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.takes = takes
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 2 { // the first asks, and the second is at the head meanwhile
+			all.Go(func() {
+				wish := Wish{Delay: every(time.Hour), Queue: true}
+				assert.Equal(t, context.Canceled, g.lock(ctx, ls, i, wish))
+			})
+			time.Sleep(takes / 2)
+		}
+		time.Sleep(time.Second)
+		assert.Contains(t, g.settled, 0)
+		cancel()
+		all.Wait()
+	})
+}
+
+// A node that answers late, and has given a greater ticket than the others agreed on, is told
+// theirs. It would let others go first.
+func TestANodeThatAnswersLateIsToldTheTicket(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		late := g.boards[2]
+		late.slow, late.last = trip, time.Now().Add(time.Hour).UnixMicro()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(time.Hour), Queue: true}
+			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+		})
+		time.Sleep(20 * trip)
+		for _, b := range g.boards {
+			assert.Equal(t, g.boards[0].tickets(), b.tickets())
+			assert.LessOrEqual(t, b.deny(false), 2)
+		}
+		cancel()
+		all.Wait()
+	})
+}

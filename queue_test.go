@@ -29,11 +29,15 @@ func queued(nodes sim.Nodes, key string) (all []int) {
 
 // Waiters whose machines are gone, with connections that the nodes take for alive, cost those who
 // wait behind them the five seconds in which the living show themselves, and twice the three after
-// which a waiter asks at the latest: once, however many have died, at the head or everywhere.
+// which a waiter asks at the latest: once, however many have died, at the head or everywhere. In a
+// long queue all of that is 10 ms for each waiter, if that is more, and the grace so much longer.
 func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 	const expiry, hold = 8 * time.Second, 20 * time.Millisecond
-	for _, dead := range []int{1, 4, 16, 64} {
+	for _, dead := range []int{1, 4, 16, 64, 500} {
 		for _, every := range []int{1, 2} { // all before the living, or every other one
+			if dead*every > 500 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%d, %d", dead, every), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					nodes := sim.NewNodes(5)
@@ -82,7 +86,8 @@ func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 					took := time.Since(released) - time.Duration(turns)*(hold+2*time.Millisecond)
 					t.Logf("%d turns, %v beside them", turns, took)
 					// The roll is called when somebody asks, and so it is read.
-					assert.Less(t, took, 5*time.Second+2*3*time.Second)
+					long := time.Duration(dead) * 10 * time.Millisecond
+					assert.Less(t, took, 5*time.Second+long+2*max(3*time.Second, long))
 					cancel()
 					waiting.Wait()
 					nodes.Close()
@@ -93,6 +98,51 @@ func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A waiter far behind asks less often than the living have to show themselves at the head. It is
+// not taken for dead, although the roll is called twice between two of its questions.
+func TestAWaiterFarBehindIsNotTakenForDead(t *testing.T) {
+	const waiters = 700 // the last asks every seven seconds
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		var all []*redlock.Redlock
+		process := func(expiry time.Duration) *redlock.Mutex {
+			pools := nodes.Pools(fmt.Sprint("p", len(all)))
+			plan(pools, network(rand.New(rand.NewPCG(1, uint64(len(all)))), nil))
+			rl := redlock.New(pools...).With(redlock.WithRetryDelay(time.Second),
+				redlock.WithTries(redlock.Unlimited), redlock.WithExpiry(expiry))
+			all = append(all, rl)
+			return rl.NewMutex("x")
+		}
+		// Two holders die one after the other. The last waiter asks shortly before the first is
+		// found dead, and again after the second is.
+		require.NoError(t, process(8700*time.Millisecond).Lock())
+		dies := process(5500 * time.Millisecond)
+		var tasks sync.WaitGroup
+		tasks.Go(func() { assert.NoError(t, dies.Lock()) })
+		var served, want []int // the lock guards them
+		for i := range waiters {
+			time.Sleep(2 * time.Millisecond)
+			want = append(want, i)
+			w := process(8 * time.Second)
+			tasks.Go(func() {
+				assert.NoError(t, w.Lock())
+				if len(served) == 0 {
+					time.Sleep(10 * time.Millisecond)
+					assert.Equal(t, slices.Repeat([]int{waiters - 1}, 3), queued(nodes, "x"))
+				}
+				served = append(served, i)
+				mustUnlock(t, w)
+			})
+		}
+		tasks.Wait()
+		assert.Equal(t, want, served)
+		nodes.Close()
+		for _, rl := range all {
+			_ = rl.Close()
+		}
+	})
 }
 
 // A waiter whose context ends leaves the queue of each node that answers within a node timeout, and

@@ -156,10 +156,11 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 			}
 		}
 	}
+	before = max(before, 0)
 	delay := max(s.drawn, minTry)
-	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, max(before, 0))), maxDelayQueued)
+	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))
 	// It asks before a reservation for it has expired, if each before it has a turn until then.
-	next = min(next, clock.Times(s.NodeTimeout/2, max(before, 0)+1))
+	next = min(next, clock.Times(s.NodeTimeout/2, before+1))
 	ln, now := s.line, time.Now()
 	if q := s.lines.quorum; len(free) >= q {
 		slices.Sort(free)
@@ -169,6 +170,13 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 		next = min(next, ln.ends.Sub(now))
 	}
 	return next
+}
+
+// latest is how long one with so many before it waits at most before it asks again. The nodes keep
+// its place for longer: for [RollGrace] since somebody is known to have died or, with 300 or more
+// before it, for that and 10 ms for each of them since it asked. See stand.lua.
+func latest(before int64) time.Duration {
+	return max(maxDelayQueued, min(clock.Times(perWaiter, before), QueueTTL/2))
 }
 
 // errorsIn returns how many nodes have answered with an error.

@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// maxDelayQueued bounds how long one in the queue waits before asking again.
+	// maxDelayQueued bounds how long one in the queue waits before asking again, unless perWaiter
+	// for each before it is more.
 	maxDelayQueued = 3 * time.Second
+	perWaiter      = 10 * time.Millisecond
 	// maxSilences is how many rounds without a quorum of answers are made in a row.
 	maxSilences = 3
 	// maxClaims is how many claims may fail. After the first it waits for claimDelay at most, and

@@ -15,7 +15,8 @@
 --
 -- A key that nobody has released calls the roll: somebody is dead, and may not be the only one.
 -- Those who do not stand again within the grace leave the queue when that happens next. Until then
--- they are kept under roll. hears.lua is sent in front.
+-- they are kept under roll. A member with 300 or more before it is kept there from the start, with
+-- 10 ms more for each of them: it asks less often. hears.lua is sent in front.
 
 local key, queue, member = KEYS[1], KEYS[2], ARGV[2]
 local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
@@ -30,9 +31,16 @@ else
 end
 call('ZADD', queue, text, member)
 call('PEXPIRE', queue, ARGV[5])
-call('ZREM', roll, member)
+local rank, now = call('ZRANK', queue, member)
+if rank < 300 then
+	call('ZREM', roll, member)
+else
+	now = tonumber(call('TIME')[1])
+	call('ZADD', roll, now + ARGV[6] + math.floor(rank / 100), member)
+	call('PEXPIRE', roll, ARGV[5])
+end
 if not v then
-	local now = tonumber(call('TIME')[1])
+	now = now or tonumber(call('TIME')[1])
 	for _, dead in ipairs(call('ZRANGEBYSCORE', roll, '-inf', now)) do
 		call('ZREM', queue, dead)
 		call('ZREM', roll, dead)
@@ -54,6 +62,6 @@ if not v or v == reserved or v == ARGV[7] then
 	end
 	call('SET', key, '~' .. first, 'PX', ARGV[1])
 	if first == member then return {ticket, -1, -1} end
+	rank = call('ZRANK', queue, member) or 0
 end
-local rank = call('ZRANK', queue, member) or 0
 return {ticket, rank, rank == 0 and call('PTTL', key) or -1}

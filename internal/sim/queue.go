@@ -101,6 +101,35 @@ func (n *Node) place(c *command, ticket int64) *waiting {
 	return q
 }
 
+// rank returns how many are before a member, 0 for one that is not there.
+func (w *waiting) rank(member string) int {
+	return max(0, slices.IndexFunc(w.all, func(s standing) bool { return s.member == member }))
+}
+
+// deep is how many are before a member that is kept on the roll from the start, and perSecond for
+// how many of them it is given one more second.
+const (
+	deep      = 300
+	perSecond = 100
+)
+
+// excuse takes a member off the roll. One with many before it is given time until it asks again
+// instead. The caller holds the mutex.
+func (n *Node) excuse(c *command, rank int) {
+	n.leave(c.roll, c.member)
+	if rank < deep {
+		return
+	}
+	roll := n.waiting(c.roll)
+	if roll == nil {
+		roll = &waiting{}
+		n.queues[c.roll] = roll
+	}
+	until := int64(n.clock.now()/time.Second) + c.grace + int64(rank/perSecond)
+	roll.all = append(roll.all, standing{c.member, until})
+	roll.expires = n.clock.now() + c.keep
+}
+
 // callRoll removes from the queue those who have not stood again within the grace that they were
 // given, and gives one to those who have none. The caller holds the mutex.
 func (n *Node) callRoll(c *command, q *waiting) {
@@ -142,7 +171,7 @@ func (n *Node) stand(c *command) any {
 	}
 	n.put(c.fence, strconv.FormatInt(max(ticket, last), 10), c.keep)
 	q := n.place(c, ticket)
-	n.leave(c.roll, c.member)
+	n.excuse(c, q.rank(c.member))
 	_, taken := n.keys[c.key]
 	if !taken {
 		n.callRoll(c, q)
@@ -153,7 +182,7 @@ func (n *Node) stand(c *command) any {
 			return []any{integer(ticket), integer(-1), integer(-1)}
 		}
 	}
-	rank := max(0, slices.IndexFunc(q.all, func(s standing) bool { return s.member == c.member }))
+	rank := q.rank(c.member)
 	left := int64(-1)
 	if rank == 0 {
 		if e := n.get(c.key); e.expires != 0 {

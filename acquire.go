@@ -47,7 +47,7 @@ func (a *asker) Attempt(how line.Attempt) line.Answer {
 		}
 		answer := d.Answer()
 		if d.Final {
-			answer.Err = a.m.defeated(d)
+			answer.Err = a.defeated(d)
 		}
 		return answer
 	}
@@ -118,7 +118,7 @@ func (a *asker) Stopped(latest line.Refusal) error {
 	if d == nil {
 		d, _ = latest.(*grant.Defeat)
 	}
-	return ended(a.ctx, a.m.name, notAcquired, a.m.defeated(d), ErrFailed)
+	return ended(a.ctx, a.m.name, notAcquired, a.defeated(d), ErrFailed)
 }
 
 // crowded is the error of a Lock for which too many callers wait already. It tells what its own
@@ -130,7 +130,7 @@ func (a *asker) crowded(answer line.Answer) *Error {
 	}
 	e := newError(a.m.name, notAcquired, reason, ErrFailed, ErrTaken)
 	d, _ := answer.Refusal.(*grant.Defeat)
-	e.after(a.m.defeated(d))
+	e.after(a.defeated(d))
 	return e
 }
 

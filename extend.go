@@ -86,7 +86,7 @@ func (l *lease) denial(failed string, r *quorum.Round) (e *Error, proof bool) {
 	yes, gone, n := outcomes.Count(quorum.Outcome.Yes), outcomes.Count(quorum.Outcome.No),
 		len(outcomes)
 	nodes := m.core.nodeErrors(outcomes, heldBy)
-	if gone > n-m.core.quorum {
+	if gone >= quorum.Blocking(n) {
 		return newError(m.name, failed, fmt.Sprintf("lost: gone on %d of %d nodes", gone, n),
 			ErrExpired).of(nodes), true
 	}

@@ -151,27 +151,27 @@ func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease
 	if wrong != nil {
 		return nil, wrong
 	}
-	v := l.Take(ctx, quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)})
+	decided := l.Take(ctx, quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)})
 	old := newLease(m, h.value)
 	old.TakeOver()
 	old.Doubt() // nobody waits any more for what the old holder has sent
-	if v.Won {
+	if decided.Won {
 		l.adopt(ctx, told)
-		said := v.Round.Outcomes()
+		said := decided.Round.Outcomes()
 		// Where the old value is left, the new lease could not be healed.
 		old.Release(ctx, quorum.Spec{Skip: func(node int) bool { return said[node].Yes() }})
 		return l, nil
 	}
-	v.Round.Abandon()
+	decided.Round.Abandon()
 	l.Release(ctx, quorum.Spec{})
 	old.Release(ctx, quorum.Spec{})
 	switch {
-	case v.Err != nil:
+	case decided.Err != nil:
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
-	case v.Late != "":
-		return nil, newError(m.name, notAdopted, v.Late, ErrFailed, ErrExpired)
+	case decided.Late != "":
+		return nil, newError(m.name, notAdopted, decided.Late, ErrFailed, ErrExpired)
 	}
-	return nil, notSwapped(m, v.Said)
+	return nil, notSwapped(m, decided.Said)
 }
 
 // notSwapped returns the error of m that could not adopt a handoff.

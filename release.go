@@ -132,7 +132,7 @@ func (l *lease) unreleased(failed string, r *quorum.Round) error {
 		return nil
 	}
 	nodes := m.core.nodeErrors(outcomes, heldBy)
-	if gone <= n-m.core.quorum {
+	if gone < quorum.Blocking(n) {
 		reason := fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed",
 			deleted, n, m.core.quorum)
 		return newError(m.name, failed, reason, ErrNoQuorum).of(nodes)

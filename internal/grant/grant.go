@@ -66,24 +66,27 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Memb
 	} else {
 		spec.Command = g.lock.Acquire(g.Value)
 	}
-	v := g.Take(ctx, spec)
-	if v.Won {
+	decided := g.Take(ctx, spec)
+	if decided.Won {
 		return nil
 	}
-	v.Round.Abandon()
-	d := &Defeat{lock: g.lock, grant: g, began: g.Began, met: v.Said, asked: v.Round, late: v.Late,
-		cut: v.Err != nil, Final: how.Final || v.Err != nil, keys: how.Keys}
+	decided.Round.Abandon()
+	d := &Defeat{
+		lock: g.lock, grant: g, began: g.Began, met: decided.Said, asked: decided.Round,
+		late: decided.Late, cut: decided.Err != nil, Final: how.Final || decided.Err != nil,
+		keys: how.Keys,
+	}
 	if d.keys == nil {
 		d.keys = line.NewExpiries(len(g.lock.Lanes))
 	}
-	if t := v.Round.Tally(); !how.Keep || d.cut || t.Yes > 0 {
+	if t := d.asked.Tally(); !how.Keep || d.cut || t.Yes > 0 {
 		d.giveBack(ctx, nil)
 	}
 	return d
 }
 
-// Vote is what the nodes have said to an attempt.
-type Vote struct {
+// Decision is what the nodes have decided on an attempt.
+type Decision struct {
 	Round *quorum.Round
 	Won   bool            // a quorum has granted the lock, in time
 	Late  string          // why the votes of a quorum came too late, or ""
@@ -92,28 +95,28 @@ type Vote struct {
 }
 
 // Take asks the nodes once by a command that may set the key, and settles the token.
-func (g *Grant) Take(ctx context.Context, s quorum.Spec) (v Vote) {
-	v.Round = g.Write(ctx, s)
-	v.Won, v.Err = v.Round.Wait(ctx)
-	if v.Won && g.lock.Fencing {
-		v.Said = v.Round.Outcomes()
-		v.Won, v.Err = g.fence(ctx, v.Said)
+func (g *Grant) Take(ctx context.Context, s quorum.Spec) (d Decision) {
+	d.Round = g.Write(ctx, s)
+	d.Won, d.Err = d.Round.Wait(ctx)
+	if d.Won && g.lock.Fencing {
+		d.Said = d.Round.Outcomes()
+		d.Won, d.Err = g.fence(ctx, d.Said)
 	}
-	if v.Won && !g.InTime() {
-		v.Won, v.Late = false, g.tooLate()
+	if d.Won && !g.inTime() {
+		d.Won, d.Late = false, g.tooLate()
 	}
-	if !v.Won && v.Said == nil {
-		v.Said = v.Round.Outcomes()
+	if !d.Won && d.Said == nil {
+		d.Said = d.Round.Outcomes()
 	}
-	return v
+	return d
 }
 
-// InTime reports whether the lock was granted in time: before its deadline, and under the restart
+// inTime reports whether the lock was granted in time: before its deadline, and under the restart
 // guard within [wire.AttemptRounds] node timeouts. Each round keeps to its node timeout, but the
 // process can stop between two of them. Meanwhile a node that has voted restarts, is healed by the
 // holder, and votes for that one. Healing waits for as long as an attempt may take, see
 // [wire.Lock.Heal]. The node measures that time: a slow clock of ours is allowed for.
-func (g *Grant) InTime() bool {
+func (g *Grant) inTime() bool {
 	l, end := g.lock, g.Deadline()
 	limit := wire.AttemptRounds * float64(l.NodeTimeout) * (1 - l.DriftFactor)
 	if l.Guard > 0 && limit < float64(l.Validity()) {

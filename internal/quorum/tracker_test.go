@@ -2,7 +2,9 @@ package quorum
 
 import (
 	"context"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +70,34 @@ func TestTrackerUnderRace(t *testing.T) {
 		}
 		all.Wait()
 	}
+}
+
+// Each has so many calls under way, and counts them in until they return. When its context ends, it
+// leaves those under way behind.
+func TestTrackerEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := NewTracker()
+		each := func(ctx context.Context) []int {
+			var begun atomic.Int64 // of one that stays behind, too
+			over := 0
+			tr.Each(ctx, 10, 3, func(int) error {
+				begun.Add(1)
+				time.Sleep(time.Second)
+				return strconv.ErrSyntax
+			}, func(err error) {
+				assert.ErrorIs(t, err, strconv.ErrSyntax)
+				over++
+			})
+			return []int{int(begun.Load()), over}
+		}
+		start := time.Now()
+		assert.Equal(t, []int{10, 10}, each(t.Context()), "begun, over")
+		assert.Equal(t, 4*time.Second, time.Since(start), "three at a time")
+
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		assert.Equal(t, []int{9, 6}, each(ctx), "begun, over")
+		assert.Zero(t, tr.Wait(t.Context()))
+		assert.Equal(t, 7*time.Second, time.Since(start))
+	})
 }

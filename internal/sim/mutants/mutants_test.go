@@ -81,8 +81,8 @@ var anyTicket = edit{
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{
-		{"internal/grant.Grant.Take", "	if v.Won && !g.InTime() {",
-			"	g.Began = g.lock.Now()\n	if v.Won && !g.InTime() {"},
+		{"internal/grant.Grant.Take", "	if d.Won && !g.inTime() {",
+			"	g.Began = g.lock.Now()\n	if d.Won && !g.inTime() {"},
 		{"asker.attempt", "		a.won = l\n", "		a.won, l.until = l, l.Deadline()\n"},
 	}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
@@ -110,7 +110,8 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"internal/grant.Defeat.giveBack", "Skip: skip,\n", "Skip: func(int) bool { return true },\n",
+		"internal/grant.Defeat.giveBack", "Skip: skip,\n",
+		"Skip: func(int) bool { return true },\n",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",

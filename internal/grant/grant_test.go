@@ -1,0 +1,147 @@
+package grant_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/wire"
+)
+
+// with runs f with grants of the lock x on n nodes, in a bubble.
+func with(t *testing.T, n int, terms wire.Terms,
+	f func(t *testing.T, nodes sim.Nodes, open func(value string) *grant.Grant)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes, tracker := sim.NewNodes(n), quorum.NewTracker()
+		defer nodes.Close()
+		terms.Expiry, terms.NodeTimeout = time.Second, 100*time.Millisecond
+		reach := quorum.Nodes(nodes.Pools("a"), tracker)
+		tokens := wire.Tokens{Now: time.Now}
+		f(t, nodes, func(value string) *grant.Grant {
+			g := &grant.Grant{Began: time.Now()}
+			g.Open(&grant.Lock{
+				Lock: wire.NewLock("x", &terms, &tokens), Lanes: quorum.Lanes(reach),
+				Now: time.Now, Denied: func(quorum.Reply) error { return errors.New("denied") },
+			}, value)
+			return g
+		})
+		nodes.Close()
+		quorum.Finish(t.Context(), reach)
+	})
+}
+
+var errOops = errors.New("oops")
+
+// What an attempt comes to, and what is left of it.
+func TestAttempt(t *testing.T) {
+	slow := sim.Slow(60 * time.Millisecond)
+	for name, tt := range map[string]struct {
+		fates []sim.Fate // of the attempt, node by node; those of taken nodes are not used
+		taken int        // nodes, the last ones
+		want  *grant.Why // nil: it wins
+	}{
+		"all grant it": {fates: []sim.Fate{{}, {}, {}}},
+		"two grant it": {fates: []sim.Fate{{}, {}, sim.Fail(errOops)}},
+		"all refuse":   {taken: 3, want: &grant.Why{Kind: grant.Taken, Refused: 3}},
+		"two refuse": {fates: []sim.Fate{{}}, taken: 2,
+			want: &grant.Why{Kind: grant.Taken, Granted: 1, Refused: 2}},
+		"one of each": {fates: []sim.Fate{{}, sim.Fail(errOops)}, taken: 1,
+			want: &grant.Why{Kind: grant.Divided, Granted: 1, Refused: 1}},
+		"two fail": {fates: []sim.Fate{slow, sim.Fail(errOops), sim.Fail(errOops)},
+			want: &grant.Why{Granted: 1}},
+		"nobody speaks": {fates: []sim.Fate{sim.Hang(), sim.Hang(), sim.Hang()},
+			want: &grant.Why{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes,
+				open func(string) *grant.Grant) {
+				for i := range nodes {
+					if i >= 3-tt.taken {
+						nodes[i].Set("x", "other", 0)
+					} else if i < len(tt.fates) {
+						nodes[i].Next("", tt.fates[i])
+					}
+				}
+				g := open("mine")
+				d := g.Attempt(t.Context(), line.Attempt{Final: true}, nil)
+				if tt.want == nil {
+					require.Nil(t, d)
+					g.Release(t.Context(), quorum.Spec{})
+				} else {
+					require.NotNil(t, d)
+					assert.False(t, d.Unsettled())
+					assert.True(t, d.Final)
+					time.Sleep(time.Second)
+					why := d.Why()
+					why.Outcomes = nil
+					assert.Equal(t, *tt.want, why)
+				}
+				time.Sleep(time.Second)
+				for _, n := range nodes {
+					assert.NotEqual(t, "mine", n.Value("x"), "it is released")
+				}
+			})
+		})
+	}
+}
+
+// An attempt that is kept for the queue releases nothing where nobody has granted it, until it is
+// settled. Where it then stands in the queue, the nodes that refused are left out.
+func TestSettle(t *testing.T) {
+	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+		for _, n := range nodes {
+			n.Set("x", "other", 0)
+		}
+		for stands, releases := range map[bool]int{true: 0, false: 3} {
+			before := nodes.Count("release")
+			d := open("mine").Attempt(t.Context(), line.Attempt{Keep: true}, nil)
+			time.Sleep(time.Second)
+			assert.Equal(t, before, nodes.Count("release"))
+			assert.True(t, d.Unsettled())
+			assert.Equal(t, map[bool]string{true: "mine"}[stands], d.Settle(t.Context(), stands))
+			assert.False(t, d.Unsettled())
+			time.Sleep(time.Second)
+			assert.Equal(t, before+releases, nodes.Count("release"))
+			assert.Empty(t, d.Settle(t.Context(), false), "once")
+		}
+		var none *grant.Defeat
+		assert.False(t, none.Unsettled())
+		assert.Empty(t, none.Settle(t.Context(), true))
+	})
+}
+
+// Of a waiter's attempts the latest counts that the nodes had the time to answer.
+func TestDefeats(t *testing.T) {
+	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+		var all grant.Defeats
+		assert.Nil(t, all.Latest())
+		attempt := func(ctx context.Context) *grant.Defeat {
+			return open("mine").Attempt(ctx, line.Attempt{}, nil)
+		}
+		for _, n := range nodes {
+			n.Set("x", "other", 0)
+		}
+		first := attempt(t.Context())
+		assert.True(t, all.Note(first))
+		assert.Same(t, first, all.Latest())
+
+		cut, cancel := context.WithCancel(t.Context())
+		cancel()
+		assert.False(t, all.Note(attempt(cut)), "the nodes are well")
+		assert.Same(t, first, all.Latest())
+
+		wrong := &grant.Defeat{Final: true, Err: errOops}
+		assert.True(t, all.Note(wrong))
+		assert.Same(t, wrong, all.Latest())
+	})
+}

@@ -151,7 +151,7 @@ func (in *Inspection) String() string {
 		fmt.Fprintf(&b, ", at least %d of %d nodes have no key\n", in.Quorum, n)
 	case VerdictHeld:
 		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n",
-			shortValue(in.Value), in.Votes, n, ttlText(in.TTL))
+			wire.Brief(in.Value), in.Votes, n, ttlText(in.TTL))
 	case VerdictSplit:
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)
@@ -172,20 +172,11 @@ func (in *Inspection) String() string {
 		case node.Reserved:
 			fmt.Fprintf(w, "  %s\tkept for a process that waits, %s\n", name, ttlText(node.TTL))
 		default:
-			fmt.Fprintf(w, "  %s\t%s, %s\n", name, shortValue(node.Value), ttlText(node.TTL))
+			fmt.Fprintf(w, "  %s\t%s, %s\n", name, wire.Brief(node.Value), ttlText(node.TTL))
 		}
 	}
 	_ = w.Flush() // a strings.Builder does not fail
 	return b.String()
-}
-
-// shortValue keeps the beginning of a value. Of the 24 random letters of redlock's values, it shows
-// six. Other libraries may set short values, of which it shows a third.
-func shortValue(value string) string {
-	if value == "" {
-		return `""`
-	}
-	return fmt.Sprintf("%q…", value[:max(len(value)-18, min(len(value)/3, 6))])
 }
 
 func ttlText(ttl time.Duration) string {

@@ -27,7 +27,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strconv"
 	"time"
 
@@ -111,27 +110,10 @@ func needContext(ctx context.Context) {
 	}
 }
 
-// checkPools says what is wrong with the pools. One node that counts twice would make a quorum of
-// less than half.
+// checkPools says what is wrong with the pools.
 func checkPools(pools []pool.Pool) error {
-	if len(pools) == 0 {
-		return &OptionError{"New", "no pools", "needs at least one pool"}
-	}
-	seen := make(map[pool.Pool]int, len(pools))
-	for i, p := range pools {
-		v := reflect.ValueOf(p)
-		if p == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-			return &OptionError{"New", fmt.Sprintf("pool %d is nil", i),
-				"needs pools that are not nil"}
-		}
-		if !v.Comparable() {
-			continue
-		}
-		if first, ok := seen[p]; ok {
-			return &OptionError{"New", fmt.Sprintf("pools %d and %d are the same", first, i),
-				"needs each node once"}
-		}
-		seen[p] = i
+	if what, rule := quorum.Unfit(pools); rule != "" {
+		return &OptionError{"New", what, rule}
 	}
 	return nil
 }

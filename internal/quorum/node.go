@@ -9,6 +9,8 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -44,6 +46,29 @@ func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
 		nodes[i].Starter, _ = p.(pool.Starter)
 	}
 	return nodes
+}
+
+// Unfit says what is wrong with the pools of a group, and what they must be, or nothing. One node
+// that counts twice would make a quorum of less than half.
+func Unfit(pools []pool.Pool) (what, rule string) {
+	if len(pools) == 0 {
+		return "no pools", "needs at least one pool"
+	}
+	seen := make(map[pool.Pool]int, len(pools))
+	for i, p := range pools {
+		v := reflect.ValueOf(p)
+		if p == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+			return fmt.Sprintf("pool %d is nil", i), "needs pools that are not nil"
+		}
+		if !v.Comparable() {
+			continue
+		}
+		if first, ok := seen[p]; ok {
+			return fmt.Sprintf("pools %d and %d are the same", first, i), "needs each node once"
+		}
+		seen[p] = i
+	}
+	return "", ""
 }
 
 // left notes that the client has returned from a command that was sent.

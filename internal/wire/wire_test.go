@@ -105,6 +105,17 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// A value that is shown does not release the lock.
+func TestBrief(t *testing.T) {
+	v := wire.NewValue()
+	for value, want := range map[string]string{
+		"": `""`, "ab": `""…`, "abcdef": `"ab"…`, v: `"` + v[:6] + `"…`,
+		"me:" + v: `"me:` + v[:6] + `"…`,
+	} {
+		assert.Equal(t, want, wire.Brief(value))
+	}
+}
+
 // A proposal is greater than any token seen, unless that is too far ahead of the clock.
 func TestProposals(t *testing.T) {
 	now := time.UnixMicro(1000)

@@ -1,0 +1,79 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+// heldContext is the context of a hold. It shows what is known of that: the deadline of
+// WithMaxHold, at which the hold cancels it, the fencing token, and the hold itself.
+type heldContext struct {
+	context.Context
+	h *hold
+}
+
+func (c *heldContext) Deadline() (time.Time, bool) {
+	d, ok := c.Context.Deadline()
+	if c.h.limit.IsZero() || ok && d.Before(c.h.limit) {
+		return d, ok
+	}
+	return c.h.limit, true
+}
+
+// The keys of the innermost hold's token and of the hold among a context's values.
+type (
+	tokenKey struct{}
+	holdKey  struct{}
+)
+
+// Value finds the token also where it is 0, and so hides that of an outer lock.
+func (c *heldContext) Value(key any) any {
+	switch key {
+	case tokenKey{}:
+		return c.h.l.Token
+	case holdKey{}:
+		return c.h
+	}
+	return c.Context.Value(key)
+}
+
+// FencingToken returns the fencing token of the lock whose held context ctx is, or was derived
+// from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before
+// the first read, see [Mutex.FencingToken]. Of locks within each other the innermost counts. The
+// token is 0 if there is no lock, or if the innermost is held without [WithFencing]. It is the same
+// after the lock was lost, which is when the resource needs it most.
+func FencingToken(ctx context.Context) uint64 {
+	needContext(ctx)
+	token, _ := ctx.Value(tokenKey{}).(uint64)
+	return token
+}
+
+// self is the error of a Lock that would wait for itself: ctx comes from a hold of the same lock.
+// It is nil if that hold is over, which the caller then may have waited for, and if ctx is done.
+func (m *Mutex) self(ctx context.Context) error {
+	for from := ctx; ; {
+		h, _ := from.Value(holdKey{}).(*hold)
+		switch {
+		case h == nil:
+			return nil
+		case h.keeps(m.core, m.key):
+			if ctx.Err() != nil {
+				return nil
+			}
+			return newError(m.name, notAcquired,
+				"held by the caller itself: its context comes from a hold of this lock",
+				ErrFailed, ErrTaken, ErrSelf)
+		}
+		from = h.held.Context // locks within each other
+	}
+}
+
+// keeps reports whether h keeps a lock of that key extended.
+func (h *hold) keeps(c *core, key string) bool {
+	if h.l.m.core != c || h.l.m.key != key {
+		return false
+	}
+	h.l.m.mu.Lock()
+	defer h.l.m.mu.Unlock()
+	return h.l.kept()
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/renew"
 )
 
 // hold keeps a lease extended, and cancels the held context at its end; see the drawing in
@@ -235,16 +236,15 @@ func (h *hold) Renew() (confirmed bool) {
 		return false
 	}
 	budget := min(m.cfg.NodeTimeout, left/2)
-	ctx, cancel := context.WithCancel(h.values)
-	defer cancel()
+	ctx, call := renew.Begin(h.values)
+	defer call.Cancel()
 	ctx, told := m.tell.extending(ctx, l, byHold)
 
-	r := &renewal{cancel: cancel, done: make(chan struct{})}
 	m.mu.Lock()
 	if l.kept() {
-		l.renewal = r
+		l.renewal = call
 	} else { // it was let go while Events were told
-		cancel()
+		call.Cancel()
 	}
 	m.mu.Unlock()
 	round, err := l.prolong(ctx, budget, told)
@@ -252,7 +252,7 @@ func (h *hold) Renew() (confirmed bool) {
 	l.renewal = nil
 	h.renewed(start, budget, round, err)
 	m.mu.Unlock()
-	close(r.done) // before Events are told: their functions may unlock
+	call.End() // before Events are told: their functions may unlock
 	m.tell.extended(told, l, byHold, err)
 	return err == nil
 }

@@ -1,12 +1,12 @@
 package redlock
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/renew"
 )
 
 // A lease is a lock granted to a mutex, or handed over to it. This is all it can be:
@@ -48,7 +48,7 @@ type lease struct {
 	until   time.Time     // zero: not known
 	loss    *Error        // why the lease was lost; nil if it was not
 	hold    *hold         // that renews it, or nil
-	renewal *renewal      // under way, or nil
+	renewal *renew.Call   // under way, or nil
 	turn    chan struct{} // closed at the end of the Unlock under way; nil if nobody waits for it
 }
 
@@ -124,8 +124,8 @@ func (l *lease) change(to state, reason EndReason, cause error) aftermath {
 type aftermath struct {
 	hold    *hold // that is over, or nil
 	reason  EndReason
-	cause   error    // of the held context
-	renewal *renewal // that is stopped, or nil
+	cause   error       // of the held context
+	renewal *renew.Call // that is stopped, or nil
 }
 
 // cancel ends the held context.
@@ -137,23 +137,9 @@ func (a aftermath) cancel() {
 
 func (a aftermath) run() {
 	a.cancel()
-	a.renewal.stop()
+	a.renewal.Stop()
 	if a.hold != nil && a.reason != EndClosed { // Close has still to release it
 		a.hold.l.m.core.holds.Remove(a.hold)
-	}
-}
-
-// renewal is an extension by a hold.
-type renewal struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-// stop cancels a renewal, which may be nil, and waits for its end.
-func (r *renewal) stop() {
-	if r != nil {
-		r.cancel()
-		<-r.done
 	}
 }
 
@@ -172,9 +158,7 @@ func (l *lease) lose(reason EndReason, why *Error) aftermath {
 // letGo ends the renewals of the lease. What is left of it is for the end of the work. The caller
 // holds mu, and goes on as after change.
 func (l *lease) letGo(reason EndReason, cause error) aftermath {
-	if l.renewal != nil {
-		l.renewal.cancel()
-	}
+	l.renewal.Cancel()
 	return l.change(stateLetGo, reason, cause)
 }
 

@@ -33,14 +33,7 @@ func (m *Mutex) Name() string { return m.name }
 
 // Value returns the lease's value: the one secret that may release it. It is "" while the mutex
 // is not locked. Another process can take the lock over by it, see [WithValue].
-func (m *Mutex) Value() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.cur == nil {
-		return ""
-	}
-	return m.cur.Value
-}
+func (m *Mutex) Value() string { return m.current().Value }
 
 // Until returns the moment up to which the lock may be trusted: the start of the attempt that
 // won, or of the last successful extension, plus expiry, minus drift. It is the zero time while

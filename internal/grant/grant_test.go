@@ -3,6 +3,7 @@ package grant_test
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/leak"
 	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/sim"
 	"github.com/redlock-go/redlock/internal/wire"
 )
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // with runs f with grants of the lock x on n nodes, in a bubble.
 func with(t *testing.T, n int, terms wire.Terms,

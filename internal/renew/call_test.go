@@ -1,0 +1,39 @@
+package renew
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Cancel ends the context of a call, Stop waits for the call as well, and no call is stopped at
+// once.
+func TestCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, c := Begin(t.Context())
+		start := time.Now()
+		go func() {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			c.End()
+		}()
+		c.Cancel()
+		assert.ErrorIs(t, ctx.Err(), context.Canceled)
+		assert.Zero(t, time.Since(start))
+		c.Stop()
+		assert.Equal(t, time.Second, time.Since(start))
+		c.Stop() // it is over
+		c.Cancel()
+
+		ctx, c = Begin(t.Context())
+		c.End()
+		assert.ErrorIs(t, ctx.Err(), context.Canceled)
+
+		c = nil
+		c.Cancel()
+		c.Stop()
+	})
+}

@@ -57,7 +57,9 @@ func (w *Waiter) lead() (won bool, err error) {
 				w.fallBack()
 				return false, nil
 			}
-			w.denied = end == denied
+			if w.denied = end == denied; !w.denied {
+				w.lines.admit(w.Key)
+			}
 		}
 		w.asker.Settle(false)
 		if !ln.taken { // nobody has found out yet

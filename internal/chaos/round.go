@@ -81,7 +81,7 @@ func (r Round) Run(t testing.TB) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resource.Close()
+	t.Cleanup(func() { _ = resource.Close() }) // after that of the crew, whom it waits for
 
 	auditor := newAuditor(t, servers, lockName)
 	crew := newCrew(t, history, r.workers(servers, filepath.Join(dir, "resource")))

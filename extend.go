@@ -52,7 +52,7 @@ func (l *lease) changed(failed string) error {
 func (l *lease) confirm(ctx context.Context, failed string, question quorum.Command,
 	budget time.Duration) (*quorum.Round, error) {
 	m := l.m
-	r := l.Ask(ctx, quorum.Spec{Command: question, Budget: budget})
+	r := l.Ask(ctx, quorum.Spec{Command: question, Budget: budget, Waits: ctx.Done() == nil})
 	has, err := r.Wait(ctx)
 	if err != nil {
 		r.Abandon()

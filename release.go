@@ -44,7 +44,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	}
 	after.run()
 
-	var spec quorum.Spec
+	spec := quorum.Spec{Waits: true}
 	if linger != nil {
 		spec.Command = *linger
 	}

@@ -8,8 +8,9 @@
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which
 // package pool/pubsub makes short; [Starter] to share round trips and do without a goroutine for
-// each command, which package pool/batch makes short; [Doer] to inspect a deployment; [Addressed]
-// to be called by an address; [Explainer] to say why a node does not answer.
+// each command, which package pool/batch makes short; [Carrier] to let a lone caller send its own
+// command; [Doer] to inspect a deployment; [Addressed] to be called by an address; [Explainer] to
+// say why a node does not answer.
 package pool
 
 import (
@@ -114,6 +115,17 @@ type Starter interface {
 	// SET is a bool. Other nodes are sent the same Command at the same time, and Start does not
 	// change it.
 	Start(ctx context.Context, c *Command, to Receiver)
+}
+
+// Carrier is implemented by a [Starter] whose client may keep to deadlines by itself. A caller who
+// waits for one command alone then sends it from its own goroutine: it is handed over to no other,
+// and its outcome is not handed back.
+type Carrier interface {
+	Starter
+	// Carry is Start for a caller who waits for the outcome, and for nothing else. It may block
+	// until then, but no longer than the deadline of ctx and a few milliseconds, whatever the
+	// node and the network do. Where the client cannot promise that, Carry returns as Start does.
+	Carry(ctx context.Context, c *Command, to Receiver)
 }
 
 // Receiver is told the outcome of one command.

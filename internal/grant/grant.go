@@ -96,6 +96,7 @@ type Decision struct {
 
 // Take asks the nodes once by a command that may set the key, and settles the token.
 func (g *Grant) Take(ctx context.Context, s quorum.Spec) (d Decision) {
+	s.Waits = ctx.Done() == nil
 	d.Round = g.Write(ctx, s)
 	d.Won, d.Err = d.Round.Wait(ctx)
 	if d.Won && g.lock.Fencing {

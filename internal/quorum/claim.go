@@ -70,6 +70,10 @@ type Spec struct {
 	// first no: after eight times the time that one took, and not before minPatience. It is for
 	// those who hold votes that others are waiting for, and will ask again.
 	Hasty bool
+	// Waits says that the caller waits for the round next, and for nothing else until it is decided.
+	// If there is one node, the caller then sends the command itself where the client allows that,
+	// and Ask, Write or Undo returns with the outcome.
+	Waits bool
 	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
 	Vote func(node int, reply Reply) bool
 	// Skip leaves a node out: its outcome is [ErrUnsent]. If nil, none is.
@@ -92,6 +96,7 @@ func (c *Claim) start(ctx context.Context, kind Kind, s Spec) *Round {
 		r.budget = c.budget
 	}
 	r.expiry, r.hasty = c.expiry, s.Hasty
+	r.carry = s.Waits && len(lanes) == 1
 	r.base = detach(ctx)
 	r.done = make(chan struct{})
 	r.tally.Pending = len(lanes)

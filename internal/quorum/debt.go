@@ -82,7 +82,7 @@ func (d *debt) send() {
 	n.tracker.Enter()
 	n.gate.enter(t.began, d.budget)
 	if d.starts(n) {
-		d.startOn(t.ctx, n, t)
+		d.startOn(t.ctx, n, t, false)
 	} else {
 		go t.run()
 	}

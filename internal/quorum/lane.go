@@ -74,6 +74,7 @@ func (l *Lane) submit(c *call) {
 			now = time.Now()
 		}
 		first = l.begin(c, now)
+		c.carry = first == c && c.round.carry
 	case l.waiting == nil:
 		l.waiting = &backlog{}
 		l.waiting.calls = append(l.waiting.few[:0], c)
@@ -94,7 +95,8 @@ func (l *Lane) submit(c *call) {
 }
 
 // launch lets a call that has begun and those that wait behind it run, and does not wait for them:
-// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
+// it hands them to a client that can do that, or else to a goroutine. It does wait for one that the
+// caller carries. Nil is no call.
 func (l *Lane) launch(c *call) {
 	for c != nil {
 		switch {
@@ -104,7 +106,7 @@ func (l *Lane) launch(c *call) {
 			go l.run(c)
 			return
 		default:
-			c.round.startOn(c.context(), l.node, c)
+			c.round.startOn(c.context(), l.node, c, c.carry)
 			return // Receive goes on
 		}
 	}

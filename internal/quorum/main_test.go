@@ -69,6 +69,7 @@ type plan struct {
 	Budget  time.Duration
 	Expiry  time.Duration
 	Hasty   bool
+	Waits   bool
 	Marks   []Mark // nil: the round belongs to no acquisition
 	Vote    func(node int, reply Reply) bool
 	Skip    func(node int) bool
@@ -80,7 +81,7 @@ func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
 		p.Command = p.Op.command()
 	}
 	return c.start(ctx, p.Kind, Spec{Command: p.Command, Need: p.Need, Budget: p.Budget,
-		Hasty: p.Hasty, Vote: p.Vote, Skip: p.Skip})
+		Hasty: p.Hasty, Waits: p.Waits, Vote: p.Vote, Skip: p.Skip})
 }
 
 // undone reports whether what was written on the first lane has been taken back.

@@ -27,8 +27,9 @@ type Node struct {
 	// Index is the node's place in the group.
 	Index int
 
-	// Starter is the Pool, if it is one.
+	// Starter and Carrier are the Pool, if it is one.
 	Starter pool.Starter
+	Carrier pool.Carrier
 
 	errors   atomic.Int64 // in a row, where a Watch counts them
 	tracker  *Tracker
@@ -44,6 +45,7 @@ func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
 	for i, p := range pools {
 		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker, schedule: schedule}
 		nodes[i].Starter, _ = p.(pool.Starter)
+		nodes[i].Carrier, _ = p.(pool.Carrier)
 	}
 	return nodes
 }

@@ -62,6 +62,7 @@ type Round struct {
 	work
 	kind     Kind
 	hasty    bool // beside kind: a round of five nodes is 896 bytes, and the next class is 1,024
+	carry    bool // the goroutine that submits the only call may send it
 	need     int
 	vote     func(node int, reply Reply) bool
 	budget   time.Duration

@@ -46,8 +46,9 @@ var errGoexit = errors.New("the client called runtime.Goexit")
 // starts reports whether the node's client does the work without a goroutine that waits for it.
 func (w *work) starts(n *Node) bool { return w.command.Decide == nil && n.Starter != nil }
 
-// startOn hands the work to the client, which tells to the outcome.
-func (w *work) startOn(ctx context.Context, n *Node, to pool.Receiver) {
+// startOn hands the work to the client, which tells to the outcome. With carry the caller's
+// goroutine does the work, where the client allows that.
+func (w *work) startOn(ctx context.Context, n *Node, to pool.Receiver, carry bool) {
 	err := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -57,7 +58,11 @@ func (w *work) startOn(ctx context.Context, n *Node, to pool.Receiver) {
 			to.Receive(nil, err)
 		}
 	}()
-	n.Starter.Start(ctx, w.command.Command, to)
+	if carry && n.Carrier != nil {
+		n.Carrier.Carry(ctx, w.command.Command, to)
+	} else {
+		n.Starter.Start(ctx, w.command.Command, to)
+	}
 	err = nil
 }
 

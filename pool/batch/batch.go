@@ -87,6 +87,7 @@ type Batcher[T any] struct {
 	queue   []*Call[T]   // in order
 	active  int          // workers that send, deliver, or are about to take the queue
 	sending []*worker[T] // those of them whose batches are under way
+	carrier worker[T]    // of the caller who sends its own call, while nobody else is active
 	idle    bool         // there is one more worker, which waits for a wake
 	wakes   chan bool    // for the idle worker: true is for work, false for its end
 	full    time.Time    // when a worker was added to maxWorkers-1 or more
@@ -108,6 +109,33 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 		return
 	}
 	b.add(newCall[T](ctx, command, to))
+}
+
+// Carry is Start for a caller who waits for the outcome, and for nothing else: see
+// [pool.Carrier]. If no batch is under way, the caller sends the call itself, and Carry blocks
+// for as long as Send does. Otherwise it returns at once. An adapter whose Send may take longer
+// than the contexts of its calls allow calls Start instead.
+func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
+	if err := ctx.Err(); err != nil {
+		to.Receive(nil, pool.NotSent(err))
+		return
+	}
+	c := newCall[T](ctx, command, to)
+	b.mu.Lock()
+	c.carried = b.active == 0
+	if !c.carried {
+		b.enqueue(c)
+		b.mu.Unlock()
+		return
+	}
+	b.queue = append(b.queue, c) // which is empty while nobody is active
+	b.active++
+	w := &b.carrier
+	w.batcher = b
+	w.begin()
+	b.mu.Unlock()
+	defer w.leave()
+	w.send()
 }
 
 // Do sends a command and waits for its outcome, or until ctx is done. The reply to a SET NX is a
@@ -154,6 +182,11 @@ func (b *Batcher[T]) explain(err error) error {
 func (b *Batcher[T]) add(c *Call[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.enqueue(c)
+}
+
+// enqueue is add. The caller holds mu.
+func (b *Batcher[T]) enqueue(c *Call[T]) {
 	b.queue = append(b.queue, c)
 	switch {
 	case b.active == 0:
@@ -232,12 +265,17 @@ func (b *Batcher[T]) check() {
 // lookAround ends the batches for which nobody waits, and the idle worker if there was nothing to
 // do for a while. The caller holds mu.
 func (b *Batcher[T]) lookAround(now time.Time) {
+	soonest, next := now.Add(patience), now.Add(watch)
 	for _, w := range b.sending {
-		w.abandonIfEnded()
+		if end := w.abandonIfEnded(); !end.IsZero() && end.Before(next) {
+			next = end
+		}
 	}
 	switch {
+	case b.active > 0 && next.Before(soonest): // the context is about to end
+		b.look = soonest
 	case b.active > 0:
-		b.look = now.Add(watch)
+		b.look = next
 	case b.used:
 		b.look, b.used = now.Add(stay), false
 	default:
@@ -292,6 +330,11 @@ func (b *Batcher[T]) take(room []*Call[T]) []*Call[T] {
 
 // deliver hands over the outcome of a call, or sends the script of one that the node does not know.
 func (b *Batcher[T]) deliver(c *Call[T]) {
+	if c.handedOver {
+		c.carried, c.handedOver, c.answered = false, false, false
+		b.add(c)
+		return
+	}
 	reply, err := c.outcome()
 	if err != nil {
 		if next := c.withSource(); next != nil {

@@ -20,9 +20,11 @@ type Call[T any] struct {
 	args    []any // of an EVAL, or nil for those of the command
 	dropped bool  // from the queue; the Batcher's mu guards it
 
-	answered bool
-	reply    any
-	err      error
+	carried    bool // by the goroutine of its caller
+	handedOver bool // to a worker
+	answered   bool
+	reply      any
+	err        error
 }
 
 func newCall[T any](ctx context.Context, command *pool.Command, to pool.Receiver) *Call[T] {
@@ -46,6 +48,13 @@ func (c *Call[T]) Args() []any {
 // answer to a SET NX is the reply itself, "OK" or nil. The error of a call that was certainly not
 // sent is marked by [pool.NotSent]. Of several answers the last one counts.
 func (c *Call[T]) Answer(reply any, err error) { c.answered, c.reply, c.err = true, reply, err }
+
+// Carried reports whether the goroutine of a caller sends the call: see [Batcher.Carry].
+func (c *Call[T]) Carried() bool { return c.carried }
+
+// HandOver is called by Send instead of Answer, for a call that is carried and has not been sent. A
+// goroutine of the Batcher sends it then.
+func (c *Call[T]) HandOver() { c.handedOver = true }
 
 // Answered reports whether Answer was called.
 func (c *Call[T]) Answered() bool { return c.answered }

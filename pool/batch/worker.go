@@ -45,7 +45,8 @@ func (w *worker[T]) work() {
 	w.over = true
 }
 
-// leave counts out a worker that a client has ended by [runtime.Goexit].
+// leave counts out a worker that a client has ended by [runtime.Goexit], or a caller who has sent
+// its own call.
 func (w *worker[T]) leave() {
 	if w.over {
 		return
@@ -68,8 +69,7 @@ func (w *worker[T]) next() bool {
 		}
 		b.mu.Lock()
 		if len(b.queue) > 0 {
-			w.calls = b.take(w.room)
-			b.sending = append(b.sending, w)
+			w.begin()
 			b.mu.Unlock()
 			return true
 		}
@@ -87,6 +87,14 @@ func (w *worker[T]) next() bool {
 			return false
 		}
 	}
+}
+
+// begin takes the queue as the next batch, which is under way from now on. The caller holds the
+// Batcher's mu.
+func (w *worker[T]) begin() {
+	b := w.batcher
+	w.calls = b.take(w.room)
+	b.sending = append(b.sending, w)
 }
 
 // yield lets the goroutines that are ready to run go first. They are callers who have just been
@@ -149,12 +157,13 @@ func (w *worker[T]) context() context.Context {
 	return ctx
 }
 
-// abandonIfEnded abandons the batch if nobody waits for any of its calls. The caller holds the
-// Batcher's mu.
-func (w *worker[T]) abandonIfEnded() {
+// abandonIfEnded abandons the batch if nobody waits for any of its calls. Else it returns a time
+// until which somebody does, if it knows one. The caller holds the Batcher's mu.
+func (w *worker[T]) abandonIfEnded() (until time.Time) {
 	for _, c := range w.calls {
 		if c.ctx.Err() == nil {
-			return
+			until, _ = c.ctx.Deadline()
+			return until
 		}
 	}
 	if w.cancel != nil {
@@ -163,6 +172,7 @@ func (w *worker[T]) abandonIfEnded() {
 	if w.batcher.Abandon != nil {
 		w.batcher.Abandon(w.calls)
 	}
+	return time.Time{}
 }
 
 // deliver tells the outcomes. Err is that of the calls that the client has not answered.

@@ -20,6 +20,9 @@
 // tries again. With either, the error of a lock says why the node could not be reached: see
 // [Pool.Explain].
 //
+// ContextTimeoutEnabled: true is faster for a program with one caller at a time on one node: see
+// Contexts.
+//
 // # Log
 //
 // go-redis writes a line to its log, by default standard error, whenever it fails to connect. A
@@ -38,6 +41,10 @@
 // nevertheless; a caller of [Pool.Do] is held up. At most 48 pipelines of one Pool wait for the
 // client. With ContextTimeoutEnabled nobody waits longer than a context says, but each timeout
 // costs a connection.
+//
+// With ContextTimeoutEnabled a lone caller of a group of one node sends its own commands, unless
+// the context of its Lock may end: see [Pool.Carry]. Hooks run on the caller's goroutine then, and
+// one that blocks holds up the caller.
 //
 // # Which clients
 //
@@ -71,10 +78,11 @@ import (
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
-// [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
+// [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
 type Pool struct {
 	client redis.UniversalClient
 	dials  *dials
+	strict bool // the client keeps to the deadlines of contexts, see keepsDeadlines
 	calls  batch.Batcher[command]
 	hub    pubsub.Hub
 }
@@ -94,9 +102,24 @@ func NewPool(client redis.UniversalClient) *Pool {
 		client = nil
 	}
 	p := &Pool{client: client, dials: watch(client)}
+	p.strict = keepsDeadlines(client)
 	p.calls.Send, p.calls.Explain = p.send, p.explain
 	p.hub.Dial = p.dial
 	return p
+}
+
+// keepsDeadlines reports whether the client returns from a command by the deadline of its context,
+// also if it has to connect: it dials in a goroutine of its own. What its Options let it call in
+// between may take longer; so may hooks, which cannot be seen.
+func keepsDeadlines(client redis.UniversalClient) bool {
+	c, ok := client.(*redis.Client)
+	if !ok || c == nil {
+		return false
+	}
+	o := c.Options()
+	return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0 &&
+		o.OnConnect == nil && o.Limiter == nil && o.CredentialsProvider == nil &&
+		o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil
 }
 
 // isNil reports whether client is nil, or a nil pointer to one of go-redis's clients.
@@ -144,6 +167,18 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 		return
 	}
 	p.calls.Start(ctx, c, to)
+}
+
+// Carry implements [pool.Carrier]. The caller sends the command itself if the client has
+// ContextTimeoutEnabled, timeouts for reading and writing, and neither a Limiter nor functions of
+// the user's that prepare a connection. On loopback a lone lock and its release took 1.2 times as
+// long as two bare commands of the client that way, and 1.5 times by another goroutine.
+func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	if p.strict {
+		p.calls.Carry(ctx, c, to)
+	} else {
+		p.Start(ctx, c, to)
+	}
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others: a

@@ -53,7 +53,7 @@ var (
 	_ pool.Subscriber = (*goredis.Pool)(nil)
 	_ pool.Doer       = (*goredis.Pool)(nil)
 	_ pool.Addressed  = (*goredis.Pool)(nil)
-	_ pool.Starter    = (*goredis.Pool)(nil)
+	_ pool.Carrier    = (*goredis.Pool)(nil)
 	_ pool.Explainer  = (*goredis.Pool)(nil)
 )
 

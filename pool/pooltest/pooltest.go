@@ -50,6 +50,21 @@ func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 		}
 		group{"Start", startTests}.run(t, open)
 	})
+	t.Run("Carry", func(t *testing.T) {
+		if _, ok := open(t).(pool.Carrier); !ok {
+			t.Skip("the Pool does not implement pool.Carrier")
+		}
+		for _, g := range calls {
+			g.run(t, func(t *testing.T) pool.Pool {
+				p := open(t)
+				return &started{Pool: p, starter: carried{p.(pool.Carrier)}, t: t}
+			})
+		}
+		group{"Carry", startTests}.run(t, func(t *testing.T) pool.Pool {
+			p := open(t)
+			return &started{Pool: p, starter: carried{p.(pool.Carrier)}, t: t}
+		})
+	})
 }
 
 // group is tests that belong together.

@@ -36,6 +36,11 @@ func (s *started) Eval(ctx context.Context, script *pool.Script, keys []string, 
 	return s.run(ctx, pool.Eval(script, keys, args...))
 }
 
+// Start starts a command as the calls do.
+func (s *started) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	s.starter.Start(ctx, c, to)
+}
+
 // Do is the Pool's, if it has one.
 func (s *started) Do(ctx context.Context, args ...any) (any, error) {
 	d, ok := s.Pool.(pool.Doer)
@@ -55,6 +60,13 @@ func (s *started) run(ctx context.Context, c *pool.Command) (any, error) {
 	case <-time.After(limit):
 		return nil, errNotTold
 	}
+}
+
+// carried starts commands by Carry.
+type carried struct{ carrier pool.Carrier }
+
+func (c carried) Start(ctx context.Context, command *pool.Command, to pool.Receiver) {
+	c.carrier.Carry(ctx, command, to)
 }
 
 var errNotTold = fmt.Errorf("pooltest: the outcome of a command was not told to its receiver "+

@@ -41,7 +41,7 @@ import (
 )
 
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
-// [pool.Subscriber], [pool.Doer] and [pool.Addressed].
+// [pool.Carrier], [pool.Subscriber], [pool.Doer] and [pool.Addressed].
 type Pool struct {
 	pool  *redis.Pool
 	addr  string
@@ -105,6 +105,25 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 		return
 	}
 	p.calls.Start(ctx, c, to)
+}
+
+// Carry implements [pool.Carrier]. The caller sends the command itself if the pool has DialContext
+// and an idle connection, and neither tests connections nor lets callers wait for them. On loopback
+// a lone lock and its release took 1.2 times as long as two bare commands of the client that way,
+// and 1.5 times by another goroutine.
+func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	if p.pool != nil && p.ready() {
+		p.calls.Carry(ctx, c, to)
+	} else {
+		p.Start(ctx, c, to)
+	}
+}
+
+// ready reports whether GetContext returns without waiting for the network, or for others.
+func (p *Pool) ready() bool {
+	r := p.pool
+	return r.IdleCount() > 0 && r.DialContext != nil && r.TestOnBorrow == nil &&
+		r.TestOnBorrowContext == nil && (!r.Wait || r.MaxActive <= 0)
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others.

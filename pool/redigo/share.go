@@ -21,7 +21,14 @@ type room struct{ conn atomic.Pointer[connection] }
 
 // send sends the calls in one round trip, and answers them.
 func (p *Pool) send(ctx context.Context, calls []*call) {
+	if calls[0].Carried() {
+		ctx = past // if the idle connection has gone, DialContext fails: the caller does not dial
+	}
 	inner, err := p.pool.GetContext(ctx)
+	if err != nil && calls[0].Carried() {
+		calls[0].HandOver()
+		return
+	}
 	if err != nil {
 		for _, c := range calls {
 			c.Answer(nil, pool.NotSent(err))

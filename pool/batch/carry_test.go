@@ -1,0 +1,161 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
+)
+
+// carry lets the goroutine of a caller send a SET NX.
+func (n *node) carry(ctx context.Context, key string) *outcome {
+	o := &outcome{n: n, key: key, began: time.Now()}
+	n.calls.Carry(ctx, pool.SetNX(key, "v", time.Minute), o)
+	return o
+}
+
+// told reports whether the outcome was told, without giving goroutines time for it.
+func (o *outcome) told() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.times == 1
+}
+
+func TestALoneCallerSendsItsOwnCall(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 3 {
+			if o := n.carry(n.Context(), "k"); !o.told() {
+				t.Error("Carry has returned before the outcome was told")
+			} else {
+				o.granted()
+			}
+			if n := workers(); n > 0 {
+				t.Errorf("there are %d workers, want none", n)
+			}
+		}
+		n.want([]string{"k"}, []string{"k"}, []string{"k"})
+	})
+}
+
+func TestACallThatIsCarriedJoinsTheOthers(t *testing.T) {
+	inBubble(t, func(n *node) {
+		slow := n.start(n.Context(), "slow")
+		a, b := n.carry(n.Context(), "a"), n.start(n.Context(), "b")
+		if a.told() || !a.open() {
+			t.Error("a call was sent beside a batch under way")
+		}
+		close(n.gate)
+		for _, o := range []*outcome{slow, a, b} {
+			o.granted()
+		}
+		n.want([]string{"slow"}, []string{"a", "b"})
+	})
+}
+
+// The caller that sends its own call serves nobody else.
+func TestCallsBehindACarriedOne(t *testing.T) {
+	t.Run("go when it has returned", func(t *testing.T) {
+		inBubble(t, func(n *node) {
+			slow := make(chan *outcome, 1)
+			go func() { slow <- n.carry(n.Context(), "slow") }()
+			n.want([]string{"slow"})
+			a, b := n.start(n.Context(), "a"), n.carry(n.Context(), "b")
+			close(n.gate)
+			for _, o := range []*outcome{<-slow, a, b} {
+				o.granted()
+			}
+			n.want([]string{"slow"}, []string{"a", "b"})
+		})
+	})
+	t.Run("do not wait for long", func(t *testing.T) {
+		inBubble(t, func(n *node) {
+			slow := make(chan *outcome, 1)
+			go func() { slow <- n.carry(n.Context(), "slow") }()
+			n.want([]string{"slow"})
+			a := n.start(n.Context(), "a")
+			time.Sleep(time.Millisecond)
+			a.granted()
+			close(n.gate)
+			(<-slow).granted()
+		})
+	})
+}
+
+func TestACarriedCallThatFailsFailsAlone(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 3 {
+			var why *pool.PanicError
+			if o := n.carry(n.Context(), "panic"); !o.told() || !errors.As(o.err, &why) {
+				t.Errorf("a call whose client panics: %v, %v", o.reply, o.err)
+			}
+			exit := &outcome{n: n, key: "exit", began: time.Now()}
+			go func() {
+				n.calls.Carry(n.Context(), pool.SetNX("exit", "v", time.Minute), exit)
+				t.Error("Goexit does not end the caller's goroutine")
+			}()
+			if exit.open() || exit.err == nil {
+				t.Errorf("a call whose client ends the goroutine: %v, %v", exit.reply, exit.err)
+			}
+			n.carry(n.Context(), "after").granted()
+			n.start(n.Context(), "after").granted()
+		}
+	})
+}
+
+func TestACarriedCallWhoseContextHasEndedIsNotSent(t *testing.T) {
+	inBubble(t, func(n *node) {
+		ended, cancel := context.WithCancel(n.Context())
+		cancel()
+		n.carry(ended, "k").failed(pool.ErrNotSent)
+		n.want()
+
+		n.leave = make(chan struct{})
+		brief, cancel := context.WithTimeout(n.Context(), 45*time.Millisecond)
+		defer cancel()
+		o := n.carry(brief, "slow")
+		if !o.told() || o.err == nil || o.after > 46*time.Millisecond {
+			t.Errorf("after %v: %v, want an error after 45 ms", o.after, o.err)
+		}
+	})
+}
+
+// A lane sends the next command of its lock when it is told the outcome of the last.
+func TestReceiveMayCarry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := batch.Batcher[struct{}]{
+			Send: func(_ context.Context, all []*batch.Call[struct{}]) {
+				for _, c := range all {
+					if strings.HasPrefix(c.Args()[0].(string), "EVALSHA") {
+						c.Answer(nil, errNoScript)
+					} else {
+						c.Answer("OK", nil)
+					}
+				}
+			},
+		}
+		done := make(chan error)
+		command, left := pool.Eval(script, []string{"k"}, "v"), 10
+		var next receive
+		next = func(_ any, err error) {
+			if left--; left == 0 || err != nil {
+				go func() { done <- err }()
+				return
+			}
+			calls.Carry(t.Context(), command, next)
+		}
+		calls.Carry(t.Context(), command, next)
+		if err := <-done; err != nil || left != 0 {
+			t.Errorf("%v, with %d calls left", err, left)
+		}
+		time.Sleep(idle)
+	})
+}
+
+type receive func(reply any, err error)
+
+func (r receive) Receive(reply any, err error) { r(reply, err) }

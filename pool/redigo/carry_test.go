@@ -1,0 +1,174 @@
+package redigo_test
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/pool/redigo"
+)
+
+// spied counts the commands that are sent by callers.
+type spied struct {
+	redis.ConnWithContext
+	carried *atomic.Int64
+}
+
+func (s spied) Send(name string, args ...any) error {
+	if strings.Contains(string(debug.Stack()), "(*Mutex)") {
+		s.carried.Add(1)
+	}
+	return s.ConnWithContext.(redis.Conn).Send(name, args...)
+}
+
+// spy counts those of the connections that the pool dials from now on.
+func (b *bench) spy() *atomic.Int64 {
+	var carried atomic.Int64
+	dial := b.inner.DialContext
+	b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
+		conn, err := dial(ctx)
+		return spied{conn.(redis.ConnWithContext), &carried}, err
+	}
+	return &carried
+}
+
+func TestALoneCallerSendsItsOwnCommands(t *testing.T) {
+	test := func(redis.Conn, time.Time) error { return nil }
+	for _, c := range []struct {
+		name   string
+		change func(*redis.Pool)
+		want   int64 // of two Locks and Unlocks
+	}{
+		// The first one dials. The script of the first Unlock is not known.
+		{"over an idle connection", func(*redis.Pool) {}, 3},
+		{"never without one", func(p *redis.Pool) { p.MaxIdle = 0 }, 0},
+		{"never one that is tested", func(p *redis.Pool) { p.TestOnBorrow = test }, 0},
+		{"never one that is tested", func(p *redis.Pool) {
+			p.TestOnBorrowContext = func(context.Context, redis.Conn, time.Time) error { return nil }
+		}, 0},
+		{"never one that is waited for", func(p *redis.Pool) { p.MaxActive, p.Wait = 8, true }, 0},
+		{"never where a dial has no context", func(p *redis.Pool) {
+			dial := p.DialContext
+			p.DialContext = nil
+			p.Dial = func() (redis.Conn, error) { return dial(context.Background()) }
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				carried := b.spy()
+				c.change(b.inner)
+				rl := redlock.New(b.pool)
+				m := rl.NewMutex("x")
+				for range 2 {
+					err := m.Lock()
+					synctest.Wait() // until nothing is under way
+					_, unlockErr := m.Unlock()
+					synctest.Wait()
+					if err := errors.Join(err, unlockErr); err != nil {
+						t.Error(err)
+					}
+				}
+				if n := carried.Load(); n != c.want {
+					t.Errorf("%d commands were sent by their caller, want %d", n, c.want)
+				}
+				if err := rl.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// What a lone caller sends itself ends with the node timeout, wherever the client is held up.
+func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
+	const nodeTimeout = 200 * time.Millisecond
+	for _, c := range []struct {
+		name  string
+		fault func(b *bench)
+	}{
+		{"a node that does not reply", func(b *bench) { b.hold("free") }},
+		// The pool says that it has an idle connection, and dials all the same.
+		{"a dial that does not return", func(b *bench) {
+			time.Sleep(2 * time.Minute)
+			b.inner.IdleTimeout = time.Minute
+			b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
+				if ctx.Err() == nil { // later on it is not looked at, as in a handshake of TLS
+					<-b.hold("dial")
+				}
+				return nil, errors.New("no connection")
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				rl := redlock.New(b.pool).With(redlock.WithNodeTimeout(nodeTimeout))
+				if err := rl.NewMutex("held").Lock(); err != nil {
+					t.Fatal(err)
+				}
+				c.fault(b)
+				synctest.Wait()
+				began := time.Now()
+				err := rl.NewMutex("free").TryLock()
+				took := time.Since(began)
+				if took < nodeTimeout-2*time.Millisecond || took > 2*nodeTimeout {
+					t.Errorf("TryLock took %v, the node timeout is %v: %v", took, nodeTimeout, err)
+				}
+				if !errors.Is(err, redlock.ErrNoQuorum) {
+					t.Errorf("TryLock: %v, want it to match ErrNoQuorum", err)
+				}
+				b.open()
+				if err := rl.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// open lets the node answer everything.
+func (b *bench) open() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, gate := range b.gates {
+		close(gate)
+		delete(b.gates, key)
+	}
+}
+
+// The same on sockets. The bound is wide: a test runs on busy machines.
+func TestWhatALoneCallerSendsToAFrozenServerEndsInTime(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1)[0]
+	inner := &redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialContext(ctx, "tcp", server.Addr())
+	}}
+	defer inner.Close()
+	rl := redlock.New(redigo.NewPool(inner)).
+		With(redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithExpiry(time.Minute))
+	held := rl.NewMutex("held")
+	if err := held.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	server.Freeze()
+	defer server.Thaw()
+	began := time.Now()
+	if _, err := held.Unlock(); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("Unlock: %v, want it to match ErrNoQuorum", err)
+	}
+	if err := rl.NewMutex("free").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("TryLock: %v, want it to match ErrNoQuorum", err)
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("they took %v", took)
+	}
+	_ = rl.Close() // nobody answers what is owed
+}

@@ -196,6 +196,9 @@ func (e *GuardError) Error() string { return (*wire.GuardError)(e).Error() }
 
 // exported returns the error of a node so that a user finds those of package wire in it.
 func exported(err error) error {
+	if err == nil {
+		return nil
+	}
 	var found error
 	var guard *wire.GuardError
 	var reply *wire.ReplyError

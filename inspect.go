@@ -9,7 +9,6 @@ import (
 
 	"github.com/redlock-go/redlock/internal/census"
 	"github.com/redlock-go/redlock/internal/oneline"
-	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -33,7 +32,7 @@ const (
 )
 
 // NoExpiry is the TTL of a key that never expires.
-const NoExpiry time.Duration = quorum.Forever
+const NoExpiry time.Duration = -1
 
 // Inspection is what [Redlock.Inspect] found out. The nodes are asked at the same time, but each
 // answers at a moment of its own. A lock that changes hands meanwhile may be seen in between.

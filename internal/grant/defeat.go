@@ -111,8 +111,8 @@ func (d *Defeat) Settle(ctx context.Context, stands bool) (value string) {
 	return value
 }
 
-// ErrNotALock is the outcome of a node with other data under the lock's name.
-var ErrNotALock = errors.New("WRONGTYPE: the key holds data of another type, not a lock")
+// errNotALock is the outcome of a node with other data under the lock's name.
+var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not a lock")
 
 // count returns what each node has come to by now, and how many granted, refused, and failed.
 func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
@@ -158,7 +158,7 @@ func latest(met, later, released quorum.Outcome) quorum.Outcome {
 		o.Err = released.Err
 	case released.Err != nil || o.Err != nil && !silent:
 	case released.Means == quorum.NoLock && (silent || o.No()):
-		o.Err = ErrNotALock
+		o.Err = errNotALock
 	case silent && released.Means != quorum.Gone:
 		o = released
 	}

@@ -422,18 +422,41 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
 	features := documented(t)
-	var rules []string
-	for _, name := range []string{"Check", "WithFencing", "WithRestartGuard"} {
-		for _, rule := range allRules(t, features, name) {
-			if !slices.Contains(rules, rule) && rule != "+unsubscribe" { // which cannot be tried
-				rules = append(rules, rule)
+	// Nobody needs both kinds of counters.
+	rulesBut := func(others ...string) (rules []string) {
+		for _, f := range features {
+			if slices.Contains(others, f.name) {
+				continue
+			}
+			for _, rule := range allRules(t, features, f.name) {
+				if !slices.Contains(rules, rule) && rule != "+unsubscribe" { // which cannot be tried
+					rules = append(rules, rule)
+				}
 			}
 		}
+		return rules
 	}
 	opts := []redlock.Option{
 		redlock.WithKeyPrefix("app:"), redlock.WithFencing(), redlock.WithRestartGuard(time.Minute),
 		redlock.WithNodeTimeout(time.Second),
 	}
+	own := append(slices.Clone(opts), redlock.WithFencePerName())
+	for counters, tt := range map[string]struct {
+		rules []string
+		opts  []redlock.Option
+	}{
+		"shared counters": {rulesBut("WithFencePerName", "NewElection"), opts},
+		"own counters":    {rulesBut("WithFencing"), own},
+	} {
+		t.Run(counters, func(t *testing.T) {
+			t.Parallel()
+			testMissingRights(t, tt.rules, tt.opts)
+		})
+	}
+}
+
+// testMissingRights has Check find each of the rules that a user lacks.
+func testMissingRights(t *testing.T, rules []string, opts []redlock.Option) {
 	command := regexp.MustCompile(`ACL SETUSER (\S+) ([^;]*?)( -- .*)?$`)
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {

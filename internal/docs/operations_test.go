@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -204,6 +205,22 @@ func TestTheConfigurationForTLSIsSound(t *testing.T) {
 	rl := clients(t, "rediss://app:app-secret@"+addr,
 		&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority})
 	assert.NoError(t, rl.Do(t.Context(), "app:x", func(context.Context) error { return nil }))
+
+	tool := filepath.Join(t.TempDir(), "redlock")
+	build := exec.Command("go", "build", "-o", tool, "./cmd/redlock")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, read(t, operations), "`SSL_CERT_FILE`")
+	for ca, says := range map[string]string{
+		"ca.crt": "1 node, quorum 1: 0 critical", "node.key": "certificate signed by unknown authority",
+	} {
+		doctor := exec.Command(tool, "doctor", "-prefix", "app:")
+		doctor.Env = append(os.Environ(), "REDLOCK_NODES=rediss://app:app-secret@"+addr,
+			"SSL_CERT_FILE="+filepath.Join(dir, ca), "SSL_CERT_DIR="+dir+"/none")
+		out, _ := doctor.CombinedOutput()
+		assert.Contains(t, string(out), says)
+	}
 }
 
 // certify writes node.crt, node.key and ca.crt, and returns the authority.

@@ -245,7 +245,9 @@ func TestACheckWithoutTheRowLockLosesUpdates(t *testing.T) {
 		b.conflicts = true // each of two has read what the other wants to write
 		for seed := uint64(1); ; seed++ {
 			b.run(t, seed, b.byCheckAlone)
-			difference, _ := b.lost(t)
+			difference, count := b.lost(t)
+			t.Logf("%d transfers, the balances are wrong by %d in all; %d transactions were "+
+				"refused", count, difference, b.refused.Load())
 			if d.driver == "sqlite" {
 				require.Zero(t, difference)
 				require.Positive(t, b.refused.Load())

@@ -18,10 +18,9 @@ type debt struct {
 	budget  time.Duration
 	expires time.Time // of the key
 
-	// When the node answered first, or a client returned from a Write without an answer since; 0 if
-	// the node has not answered; see clock.Ticks. An answer to what was sent a rest later is the
-	// last word, see Mark.rest. The lane's mutex guards this.
-	answeredAt int64
+	// An answer to what is sent from then on is the last word; 0 if the node has not answered
+	// anything yet; see Mark.landed and clock.Ticks. The lane's mutex guards this.
+	final int64
 
 	// The ledger's mutex guards these.
 	state state
@@ -35,7 +34,7 @@ type state uint8
 
 const (
 	paid    state = iota // not in the ledger
-	resting              // see Mark.rest
+	resting              // see rest
 	due                  // to be sent as soon as the node answers
 	trying               // sent, and its time is not over
 )
@@ -134,9 +133,9 @@ func (t *try) next(reply Reply, err error, inTime bool) when {
 	switch {
 	case t.mark.settledBy(reply):
 		return never
-	case t.answeredAt == 0:
+	case t.final == 0:
 		return t.answered()
-	case t.began-t.answeredAt >= int64(t.mark.rest(t.budget)):
+	case t.began >= t.final:
 		return never
 	case inTime:
 		return aRestLater
@@ -147,11 +146,21 @@ func (t *try) next(reply Reply, err error, inTime bool) when {
 // answered says when an Undo is sent again that the node has answered for the first time, though a
 // Write may yet arrive. The caller holds the lane's mu.
 func (d *debt) answered() when {
-	d.answeredAt = clock.Ticks(time.Now())
+	d.final = d.mark.landed(clock.Ticks(time.Now()), d.budget)
 	if d.mark.out > 0 {
 		return never // until the client returns from that Write
 	}
 	return aRestLater
+}
+
+// rest is how long from now on an answer would not be the last word. The caller holds the lane's
+// mu.
+func (d *debt) rest() time.Duration {
+	now, final := clock.Ticks(time.Now()), d.final
+	if final == 0 {
+		final = d.mark.landed(now, d.budget)
+	}
+	return clock.Sub(time.Duration(final), time.Duration(now))
 }
 
 // giveUp lets the ledger go on without the client's answer.

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -244,8 +243,7 @@ func (l *Lane) hand(c *call) {
 	c.inHand = true
 	if c.round.kind == Write {
 		c.mark.sent++
-		late := (c.began - clock.Ticks(c.round.start)) / int64(time.Millisecond)
-		c.mark.late = int32(min(late, math.MaxInt32))
+		c.mark.sentAt = uint32(c.began / 1000)
 	}
 }
 

@@ -207,7 +207,7 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 		{"failed, was executed", 10 * time.Millisecond, 0, errNode, []int64{1},
 			[]string{"0s set", "10ms release"}},
 		{"failed, may yet be executed", 10 * time.Millisecond, 0, errNode, []int64{none, none},
-			[]string{"0s set", "10ms release", "110ms release"}},
+			[]string{"0s set", "10ms release", "200ms release"}},
 		{"failed, and the release fails", 10 * time.Millisecond, 0, errNode, []int64{failure, 1},
 			[]string{"0s set", "10ms release", "110ms release"}},
 		{"the release fails three times", 10 * time.Millisecond, 1, nil,
@@ -238,7 +238,7 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 				done(t, lanes)
 				assert.Equal(t, tt.want, j.read())
 				took := slices.Contains(tt.undo, 1)
-				m[0].debt = nil // it remembers what has been paid
+				m[0].debt, m[0].sentAt = nil, 0 // it remembers what has been paid
 				assert.Equal(t, Mark{sent: 1, over: true, unsure: m[0].unsure, undone: took}, m[0])
 				assert.Equal(t, took, undone(lanes, m))
 			})

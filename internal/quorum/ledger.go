@@ -76,7 +76,7 @@ func (o *ledger) book(d *debt, w when) {
 	switch {
 	case w == aRestLater:
 		o.move(d, resting)
-		d.timer = time.AfterFunc(clock.Ahead(d.mark.rest(d.budget)), func() {
+		d.timer = time.AfterFunc(clock.Ahead(d.rest()), func() {
 			o.note(d, atOnce)
 			o.pay()
 		})

@@ -26,20 +26,22 @@ const (
 // Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
 // lets an Undo be left out, or be sent again. The lane's mutex guards it.
 type Mark struct {
-	sent   int32 // Writes that were handed to the client, unless that has not sent them
-	out    int32 // Writes that were given up and have not returned from the client
-	over   bool  // after an Undo or Cease: what else has not been sent is not sent any more
-	unsure bool  // a Write failed or was given up: it may have been executed, or may yet be
-	undone bool  // an Undo found something and took it back
-	late   int32 // milliseconds of its round that had passed when the latest Write was sent
-	debt   *debt // the Undo, once it has failed or may have come too early
+	sent   int32  // Writes that were handed to the client, unless that has not sent them
+	out    int32  // Writes that were given up and have not returned from the client
+	over   bool   // after an Undo or Cease: what else has not been sent is not sent any more
+	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
+	undone bool   // an Undo found something and took it back
+	sentAt uint32 // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
+	debt   *debt  // the Undo, once it has failed or may have come too early
 }
 
-// rest is how long after an answer to an Undo that is sent again: a Write that was sent late in its
-// round has been given up early, and may be under way for as long as any. The lane's mutex guards
-// the Mark.
-func (m *Mark) rest(budget time.Duration) time.Duration {
-	return clock.Add(budget, time.Duration(m.late)*time.Millisecond)
+// landed returns by when the Writes have arrived, in ticks, if no client waits for one of them any
+// more from now on: two budgets after the latest was sent, and a budget from now. What arrives even
+// later is beyond any client. The lane's mutex guards the Mark.
+func (m *Mark) landed(now int64, budget time.Duration) int64 {
+	since := time.Duration(uint32(now/1000)-m.sentAt) * time.Microsecond
+	left := max(budget, clock.Sub(clock.Times(budget, 2), since))
+	return int64(clock.Add(time.Duration(now), left))
 }
 
 // wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent
@@ -63,9 +65,8 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 	case unsent:
 		return nil, never
 	case err != nil:
-		if d := m.debt; d != nil && d.answeredAt != 0 {
-			// What was answered before this is not the last word.
-			d.answeredAt = clock.Ticks(time.Now())
+		if d := m.debt; d != nil && d.final != 0 {
+			d.final = m.landed(clock.Ticks(time.Now()), d.budget)
 		}
 		return m.debt, aRestLater
 	case reply.Yes():
@@ -76,9 +77,8 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 
 // undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers,
 // if it failed. If it was answered but a Write may yet arrive, it is sent once more, when the
-// client returns from that Write or, where that has failed already, a rest later. A frozen node
-// that executes a buffered SET later still is beyond any client; that key lives until it expires.
-// The caller holds mu.
+// client returns from that Write or, where that has failed already, when it has landed. The caller
+// holds mu.
 func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	switch {
@@ -92,7 +92,7 @@ func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 		return m.debt, never
 	}
 	d := c.debt()
-	if d.answeredAt != 0 {
+	if d.final != 0 {
 		return nil, never // the ledger knows more
 	}
 	return d, d.answered()

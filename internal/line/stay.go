@@ -206,25 +206,28 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 		case <-s.ctx.Done():
 		case <-s.lines.closed:
 		}
-		// What comes at the same time is looked at in the same order.
+		// What comes at the same time is looked at in the same order. A catchUp takes signals back.
+		isWoken = isWoken || received(wake)
+		isNoted = isNoted || received(noted)
+		isRung = isRung || received(s.line.bell)
 		if err := s.stopped(); err != nil {
 			return none, err
 		}
 		if received(s.caughtUp()) {
 			s.catchUp()
 		}
-		if isNoted || received(noted) {
+		if isNoted {
 			until = s.sooner(until)
 		}
-		if (isWoken || received(wake)) && (s.call.Heard() > 0 || s.doubts()) {
-			return none, nil
-		}
-		if isRung || received(s.line.bell) {
+		asks := isWoken && (s.call.Heard() > 0 || s.doubts())
+		if isRung {
 			// A release by this process that handed the key to nobody, although somebody stands
 			// there.
-			if why := s.line.hear(); why == freed || why == passedOn {
-				return none, nil
-			}
+			why := s.line.hear()
+			asks = asks || why == freed || why == passedOn
+		}
+		if asks {
+			return none, nil
 		}
 		now := time.Now()
 		if !now.Before(s.due) {

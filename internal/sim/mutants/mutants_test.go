@@ -2,8 +2,9 @@
 // names a function, and a text in it that it replaces. It is laid over the sources while a test is
 // built; the code that is shipped knows nothing of it.
 //
-//	go test ./internal/sim/mutants -kill -v -timeout 20m          // some minutes
-//	go test ./internal/sim/mutants -kill -update -timeout 20m     // and writes docs/mutants.md
+//	go test ./internal/sim/mutants -kill -v -timeout 30m          // some minutes
+//	go test ./internal/sim/mutants -kill -update -timeout 30m     // and writes docs/mutants.md
+//	go test ./internal/sim/mutants -kill -update -only M1,M2      // the rows of these
 package mutants
 
 import (
@@ -27,7 +28,8 @@ var (
 	kill = flag.Bool("kill", false, "build every mutant and run the simulation against it")
 	only = flag.String("only", "", "the names of the mutants that -kill is about, as M1,M2; "+
 		"all if empty")
-	update = flag.Bool("update", false, "write the result to docs/mutants.md")
+	update = flag.Bool("update", false, "write the result to docs/mutants.md; with -only, the rows "+
+		"of these")
 )
 
 const root = "../../.."
@@ -399,13 +401,10 @@ func TestMutantsDie(t *testing.T) {
 	if !*kill {
 		t.Skip("needs -kill; it takes some minutes")
 	}
-	var table strings.Builder
-	fmt.Fprintf(&table, "| | planted bug | found by | after schedules | of at most | what broke "+
-		"|\n|---|---|---|---|---|---|\n")
-	row := func(begun time.Time, cells ...any) {
-		line := fmt.Sprintf("| %s | %s | %s | %v | %v | %s |", cells...)
-		t.Logf("%s %.1f s", line, time.Since(begun).Seconds())
-		fmt.Fprintln(&table, line)
+	rows := make(map[string]string) // by what they are about
+	row := func(about string, begun time.Time, cells ...any) {
+		rows[about] = fmt.Sprintf("| %s | %s | %s | %v | %v | %s |", cells...)
+		t.Logf("%s %.1f s", rows[about], time.Since(begun).Seconds())
 	}
 	number := func(n any) any {
 		if n == 0 || n == "" {
@@ -418,10 +417,13 @@ func TestMutantsDie(t *testing.T) {
 	})
 	require.NotEmpty(t, selected)
 	longest := make(map[string]int)
-	for _, m := range selected {
+	for _, m := range mutants {
 		longest[m.test] = max(longest[m.test], m.schedules)
 	}
 	for _, test := range slices.Sorted(maps.Keys(longest)) {
+		if !slices.ContainsFunc(selected, func(m mutant) bool { return m.test == test }) {
+			continue
+		}
 		begun := time.Now()
 		text, passed := simulate("", test, longest[test])
 		what := "nothing"
@@ -429,7 +431,7 @@ func TestMutantsDie(t *testing.T) {
 			t.Errorf("%s fails without a planted bug:\n%s", test, text)
 			what = "**fails**"
 		}
-		row(begun, "–", "none", "`"+test+"`", "–", number(longest[test]), what)
+		row(test, begun, "–", "none", "`"+test+"`", "–", number(longest[test]), what)
 	}
 	for _, m := range selected {
 		t.Run(m.name, func(t *testing.T) {
@@ -447,15 +449,45 @@ func TestMutantsDie(t *testing.T) {
 					m.breaks, text)
 				by, after, what = "**not found** by "+by, "", ""
 			}
-			row(begun, m.name, m.bug, by, number(after), number(m.schedules), what)
+			row(m.name, begun, m.name, m.bug, by, number(after), number(m.schedules), what)
 		})
 	}
 	if *update {
-		require.Empty(t, *only, "-update is about all mutants")
 		require.False(t, t.Failed(), "docs/mutants.md stays as it is")
-		require.NoError(t, os.WriteFile(filepath.Join(root, "docs/mutants.md"),
-			[]byte(head+table.String()), 0o644))
+		write(t, slices.Sorted(maps.Keys(longest)), rows)
 	}
+}
+
+// write writes docs/mutants.md, with the rows of these tests over the unchanged code, and of all
+// mutants. Those that are not new stay as they are.
+func write(t *testing.T, tests []string, rows map[string]string) {
+	const page = root + "/docs/mutants.md"
+	old, err := os.ReadFile(page)
+	require.NoError(t, err)
+	was := make(map[string]string)
+	for line := range strings.Lines(string(old)) {
+		if cells := strings.Split(line, " | "); len(cells) == 6 {
+			about := strings.TrimPrefix(cells[0], "| ")
+			if about == "–" {
+				about = strings.Trim(cells[2], "`")
+			}
+			was[about] = strings.TrimSuffix(line, "\n")
+		}
+	}
+	text := head + "| | planted bug | found by | after schedules | of at most | what broke |\n" +
+		"|---|---|---|---|---|---|\n"
+	for _, m := range mutants {
+		tests = append(tests, m.name)
+	}
+	for _, about := range tests {
+		row := rows[about]
+		if row == "" {
+			row = was[about]
+		}
+		require.NotEmpty(t, row, "%s has no row yet", about)
+		text += row + "\n"
+	}
+	require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 }
 
 const head = `# Planted bugs

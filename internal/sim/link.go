@@ -47,7 +47,17 @@ type Fate struct {
 	Timeout time.Duration
 	// Early is how long before the context's deadline the client gives up, unless it is Deaf.
 	Early time.Duration
+	// Order, if not zero, is its place among what happens at the same nanosecond. Of that the least
+	// comes first, and the next a nanosecond later.
+	Order uint64
 }
+
+// The places of what becomes of one command.
+const (
+	requested = iota
+	replied
+	gaveUp
+)
 
 // Answer is a reply or an error.
 type Answer struct {
@@ -209,22 +219,22 @@ func (l *Link) send(ctx context.Context, c command, f Fate, epoch int) (any, err
 	n := l.node
 	answer := make(chan Answer, 2) // first and second execution; nobody waits to send
 	if !f.Lost {
-		after(f.Request, func() {
+		n.after(f.Request, &f, requested, func() {
 			n.arrive(func() {
 				a := n.run(l.client, &c, &f, epoch)
 				if f.Again > 0 {
 					again := f
-					after(f.Again, func() {
+					n.after(f.Again, &f, requested, func() {
 						n.arrive(func() {
 							a := n.run(l.client, &c, &again, epoch)
 							if f.ReplyLost {
-								after(f.Reply, func() { answer <- a })
+								n.after(f.Reply, &f, replied, func() { answer <- a })
 							}
 						})
 					})
 				}
 				if !f.ReplyLost {
-					after(f.Reply, func() { answer <- a })
+					n.after(f.Reply, &f, replied, func() { answer <- a })
 				}
 			})
 		})
@@ -236,11 +246,10 @@ func (l *Link) send(ctx context.Context, c command, f Fate, epoch int) (any, err
 	} else if deadline, ok := ctx.Deadline(); ok && f.Early > 0 {
 		timeout = max(time.Until(deadline)-f.Early, 1)
 	}
-	var limit <-chan time.Time
+	var limit chan struct{}
 	if timeout > 0 {
-		t := time.NewTimer(timeout)
-		defer t.Stop()
-		limit = t.C
+		limit = make(chan struct{})
+		defer n.after(timeout, &f, gaveUp, func() { close(limit) })()
 	}
 	select {
 	case a := <-answer:
@@ -289,11 +298,17 @@ func (n *Node) run(client string, c *command, f *Fate, epoch int) Answer {
 	return a
 }
 
-// after calls fn in d, in a goroutine of its own, or now if d is 0.
-func after(d time.Duration, fn func()) {
-	if d <= 0 {
+// after calls fn in d, in a goroutine of its own, or now if d is 0. What it returns prevents that
+// if it is not too late.
+func (n *Node) after(d time.Duration, f *Fate, place uint64, fn func()) (stop func()) {
+	switch {
+	case d <= 0:
 		fn()
-		return
+		return func() {}
+	case f.Order == 0:
+		t := time.AfterFunc(d, fn)
+		return func() { t.Stop() }
 	}
-	time.AfterFunc(d, fn)
+	e := n.agenda.add(d, f.Order+place, fn)
+	return func() { n.agenda.remove(e) }
 }

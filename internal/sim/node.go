@@ -31,10 +31,10 @@ type Nodes []*Node
 // NewNodes returns n empty nodes that have been up for long and share one log, which
 // does not record yet.
 func NewNodes(n int) Nodes {
-	log := new(Log)
+	log, agenda := new(Log), new(agenda)
 	nodes := make(Nodes, n)
 	for i := range nodes {
-		nodes[i] = newNode(i, log)
+		nodes[i] = newNode(i, log, agenda)
 	}
 	return nodes
 }
@@ -86,9 +86,10 @@ func (ns Nodes) Close() {
 
 // Node is one simulated Redis master. It is safe for concurrent use.
 type Node struct {
-	id   int
-	log  *Log
-	done chan struct{} // closed by Close
+	id     int
+	log    *Log
+	agenda *agenda
+	done   chan struct{} // closed by Close
 
 	mu      sync.Mutex // protects everything below; the log's mutex is taken inside it
 	clock   clock
@@ -115,10 +116,11 @@ type entry struct {
 // longAgo is how long a new node has been up: longer than any restart guard.
 const longAgo = 1000 * 24 * time.Hour
 
-func newNode(id int, log *Log) *Node {
+func newNode(id int, log *Log, agenda *agenda) *Node {
 	n := &Node{
 		id:     id,
 		log:    log,
+		agenda: agenda,
 		done:   make(chan struct{}),
 		keys:   make(map[string]entry),
 		queues: make(map[string]*waiting),

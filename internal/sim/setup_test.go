@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"strings"
 	"time"
@@ -14,13 +13,24 @@ import (
 type dice uint64
 
 func (d dice) roll(what string, n ...int64) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(what))
-	x := uint64(d) ^ h.Sum64()
+	x := uint64(d) ^ uint64(digest(what))
 	for _, v := range n {
 		x = mix(x + uint64(v))
 	}
 	return mix(x)
+}
+
+// sum is an FNV-1a hash, which costs no allocation.
+type sum uint64
+
+func digest(s string) sum { return sum(14695981039346656037).and(s) }
+
+// and returns the hash of what was hashed before and s.
+func (h sum) and(s string) sum {
+	for i := range len(s) {
+		h = (h ^ sum(s[i])) * 1099511628211
+	}
+	return h
 }
 
 // mix is the finalizer of SplitMix64.

@@ -87,7 +87,7 @@ func (s *subscription) send(message string) {
 	if f.Lost || f.ReplyLost {
 		return
 	}
-	after(f.Reply, func() {
+	s.link.node.after(f.Reply, &f, replied, func() {
 		select {
 		case s.messages <- message:
 		default: // a subscriber that does not keep up misses messages

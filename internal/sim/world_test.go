@@ -3,7 +3,6 @@ package sim_test
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"sync"
 	"testing"
@@ -23,12 +22,12 @@ type world struct {
 
 // run runs one schedule in a bubble of its own and returns what happened. Whatever the
 // library leaves behind, a goroutine or a call that hangs, fails the bubble and with it the test.
-func run(t *testing.T, s setup, verbose bool) *history {
+func run(t *testing.T, s setup, traces bool) *history {
 	t.Helper()
 	var h *history
 	bubble(t, s.replay(), func(t *testing.T) {
 		h = newHistory(s)
-		h.verbose = verbose
+		h.traces = traces
 		w := &world{history: h, nodes: sim.NewNodes(s.Nodes)}
 		w.nodes.Log().Watch(h.watch)
 		if s.Op != "" {
@@ -224,17 +223,17 @@ func (w *world) plan(c *client, node int) sim.Plan {
 	faulty := w.faulty(node)
 	isDeaf := w.has(deaf) && d.chance(0.5, "deaf", cl)
 	rate := []float64{0.02, 0.1, 0.3}[d.below(3, "fault rate")]
+	expiry, faultTime := w.expiry(), w.faultTime()
 
 	return func(op sim.Op) sim.Fate {
 		now := w.now()
 		w.sent(op)
 		// One command is like another only if everything about it is.
-		sum := fnv.New64a()
-		_, _ = sum.Write([]byte(op.Command + " " + plain(op.Key) + " " + plain(op.Value) + " " +
-			plain(op.Member)))
-		id := []int64{cl, nd, int64(sum.Sum64()), int64(now)}
+		sum := digest(op.Command).and(" ").and(plain(op.Key)).and(" ").and(plain(op.Value)).
+			and(" ").and(plain(op.Member))
+		id := []int64{cl, nd, int64(sum), int64(now)}
 		hits := func(f faults, what string) bool {
-			return faulty && w.has(f) && now < w.faultTime() && d.chance(rate, what, id...)
+			return faulty && w.has(f) && now < faultTime && d.chance(rate, what, id...)
 		}
 
 		f := sim.Fate{
@@ -243,9 +242,10 @@ func (w *world) plan(c *client, node int) sim.Plan {
 			Deaf:    isDeaf,
 			// Not at the same instant as the library, or the traces of two runs could differ.
 			Early: d.between(time.Microsecond, min(time.Millisecond, timeout/50), "early", id...),
+			Order: d.roll("order", id...) | 1,
 		}
 		if isDeaf {
-			f.Timeout = d.between(w.expiry(), 2*w.expiry(), "client timeout", id...)
+			f.Timeout = d.between(expiry, 2*expiry, "client timeout", id...)
 		}
 		if op.Command == "message" {
 			w.reached("announcement")
@@ -253,7 +253,7 @@ func (w *world) plan(c *client, node int) sim.Plan {
 				f.ReplyLost = true // for ever
 			} else if hits(mute, "mute") {
 				f.ReplyLost = d.chance(0.8, "message lost", id...)
-				f.Reply += d.between(0, w.expiry(), "message late", id...)
+				f.Reply += d.between(0, expiry, "message late", id...)
 			}
 			if w.cut(cl, nd, now, 1) {
 				f.ReplyLost = true
@@ -263,19 +263,20 @@ func (w *world) plan(c *client, node int) sim.Plan {
 		}
 		if hits(slow, "slow") {
 			if d.chance(0.5, "slow request", id...) {
-				f.Request += d.between(0, 2*timeout, "slower", id...)
+				// As long as a release that follows it takes it back.
+				f.Request = d.between(f.Request, 2*timeout, "slower", id...)
 			} else {
 				f.Reply += d.between(0, 2*timeout, "slower", id...)
 			}
 		}
-		if w.has(slow) && !w.Few && timeout == w.expiry() && now < w.faultTime() &&
-			d.chance(0.3, "close", cl, int64(sum.Sum64())) {
+		if w.has(slow) && !w.Few && timeout == expiry && now < faultTime &&
+			d.chance(0.3, "close", cl, int64(sum)) {
 			// All nodes answer one command just before the lease ends: the vote is won too late.
-			f.Reply = w.expiry() - f.Request - d.between(2500*time.Microsecond, w.drift(),
+			f.Reply = expiry - f.Request - d.between(2500*time.Microsecond, w.drift(),
 				"how close", id...)
 		}
 		if hits(late, "late") {
-			f.Request += d.between(timeout, 2*w.expiry(), "later", id...)
+			f.Request += d.between(timeout, 2*expiry, "later", id...)
 		}
 		if hits(lostRequest, "lost request") || w.cut(cl, nd, now, 0) {
 			f.Lost = true

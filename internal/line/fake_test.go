@@ -146,9 +146,10 @@ func (g *group) asked() int {
 // asker is one who wants the key.
 type asker struct {
 	*group
-	ctx   context.Context
-	name  int
-	hasty bool // no node answers it in time
+	ctx       context.Context
+	name      int
+	hasty     bool // no node answers it in time
+	unsettled bool
 }
 
 // refusal is one that says nothing but this.
@@ -174,6 +175,7 @@ func (a *asker) Attempt(how Attempt) Answer {
 	for i := 0; a.expires > 0 && i < len(a.nodes); i++ {
 		keys.Note(i, time.Now().Add(a.expires))
 	}
+	a.unsettled = how.Keep
 	answer := Answer{Won: !a.hasty && a.take(a, how), Keys: keys}
 	if !answer.Won {
 		answer.Refusal = refusal{silent: a.hasty}
@@ -197,14 +199,17 @@ func (a *asker) Claim(m Member) bool {
 	return !a.hasty && !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})
 }
 
-func (a *asker) Settle(bool) string {
+func (a *asker) Settle(stands bool) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settled = append(a.settled, a.name)
+	if a.unsettled && !stands {
+		a.settled = append(a.settled, a.name)
+	}
+	a.unsettled = false
 	return ""
 }
 
-func (a *asker) Unsettled() bool                              { return false }
+func (a *asker) Unsettled() bool                              { return a.unsettled }
 func (a *asker) Waits(*quorum.Round, time.Time, bool) Refusal { return refusal{} }
 
 func (a *asker) Stand(m Member) quorum.Command {
@@ -248,6 +253,7 @@ type board struct {
 	messages chan string
 	deaf     bool          // its messages are lost
 	slow     time.Duration // what it takes longer than the others
+	opens    time.Duration // what a subscription takes
 
 	mu       sync.Mutex // guards what follows
 	denies   bool       // nobody may stand here
@@ -357,6 +363,10 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	}, nil
 }
 
-func (b *board) Subscribe(context.Context, string) (pool.Subscription, error) { return b, nil }
-func (b *board) Messages() <-chan string                                      { return b.messages }
-func (b *board) Close() error                                                 { return nil }
+func (b *board) Subscribe(context.Context, string) (pool.Subscription, error) {
+	time.Sleep(b.opens)
+	return b, nil
+}
+
+func (b *board) Messages() <-chan string { return b.messages }
+func (b *board) Close() error            { return nil }

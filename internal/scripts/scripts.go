@@ -28,7 +28,7 @@ var (
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
 	Release = script("release", "c1affd5d812e295e3bb6c08b17ca7000b33cc1d1", "hears", "release")
-	Stand   = script("stand", "d07841ae6ee589f8fabb1967447cde3c2f8dc129", "hears", "stand")
+	Stand   = script("stand", "cfa8926d8e35d95a9287457b06b6b899664179d0", "hears", "stand")
 	Inspect = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 

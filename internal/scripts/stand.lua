@@ -16,7 +16,8 @@
 -- A key that nobody has released calls the roll: somebody is dead, and may not be the only one.
 -- Those who do not stand again within the grace leave the queue when that happens next. Until then
 -- they are kept under roll. A member with 300 or more before it is kept there from the start, with
--- 10 ms more for each of them: it asks less often. hears.lua is sent in front.
+-- 10 ms more for each of them: it asks less often. One that has just come is not there yet.
+-- hears.lua is sent in front.
 
 local key, queue, member = KEYS[1], KEYS[2], ARGV[2]
 local ticket, v, reserved, roll = tonumber(ARGV[3]), call('GET', key), '~' .. member, KEYS[4]
@@ -29,15 +30,15 @@ if ticket > last then
 else
 	call('PEXPIRE', KEYS[3], ARGV[5])
 end
-call('ZADD', queue, text, member)
+local came = call('ZADD', queue, text, member) == 1
 call('PEXPIRE', queue, ARGV[5])
 local rank, now = call('ZRANK', queue, member)
-if rank < 300 then
-	call('ZREM', roll, member)
-else
+if rank >= 300 then
 	now = tonumber(call('TIME')[1])
 	call('ZADD', roll, now + ARGV[6] + math.floor(rank / 100), member)
 	call('PEXPIRE', roll, ARGV[5])
+elseif ARGV[4] == '1' or not came then
+	call('ZREM', roll, member)
 end
 if not v then
 	now = now or tonumber(call('TIME')[1])

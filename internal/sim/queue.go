@@ -50,6 +50,13 @@ func (n *Node) waiting(name string) *waiting {
 	return q
 }
 
+// waits reports whether c's member is in the queue. The caller holds the mutex.
+func (n *Node) waits(c *command) bool {
+	q := n.waiting(c.queue)
+	return q != nil && slices.ContainsFunc(q.all,
+		func(s standing) bool { return s.member == c.member })
+}
+
 // leave removes a member. The caller holds the mutex.
 func (n *Node) leave(queue, member string) {
 	if q := n.waiting(queue); q != nil {
@@ -113,13 +120,16 @@ const (
 	perSecond = 100
 )
 
-// excuse takes a member off the roll. One with many before it is given time until it asks again
-// instead. The caller holds the mutex.
-func (n *Node) excuse(c *command, rank int) {
-	n.leave(c.roll, c.member)
+// excuse takes a member off the roll, where one that has just come is not. One with many before it
+// is given time until it asks again instead. The caller holds the mutex.
+func (n *Node) excuse(c *command, rank int, came bool) {
 	if rank < deep {
+		if c.final || !came {
+			n.leave(c.roll, c.member)
+		}
 		return
 	}
+	n.leave(c.roll, c.member)
 	roll := n.waiting(c.roll)
 	if roll == nil {
 		roll = &waiting{}
@@ -170,8 +180,9 @@ func (n *Node) stand(c *command) any {
 		ticket = max(ticket, last+1)
 	}
 	n.put(c.fence, strconv.FormatInt(max(ticket, last), 10), c.keep)
+	came := !n.waits(c)
 	q := n.place(c, ticket)
-	n.excuse(c, q.rank(c.member))
+	n.excuse(c, q.rank(c.member), came)
 	_, taken := n.keys[c.key]
 	if !taken {
 		n.callRoll(c, q)

@@ -143,6 +143,13 @@ func (g *group) asked() int {
 	return len(g.attempts)
 }
 
+// gaveBack returns the names of those who gave back what nodes may have granted.
+func (g *group) gaveBack() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.settled)
+}
+
 // asker is one who wants the key.
 type asker struct {
 	*group

@@ -207,7 +207,7 @@ func TestAFollowerGivesBackWhatItWasGranted(t *testing.T) {
 			time.Sleep(takes / 2)
 		}
 		time.Sleep(time.Second)
-		assert.Contains(t, g.settled, 0)
+		assert.Contains(t, g.gaveBack(), 0)
 		cancel()
 		all.Wait()
 	})
@@ -259,13 +259,13 @@ func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
 			})
 			if tt.settles > 0 {
 				time.Sleep(tt.settles - time.Millisecond)
-				assert.Empty(t, g.settled)
+				assert.Empty(t, g.gaveBack())
 				time.Sleep(2 * time.Millisecond)
-				assert.NotEmpty(t, g.settled)
+				assert.NotEmpty(t, g.gaveBack())
 			} else {
 				time.Sleep(tt.opens + 10*trip)
 				assert.NotZero(t, g.boards[0].deny(false), "it stands in the queue")
-				assert.Empty(t, g.settled)
+				assert.Empty(t, g.gaveBack())
 			}
 			cancel()
 			all.Wait()

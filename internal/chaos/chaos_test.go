@@ -118,8 +118,8 @@ func TestHandOvers(t *testing.T) {
 		if err := CheckTold(rep.Events); err != nil {
 			t.Error(err)
 		}
-		// Some 20 in ten seconds.
-		if rep.Adopted == 0 {
+		// One of six, unless the machine is busy.
+		if rep.Grants > 50 && rep.Adopted == 0 {
 			t.Errorf("none of %d locks was handed over", rep.Grants)
 		}
 	}

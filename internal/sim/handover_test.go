@@ -156,7 +156,7 @@ func TestSchedulesOfHandOvers(t *testing.T) {
 		return s
 	}, nil)
 	r.saw(t, "handed off", "adopted", "adopted too late, or twice", "adopt without a quorum",
-		"adopt cancelled", "renewed", "zombie SET", "heal", "raise round", "restart guard refused")
+		"renewed", "zombie SET", "heal", "raise round", "restart guard refused")
 	r.sawStrike(t, strikes)
 	if r.schedules >= r.least {
 		assert.Greater(t, r.states["adopted"], r.states["handed off"]/4)

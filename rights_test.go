@@ -429,7 +429,7 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 				continue
 			}
 			for _, rule := range allRules(t, features, f.name) {
-				if !slices.Contains(rules, rule) && rule != "+unsubscribe" { // which cannot be tried
+				if !slices.Contains(rules, rule) && rule != "+unsubscribe" { // Check cannot try it
 					rules = append(rules, rule)
 				}
 			}

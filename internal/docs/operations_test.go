@@ -213,7 +213,8 @@ func TestTheConfigurationForTLSIsSound(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, read(t, operations), "`SSL_CERT_FILE`")
 	for ca, says := range map[string]string{
-		"ca.crt": "1 node, quorum 1: 0 critical", "node.key": "certificate signed by unknown authority",
+		"ca.crt":   "1 node, quorum 1: 0 critical",
+		"node.key": "certificate signed by unknown authority",
 	} {
 		assert.Eventually(t, func() bool { // a busy machine may not answer in time
 			doctor := exec.Command(tool, "doctor", "-prefix", "app:")

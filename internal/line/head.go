@@ -106,12 +106,12 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	return false, false, nil
 }
 
-// hears reports whether turns can be heard. An attempt that is not settled yet waits for that until
-// the next one is due, but no longer than a node may take: to stand in the queue settles it. That
-// saves a tenth of the commands of 256 processes that begin at once.
+// hears reports whether turns can be heard. An attempt that is not settled yet is worth a moment's
+// wait for that: to stand in the queue settles it. To wait longer saves commands, but a node may
+// have granted the attempt late, and 1,000 processes that begin at once then block each other.
 func (w *Waiter) hears(listener *turn.Listener) bool {
 	if w.asker.Unsettled() {
-		t := time.NewTimer(min(time.Until(w.due), w.NodeTimeout))
+		t := time.NewTimer(w.NodeTimeout / 4)
 		defer t.Stop()
 		select {
 		case <-listener.Ready():

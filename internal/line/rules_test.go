@@ -237,14 +237,11 @@ func TestANodeThatAnswersLateIsToldTheTicket(t *testing.T) {
 }
 
 // A newcomer that has to wait until turns can be heard does not give back what its attempt may have
-// left: standing in the queue does that. It waits for the next attempt at most, or as long as a
-// node may take.
+// left: standing in the queue does that. It waits for a quarter of a node timeout at most.
 func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
 	const timeout = 100 * time.Millisecond // of a node
-	for _, tt := range []struct{ opens, delay, settles time.Duration }{
-		{opens: timeout / 2, delay: time.Second},
-		{opens: time.Second, delay: timeout / 2, settles: timeout / 2},
-		{opens: time.Second, delay: 4 * time.Second, settles: timeout},
+	for _, tt := range []struct{ opens, settles time.Duration }{
+		{opens: timeout / 5}, {opens: time.Second, settles: timeout / 4},
 	} {
 		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()
@@ -254,7 +251,7 @@ func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			all.Go(func() {
-				wish := Wish{Delay: every(tt.delay), Queue: true}
+				wish := Wish{Delay: every(4 * time.Second), Queue: true}
 				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
 			})
 			if tt.settles > 0 {

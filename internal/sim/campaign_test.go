@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,15 @@ var (
 		"one that did")
 	schedule = flag.String("schedule", "", "for TestReplay: a schedule as a failure has printed it")
 )
+
+// TestMain lets the garbage collector run less often: schedules leave much and keep little. That
+// saves a fifth of their processor time.
+func TestMain(m *testing.M) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	os.Exit(m.Run())
+}
 
 // report is what a campaign has seen.
 type report struct {

@@ -28,7 +28,6 @@ type call struct {
 	inHand bool // the client has it
 	kept   bool // the node's gate has it
 	probe  bool // it was sent through the shut gate; not changed once it is sent
-	carry  bool // the goroutine that launches it waits for the outcome; likewise
 
 	returned once          // Receive was called
 	place    *list.Element // in the gate, or nil; the gate's mutex guards it

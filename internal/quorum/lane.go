@@ -46,7 +46,7 @@ func Lanes(nodes []*Node) []Lane {
 	return lanes
 }
 
-// submit puts a call at the end of the lane.
+// submit puts a call at the end of the lane. With round.carry the caller sends it, if that is now.
 func (l *Lane) submit(c *call) {
 	l.node.tracker.Enter()
 	l.mu.Lock()
@@ -73,7 +73,6 @@ func (l *Lane) submit(c *call) {
 			now = time.Now()
 		}
 		first = l.begin(c, now)
-		c.carry = first == c && c.round.carry
 	case l.waiting == nil:
 		l.waiting = &backlog{}
 		l.waiting.calls = append(l.waiting.few[:0], c)
@@ -90,12 +89,15 @@ func (l *Lane) submit(c *call) {
 		i.round.settle(i, Reply{}, err)
 		l.node.tracker.Leave()
 	}
+	if first == c && c.round.carry && c.unsent == nil && c.round.starts(l.node) {
+		c.round.startOn(c.context(), l.node, c, true)
+		return
+	}
 	l.launch(first)
 }
 
 // launch lets a call that has begun and those that wait behind it run, and does not wait for them:
-// it hands them to a client that can do that, or else to a goroutine. It does wait for one that the
-// caller carries. Nil is no call.
+// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
 func (l *Lane) launch(c *call) {
 	for c != nil {
 		switch {
@@ -105,7 +107,7 @@ func (l *Lane) launch(c *call) {
 			go l.run(c)
 			return
 		default:
-			c.round.startOn(c.context(), l.node, c, c.carry)
+			c.round.startOn(c.context(), l.node, c, false)
 			return // Receive goes on
 		}
 	}

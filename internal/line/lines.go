@@ -93,10 +93,11 @@ func (ls *Lines) Enter(
 	}
 	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
 	defer func() { w, answer.Crowd = ls.asked(wish, answer) }()
-	if wish.Queue && ls.othersQueue(wish.Key) {
+	queue, poll := ls.others(wish.Key)
+	if wish.Queue && queue {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
 	}
-	if ls.polled(wish.Key) {
+	if poll {
 		rest, _ := ls.leaveTo(wish.Key, wish.delay(1), time.Now())
 		sleep(ctx, rest)
 	}

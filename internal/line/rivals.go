@@ -212,12 +212,18 @@ func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
 	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
 }
 
-// othersQueue reports whether others queue for a key, as far as this process knows.
-func (ls *Lines) othersQueue(key string) bool {
+// others reports whether others queue for a key, as far as this process knows, and whether they may
+// be polling for it, because this process has just released it. Then leaveTo tells for how long it
+// leaves the key to them.
+func (ls *Lines) others(key string) (queue, poll bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	r := ls.rivals[key]
-	return r != nil && time.Since(r.handed) < handedFor
+	if r == nil {
+		return false, false
+	}
+	now := time.Now()
+	return now.Sub(r.handed) < handedFor, r.rest > 0 && now.Sub(r.passed) < maxRest
 }
 
 // leaveTo returns how long the line should leave to others what its own process has released
@@ -242,15 +248,6 @@ func (ls *Lines) won(key string, now time.Time) {
 	if r := ls.rivals[key]; r != nil {
 		r.won = now
 	}
-}
-
-// polled returns whether others may be polling for a key that this process has just released, and
-// leaveTo tells for how long it leaves the key to them.
-func (ls *Lines) polled(key string) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	r := ls.rivals[key]
-	return r != nil && r.rest > 0 && time.Since(r.passed) < maxRest
 }
 
 // tried notes what the head's attempt came to, where no announcements tell what others do.

@@ -139,6 +139,9 @@ func TestDefeats(t *testing.T) {
 		assert.True(t, all.Note(first))
 		assert.Same(t, first, all.Latest())
 
+		for _, n := range nodes {
+			n.Always(sim.Slow(10 * time.Millisecond)) // later than the end of the context
+		}
 		cut, cancel := context.WithCancel(t.Context())
 		cancel()
 		assert.False(t, all.Note(attempt(cut)), "the nodes are well")

@@ -263,7 +263,7 @@ type board struct {
 	opens    time.Duration // what a subscription takes
 
 	mu       sync.Mutex // guards what follows
-	denies   bool       // nobody may stand here
+	fails    error      // of whoever stands here, if not nil
 	stands   int        // commands
 	queue    []Member
 	last     int64
@@ -281,11 +281,12 @@ func (b *board) tickets() (all []int64) {
 	return all
 }
 
-// deny makes the board deny its queue, or not any more. It returns how often it has been asked.
-func (b *board) deny(denies bool) (stands int) {
+// fail makes the board fail with an error, or not any more. It returns how often it has been asked
+// for a place.
+func (b *board) fail(err error) (stands int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.denies = denies
+	b.fails = err
 	return b.stands
 }
 
@@ -336,8 +337,8 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	if s.Name == "stand" {
 		b.stands++
 	}
-	if b.denies {
-		return nil, errors.New("NOPERM")
+	if b.fails != nil {
+		return nil, b.fails
 	}
 	id := args[0].(string)
 	if b.reserved == id && s.Name == "stand" {

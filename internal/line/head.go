@@ -57,9 +57,7 @@ func (w *Waiter) lead() (won bool, err error) {
 				w.fallBack()
 				return false, nil
 			}
-			if w.denied = end == denied; !w.denied {
-				w.lines.admit(w.Key)
-			}
+			w.denied = end == denied
 		}
 		w.asker.Settle(false)
 		if !ln.taken { // nobody has found out yet

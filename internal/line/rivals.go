@@ -31,7 +31,6 @@ type rivals struct {
 	used   time.Time // latest
 	handed time.Time // when this process last handed the key on
 	denied time.Time // when nodes last denied to let this process queue, although they answered
-	doubt  time.Time // when they last did so, and may have been in trouble until just then
 
 	// Where others poll.
 	won     time.Time // when this process last took the key, as far as it has noted that
@@ -169,7 +168,7 @@ func (ls *Lines) Released(key string, announced, handedOn bool) {
 	}
 	switch r := ls.rivals[key]; {
 	case r == nil || handedOn:
-	case r.rest == 0 && ln == nil && now.Sub(r.doubt) > rivalsKept:
+	case r.rest == 0 && ln == nil && !ls.denies(key, now):
 		delete(ls.rivals, key)
 	default:
 		r.handed = time.Time{}
@@ -180,25 +179,12 @@ func (ls *Lines) Released(key string, announced, handedOn bool) {
 	}
 }
 
-// deny notes that the nodes deny to let this process queue for a key, although they answer. At the
-// second time the process begins to poll. After a while it tries to queue again.
+// deny notes that the nodes deny to let this process queue for a key, although they answer. It
+// polls for a while, and then tries to queue again.
 func (ls *Lines) deny(key string, now time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	r := ls.rivalsOf(key, now)
-	if now.Sub(r.doubt) < rivalsKept {
-		r.denied = now
-	}
-	r.doubt = now
-}
-
-// admit notes that the nodes let this process queue for a key.
-func (ls *Lines) admit(key string) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if r := ls.rivals[key]; r != nil {
-		r.doubt = time.Time{}
-	}
+	ls.rivalsOf(key, now).denied = now
 }
 
 // denies reports whether the nodes deny to let this process queue for a key. The caller holds mu.

@@ -26,7 +26,7 @@ func TestAProcessAloneDoesNotQueue(t *testing.T) {
 				wish := Wish{Delay: every(time.Second), Queue: true}
 				assert.NoError(t, g.lock(t.Context(), ls, i, wish))
 				if i == 0 {
-					before = g.boards[0].deny(false)
+					before = g.boards[0].fail(nil)
 				}
 				time.Sleep(time.Millisecond)
 				g.unlock(ls)
@@ -37,7 +37,7 @@ func TestAProcessAloneDoesNotQueue(t *testing.T) {
 		all.Wait()
 		assert.Equal(t, numbers(waiters), g.served[1:])
 		assert.NotZero(t, before, "the first stood there, for somebody else had the key")
-		assert.Equal(t, before, g.boards[0].deny(false))
+		assert.Equal(t, before, g.boards[0].fail(nil))
 	})
 }
 
@@ -229,7 +229,7 @@ func TestANodeThatAnswersLateIsToldTheTicket(t *testing.T) {
 		time.Sleep(20 * trip)
 		for _, b := range g.boards {
 			assert.Equal(t, g.boards[0].tickets(), b.tickets())
-			assert.LessOrEqual(t, b.deny(false), 2)
+			assert.LessOrEqual(t, b.fail(nil), 2)
 		}
 		cancel()
 		all.Wait()
@@ -261,7 +261,7 @@ func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
 				assert.NotEmpty(t, g.gaveBack())
 			} else {
 				time.Sleep(tt.opens + 10*trip)
-				assert.NotZero(t, g.boards[0].deny(false), "it stands in the queue")
+				assert.NotZero(t, g.boards[0].fail(nil), "it stands in the queue")
 				assert.Empty(t, g.gaveBack())
 			}
 			cancel()

@@ -3,6 +3,7 @@ package line
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -38,7 +39,7 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 		}
 	}
 	if !answered {
-		s.errors = errorsIn(said) > len(said)-s.lines.quorum
+		s.refused = denialsIn(said) > len(said)-s.lines.quorum
 		return 0, false
 	}
 	return s.pace(said), true
@@ -179,11 +180,16 @@ func latest(before int64) time.Duration {
 	return max(maxDelayQueued, min(clock.Times(perWaiter, before), QueueTTL/2))
 }
 
-// errorsIn returns how many nodes have answered with an error.
-func errorsIn(said []quorum.Outcome) (nodes int) {
+// denials are in the errors of servers and proxies that do not let a user have the commands of the
+// queue. A server with any other error is in trouble, as one that does not answer.
+var denials = []string{"NOPERM", "can't run this command", "ACL failure", "unknown command"}
+
+// denialsIn returns how many nodes have denied their queue.
+func denialsIn(said []quorum.Outcome) (nodes int) {
 	for _, o := range said {
-		if o.Err != nil && o.Err != quorum.ErrUnanswered && !errors.Is(o.Err, quorum.ErrTimeout) &&
-			!errors.Is(o.Err, quorum.ErrUnsent) {
+		if o.Err != nil && slices.ContainsFunc(denials, func(d string) bool {
+			return strings.Contains(o.Err.Error(), d)
+		}) {
 			nodes++
 		}
 	}

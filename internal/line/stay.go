@@ -53,7 +53,7 @@ type stay struct {
 	rounds []*quorum.Round
 
 	silences int       // rounds without a quorum of answers, in a row
-	errors   bool      // in the latest of them, nodes answered with errors
+	refused  bool      // in the latest of them, nodes denied their queue
 	claims   int       // that failed
 	partial  int       // rounds in a row after which it had its turn on less than a quorum
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
@@ -70,7 +70,7 @@ const (
 	lastTry                // one try is left, and its delay has passed: that is an attempt
 	unheard                // the nodes do not answer to one who stands in the queue
 	unserved               // claims fail
-	denied                 // so many nodes answer with errors that the others are no quorum
+	denied                 // so many nodes deny their queue that the others are no quorum
 )
 
 // stay waits in the queue. Each retry delay costs a try, as it would outside.
@@ -145,7 +145,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 	received(s.noted)
 	turns := s.call.Heard()
 	switch {
-	case !answered && s.errors:
+	case !answered && s.refused:
 		return denied, nil
 	case !answered:
 		// The nodes, or the way to them, may be overloaded. To leave and come again adds to that.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // BenchmarkLockUnlock is what the library itself costs: the nodes answer at once.

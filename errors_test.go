@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // known are all errors that a caller may ask for.

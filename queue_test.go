@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // queued returns how many wait in the queue of each node for a key.
@@ -201,9 +201,9 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// A lock may be handed to a waiter that has left, while that is on its way to the nodes. A node that
-// hears of it frees the lock or hands it on at once. If it is lost, the lock is free a node timeout
-// after the release.
+// A lock may be handed to a waiter that has left, while that is on its way to the nodes. A node
+// that hears of it frees the lock or hands it on at once. If it is lost, the lock is free a node
+// timeout after the release.
 func TestNoLockIsKeptForAWaiterThatHasLeft(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		for _, lost := range []bool{false, true} {

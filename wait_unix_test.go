@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // BenchmarkWait tells which part of a core the waiters of a process cost, with simulated nodes. An

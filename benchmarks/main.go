@@ -28,7 +28,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
 func main() {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // pairs measures lock + unlock of distinct names, by goroutines that share one client.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
 // scope lets a program use the launcher of the tests: it is the part of a test that owns

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/doctor"
-	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/test/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

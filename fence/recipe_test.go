@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock/internal/embedded"
+	"github.com/redlock-go/redlock/internal/test/embedded"
 )
 
 // The script of docs/fence.md refuses a stale holder that writes before the newer one does, and

@@ -21,7 +21,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/otelredlock"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/redlocktest"

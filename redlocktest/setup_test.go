@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/test/leak"
 	"github.com/redlock-go/redlock/redlocktest"
 )
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	redlockasynq "github.com/redlock-go/redlock/integrations/asynq"
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
 	"github.com/redlock-go/redlock/redlocktest"

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // lesson L89: what servers say that are like Redis.

@@ -15,8 +15,8 @@ import (
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/checkup/checkuptest"
-	"github.com/redlock-go/redlock/internal/leak"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/leak"
+	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
-	"github.com/redlock-go/redlock/internal/sim"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // A client that sends SET again after its reply was lost is refused by its own key.

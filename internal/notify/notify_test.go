@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/redlock-go/redlock/internal/leak"
 	"github.com/redlock-go/redlock/internal/notify"
+	"github.com/redlock-go/redlock/internal/test/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

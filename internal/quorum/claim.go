@@ -70,7 +70,7 @@ type Spec struct {
 	// first no: after eight times the time that one took, and not before minPatience. It is for
 	// those who hold votes that others are waiting for, and will ask again.
 	Hasty bool
-	// Waits says that the caller waits for the round next, and for nothing else until it is decided.
+	// Waits says that the caller waits for the round next, and for nothing else until that is over.
 	// If there is one node, the caller then sends the command itself where the client allows that,
 	// and Ask, Write or Undo returns with the outcome.
 	Waits bool

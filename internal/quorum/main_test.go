@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/test/leak"
 	"github.com/redlock-go/redlock/pool"
 )
 

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/redlock-go/redlock/internal/leak"
+	"github.com/redlock-go/redlock/internal/test/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
 
@@ -49,7 +49,8 @@ func TestALoneCallerSendsItsOwnCommands(t *testing.T) {
 		want   int64 // of Lock, Extend and Unlock
 	}{
 		{"without a context", func(*redis.Options) {}, false, 3},
-		{"with a context that may end", func(*redis.Options) {}, true, 1}, // that of Unlock does not
+		// That of Unlock does not.
+		{"with a context that may end", func(*redis.Options) {}, true, 1},
 		{"without the option", func(o *redis.Options) { o.ContextTimeoutEnabled = false },
 			false, 0},
 		{"without deadlines", func(o *redis.Options) { o.ReadTimeout = -2 }, false, 0},
@@ -93,8 +94,14 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 		{"a node that does not reply", func(b *bench, f *faulty) { f.mute.Store(true) }},
 		{"a new connection to it", func(b *bench, f *faulty) { f.mute.Store(true); f.drop(b) }},
 		{"a connection that takes nothing", func(b *bench, f *faulty) { f.full.Store(true) }},
-		{"a new one that takes nothing", func(b *bench, f *faulty) { f.full.Store(true); f.drop(b) }},
-		{"a dial that does not return", func(b *bench, f *faulty) { f.stuck.Store(true); f.drop(b) }},
+		{"a new one that takes nothing", func(b *bench, f *faulty) {
+			f.full.Store(true)
+			f.drop(b)
+		}},
+		{"a dial that does not return", func(b *bench, f *faulty) {
+			f.stuck.Store(true)
+			f.drop(b)
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, strict(), func(b *bench) { testEndsInTime(b, c.fault) })

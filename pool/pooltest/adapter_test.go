@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 )
 

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

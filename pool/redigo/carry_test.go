@@ -13,7 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool/redigo"
 )
 
@@ -53,7 +53,9 @@ func TestALoneCallerSendsItsOwnCommands(t *testing.T) {
 		{"never without one", func(p *redis.Pool) { p.MaxIdle = 0 }, 0},
 		{"never one that is tested", func(p *redis.Pool) { p.TestOnBorrow = test }, 0},
 		{"never one that is tested", func(p *redis.Pool) {
-			p.TestOnBorrowContext = func(context.Context, redis.Conn, time.Time) error { return nil }
+			p.TestOnBorrowContext = func(context.Context, redis.Conn, time.Time) error {
+				return nil
+			}
 		}, 0},
 		{"never one that is waited for", func(p *redis.Pool) { p.MaxActive, p.Wait = 8, true }, 0},
 		{"never where a dial has no context", func(p *redis.Pool) {

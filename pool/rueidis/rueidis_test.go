@@ -12,7 +12,7 @@ import (
 
 	client "github.com/redis/rueidis"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/pooltest"
 	"github.com/redlock-go/redlock/pool/rueidis"

@@ -14,7 +14,7 @@ import (
 
 	client "github.com/valkey-io/valkey-go"
 
-	"github.com/redlock-go/redlock/internal/redistest"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/pooltest"
 	"github.com/redlock-go/redlock/pool/valkeygo"

@@ -1,0 +1,29 @@
+package redistest
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redlock-go/redlock/internal/test/leak"
+)
+
+// together is how many parallel tests of a package run at the same time, unless -parallel says
+// otherwise. Tests with servers wait more than they compute, so more tests run than there are
+// processors.
+const together = "20"
+
+// Main runs the tests of a package that uses servers and returns the exit code for os.Exit. It is
+// [leak.Main], but runs more tests at the same time and turns off go-redis's log, which would
+// report each dial to a server that a test has stopped.
+func Main(m *testing.M) int {
+	flag.Parse()
+	logging.Disable()
+	given := leak.Fuzzing() // where the flag is the number of workers
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", together)
+	}
+	return leak.Main(m)
+}

@@ -1,0 +1,514 @@
+// Package mutants plants bugs in redlock, one at a time, and lets the simulation find them. A bug
+// names a function, and a text in it that it replaces. It is laid over the sources while a test is
+// built; the code that is shipped knows nothing of it.
+//
+//	go test ./internal/test/sim/mutants -kill -v -timeout 30m          // some minutes
+//	go test ./internal/test/sim/mutants -kill -update -timeout 30m     // writes docs/mutants.md
+//	go test ./internal/test/sim/mutants -kill -update -only M1,M2      // the rows of these
+package mutants
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	kill = flag.Bool("kill", false, "build every mutant and run the simulation against it")
+	only = flag.String("only", "", "the names of the mutants that -kill is about, as M1,M2; "+
+		"all if empty")
+	update = flag.Bool("update", false, "write the result to docs/mutants.md; with -only, "+
+		"the rows of these")
+)
+
+const root = "../../../.."
+
+// mutant is a bug.
+type mutant struct {
+	name      string
+	bug       string
+	edits     []edit
+	test      string   // that finds it
+	schedules int      // it has for that; 0 if it draws none
+	breaks    []string // one of which the test says: invariants, where it draws schedules
+}
+
+// edit replaces the one text in a place that reads old.
+type edit struct {
+	in       place
+	old, new string
+}
+
+const (
+	campaign    = "TestSchedules"
+	edge        = "TestSchedulesAtTheEdge"
+	outOfModel  = "TestSchedulesOutOfTheModel"
+	cancels     = "TestCancelAtEveryEvent"
+	adapters    = "TestSchedulesThroughTheAdapters"
+	contention  = "TestContentionBesideAHungNode"
+	looks       = "TestCancelAtEveryLookAtTheClock"
+	hiccup      = "TestAHiccupFailsNobody"
+	stall       = "TestAStallLeavesNoKey"
+	jobs        = "TestSchedulesOfJobs"
+	operations  = "TestOperationsEqualScriptsOnMiniredis"
+	order       = "TestNobodyIsOvertaken"
+	regressions = "TestRegressions"
+	deaths      = "TestTheDeadCostNobodyATurn"
+	handOvers   = "TestSchedulesOfHandOvers"
+	grants      = "TestSchedulesOfGrantsWhateverTheClocks"
+
+	// Of package redlock:
+	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
+	leading = "TestLeadingDoesNotTrustTimers"
+	observe = "TestObserve"
+	rests   = "TestRunCampaignsAgain"
+)
+
+// anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
+var anyTicket = edit{
+	"internal/line.agreed", "	ticket = tickets[len(said)-q]\n",
+	"	if len(tickets) <= len(said)-q {\n		return 1, q\n	}\n	ticket = " +
+		"tickets[len(said)-q]\n",
+}
+
+var mutants = []mutant{
+	{"M1", "validity counted from the end of the attempt", []edit{
+		{"internal/grant.Grant.Take", "	if d.Won && !g.inTime() {",
+			"	g.Began = g.lock.Now()\n	if d.Won && !g.inTime() {"},
+		{"asker.attempt", "		a.won = l\n", "		a.won, l.until = l, l.Deadline()\n"},
+	}, campaign, 100, []string{"I2 validity"}},
+	{"M2", "no drift", []edit{{
+		"internal/wire.Terms.Drift",
+		"return clock.Add(clock.Part(t.Expiry, t.DriftFactor), driftFloor)",
+		"return 0",
+	}}, campaign, 100, []string{"I2 validity"}},
+	{"M3", "no drift in an extension", []edit{{
+		"lease.prolong", "until := start.Add(m.cfg.Validity())",
+		"until := start.Add(m.cfg.Expiry)",
+	}}, edge, 100, []string{"I2 validity"}},
+	{"M4", "an extension counted from its end", []edit{{
+		"lease.prolong", "until := start.Add(m.cfg.Validity())",
+		"_, until := start, m.core.now().Add(m.cfg.Validity())",
+	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
+	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
+		{"internal/test/sim.Node.release", "	case held == 1, c.member != \"\" && " +
+			"n.get(c.key).value == reserved(c.member):\n", "	case held != 0:\n"},
+		{"internal/test/sim.Node.release", "		if held == 1 {\n" +
+			"			return integer(reply), " +
+			"Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
+	}, campaign, 100, []string{"I5 ownership"}},
+	{"M6", "half of the nodes are a quorum", []edit{
+		{"internal/quorum.Majority", "return n/2 + 1", "return max(n/2, 1)"},
+		anyTicket,
+	}, campaign, 100, []string{"I15 quorum"}},
+	{"M7", "an attempt that failed is not released", []edit{{
+		"internal/grant.Defeat.giveBack", "Skip: skip,\n",
+		"Skip: func(int) bool { return true },\n",
+	}}, campaign, 100, []string{"I8 no leaks"}},
+	{"M8", "commands end with the caller's context", []edit{{
+		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
+	}}, cancels, 1, []string{"I8 no leaks"}},
+	{"M9", "extended though it has ended", []edit{{
+		"lease.usable", "case !until.IsZero() && left <= 0:",
+		"case !until.IsZero() && left <= -time.Hour:",
+	}}, campaign, 300, []string{"I6 continuity"}},
+	{"M10", "what waits for a node is sent after Unlock", []edit{
+		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
+		{"internal/quorum.Lane.submit", "		idle = l.withdraw(c.mark)\n", ""},
+	}, campaign, 100, []string{"I11 silence"}},
+	{"M11", "renewal goes on after Unlock", []edit{
+		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := aftermath{}\n"},
+		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
+	}, campaign, 100, []string{"I11 silence"}},
+	{"M12", "the holder learns of the loss a little late", []edit{
+		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
+			"case clock.Remaining(now, l.until) <= -m.cfg.Expiry/20:"},
+		{"hold.deadline", "h.l.until.Add(-h.l.m.cfg.margin)",
+			"h.l.until.Add(h.l.m.cfg.Expiry/20 - h.l.m.cfg.margin)"},
+	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
+	{"M13", "the holder does not learn at once what its own question has proven", []edit{
+		{"lease.confirm", "	after := l.lose(EndLost, denial)\n" +
+			"	m.mu.Unlock()\n	after.run()\n",
+			"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
+				"	time.AfterFunc(m.cfg.Expiry/20, after.run)\n"},
+		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
+	}, outOfModel, 200, []string{"I7 loss signal"}},
+	{"M14", "one value for all attempts of a mutex", []edit{
+		{"newAttempt", "value, err := m.cfg.newValue()",
+			"value, err := fmt.Sprintf(\"%p\", m), error(nil)"},
+	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
+	{"M15", "a round waits for all nodes", []edit{{
+		"internal/quorum.Round.decide",
+		"if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
+			"r.need {", "if r.tally.Pending == 0 {",
+	}}, contention, 0, []string{"is not less than"}},
+	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
+		"internal/grant.Grant.Attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
+	}}, contention, 0, []string{"is not less than"}},
+	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
+		"lease.confirm", "	if has {\n		return r, nil\n	}\n",
+		"	for _, o := range r.Outcomes() {\n		if o.No() {\n			" +
+			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
+	}}, campaign, 500, []string{"I6 continuity"}},
+	{"M18", "an error is a vote", []edit{
+		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes",
+			"r.tally.Yes++\n	case yes"},
+		anyTicket,
+	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I8 no leaks",
+		"I15 quorum"}},
+	{"M19", "no raise round", []edit{{
+		"internal/grant.Grant.fence",
+		"if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {",
+		"if outcomes.Count(agrees) > 0 {",
+	}}, grants, 0, []string{"I3 token order"}},
+	{"M20", "tokens by INCR alone", []edit{
+		{"internal/grant.Grant.fence",
+			"if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {",
+			"if outcomes.Count(agrees) > 0 {"},
+		{"internal/wire.Tokens.proposal",
+			"return max(t.last.Load()+1, uint64(max(t.Now().UnixMicro(), 1)))",
+			"return 1"},
+	}, campaign, 300, []string{"I3 token order"}},
+	{"M21", "no lanes: a release overtakes its SET", []edit{{
+		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
+	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
+	{"M22", "the node timeout is left to the client", []edit{{
+		"internal/quorum.Claim.start", "	r.schedule.add(r)\n", "",
+	}}, campaign, 100, []string{"I12 bounded"}},
+	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
+		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",
+		"	if s.Vote == nil {\n		s.Vote = " +
+			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
+			"	}\n	return g.Undo(ctx, s)\n",
+	}}, campaign, 300, []string{"I8 no leaks"}},
+	{"M24", "the restart guard is not asked for", []edit{{
+		"internal/wire.Lock.guard", "	return uptime(l.Guard)\n", "	return 0\n",
+	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
+	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
+		"internal/quorum.Round.Wait", "		case <-ended:\n" +
+			"			return false, ctx.Err()\n", "",
+	}}, cancels, 1, []string{"I17 promptness"}},
+	{"M26", "a key of its own is taken for somebody else's", []edit{{
+		"internal/grant.Defeat.giveBack", "d.Own = d.refusedItself(ctx)",
+		"d.Own = d.refusedItself(ctx) && false",
+	}}, resent, 0, []string{`not acquired: taken on`}},
+	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
+		"internal/scripts/release.lua", "local mine = v == ARGV[1]\n", "local mine = v\n",
+	}}, operations, 0, []string{"release ["}},
+	{"M28", "the Lua of extend asks only whether there is a key", []edit{{
+		"internal/scripts/extend.lua", "if v == ARGV[1] then\n", "if v then\n",
+	}}, operations, 0, []string{"extend ["}},
+	{"M29", "the Lua of acquire writes tokens with 14 digits", []edit{{
+		"internal/scripts/acquire.lua", "token = string.format('%.0f'",
+		"token = string.format('%.14g'",
+	}}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
+	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{
+		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes",
+			"r.tally.Yes++\n	case yes"},
+		anyTicket,
+	}, adapters, 20, []string{"I15 quorum"}},
+	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
+		[]edit{{
+			"asker.attempt", "	if d == nil {\n",
+			"	if d == nil && a.ctx.Err() != nil {\n" +
+				"		return &grant.Defeat{Final: true, Err: a.Stopped(nil)}\n	}\n" +
+				"	if d == nil {\n",
+		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
+	{"M32", "a release that a node has not answered is forgotten", []edit{{
+		"internal/quorum.Lane.undid", "		return c.debt(), onceItAnswers\n",
+		"		return nil, never\n",
+	}}, stall, 0, []string{"Should be empty"}},
+	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
+		"internal/quorum.Lane.begin", "	if c.late != nil || r.expired.Load() {\n",
+		"	if true {\n",
+	}}, hiccup, 0, []string{"TryLocks of"}},
+	{"M46", "the end of a Lock that its context ended is not told", []edit{{
+		"Mutex.tellLock", "	defer func() { t.acquired(a, err) }()\n",
+		"	defer func() {\n		if ctx.Err() == nil {\n			t.acquired(a, err)\n" +
+			"		}\n	}()\n",
+	}}, campaign, 100, []string{"I18 events"}},
+	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
+		"lease.change", "	if !from.relied() || to.relied() {\n",
+		"	if !from.relied() && from != stateLost || to.relied() {\n",
+	}}, campaign, 100, []string{"I18 events"}},
+	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
+		"internal/grant.Grant.Linger", "return g.lock.Linger(g.Value, left), true",
+		"return g.lock.Release(g.Value, g.Member), true",
+	}}, jobs, 10, []string{"I19 one run"}},
+	{"M35", "Leading does not look at the clock", []edit{{
+		"Election.Leading", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",
+		"l.kept() && clock.Remaining(m.core.now(), l.until) > -time.Hour",
+	}}, leading, 0, []string{"Should be false"}},
+	{"M36", "Observe does not tell that nobody leads", []edit{{
+		"Election.Observe", "if (first || value != last) && !yield(l) {",
+		"if (first || value != last && value != \"\") && !yield(l) {",
+	}}, observe, 0, []string{"Not equal"}},
+	{"M37", "Run campaigns again at once", []edit{{
+		"Election.Run", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
+	}}, rests, 0, []string{"a rest"}},
+	{"M38", "no refusal at the node: a release frees the key although others queue", []edit{{
+		"internal/test/sim.Node.handOn", "	n.put(c.key, reserved(first), c.window)\n",
+		"	delete(n.keys, c.key)\n",
+	}}, order, 100, []string{"I20 order"}},
+	{"M39", "the tickets of a node exceed only those in its queue", []edit{{
+		"internal/test/sim.Node.stand",
+		"	last, _ := strconv.ParseInt(n.get(c.fence).value, 10, 64)\n",
+		"	last := int64(0)\n	if q := n.waiting(c.queue); q != nil {\n		last = " +
+			"q.all[len(q.all)-1].ticket\n	}\n",
+	}}, order, 1000, []string{"I20 order"}},
+	{"M40", "a waiter takes the least ticket that a node gave it", []edit{{
+		"internal/line.agreed", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
+	}}, order, 1000, []string{"I20 order"}},
+	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
+		"internal/wire.Lock.Stand", "	if member.Agreed {\n		args[3] = 1\n",
+		"	if false {\n		args[3] = 1\n",
+	}}, order, 1000, []string{"I20 order"}},
+	{"M42", "what is given back goes to those only who listen", []edit{{
+		"internal/test/sim.Node.handOn", " || c.code == cmdStand && n.get(c.key).value == " +
+			"reserved(c.member) {", " {",
+	}}, regressions, 0, []string{"I9 liveness"}},
+	{"M43", "a dead waiter never leaves: it is waited for like the living", []edit{{
+		"internal/test/sim.Node.handOn",
+		"heard = n.publish(to[:channelLength], to[channelLength:]) > 0",
+		"heard = n.publish(to[:channelLength], to[channelLength:]) >= 0",
+	}}, deaths, 0, []string{"is not less than"}},
+	{"M44", "node-local order: each node keeps the ticket that it gave", []edit{
+		{"internal/wire.Lock.Stand", "	if member.Agreed {\n		args[3] = 1\n",
+			"	if false {\n		args[3] = 1\n"},
+		{"internal/test/sim.Node.stand",
+			"	if !c.final {\n		ticket = max(ticket, last+1)\n",
+			"	if !c.final {\n		ticket = max(ticket, last+1)\n		if q := " +
+				"n.waiting(c.queue); q != nil {\n			for _, s := range q.all {\n" +
+				"				if s.member == c.member {\n" +
+				"					ticket = s.ticket\n" +
+				"				}\n			}\n		}\n"},
+	}, order, 100, []string{"I9 liveness"}},
+	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
+		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",
+		"	return s.await(s.call.Wake(), time.Hour)\n",
+	}}, order, 100, []string{"I9 liveness"}},
+	{"M48", "a simulated node hands a key over whoever it belongs to", []edit{{
+		"internal/test/sim.Node.execute", "		c.free = n.get(c.key).value == c.old\n",
+		"		c.free = n.get(c.key).value != \"\"\n",
+	}}, handOvers, 150, []string{"I5 ownership"}},
+	{"M49", "Handoff goes on with the renewals", []edit{{
+		"Mutex.Handoff", "	after := l.releasing(EndHandedOff)\n	l.settle(false)\n",
+		"	after := aftermath{}\n",
+	}}, handOvers, 150, []string{"I21 succession", "I11 silence"}},
+	{"M50", "Adopt counts the nodes that have lost the lock", []edit{{
+		"handoff.swap", "quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)}",
+		"quorum.Spec{Command: m.nodes.Swap(l.Value, h.value),\n" +
+			"		Vote: func(int, quorum.Reply) bool { return true }}",
+	}}, handOvers, 150, []string{"I15 quorum"}},
+	{"M51", "the Lua of swap asks only whether there is a key", []edit{{
+		"internal/scripts/swap.lua", "ARGV.free = v == old\n", "ARGV.free = v\n",
+	}}, operations, 0, []string{"swap ["}},
+}
+
+// overlay writes the mutated files to dir and returns the name of the overlay.
+func (m mutant) overlay(t *testing.T, dir string) string {
+	replace := make(map[string]string)
+	for i, e := range m.edits {
+		path, err := filepath.Abs(e.in.file(t))
+		require.NoError(t, err)
+		from := path
+		if replace[path] != "" {
+			from = replace[path]
+		}
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		start, end, ok := e.in.within(t, string(text))
+		require.True(t, ok, "%s: %s", m.name, e.in)
+		part := string(text[start:end])
+		require.Equal(t, 1, strings.Count(part, e.old), "%s: %s must contain once:\n%s",
+			m.name, e.in, e.old)
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%s-%d%s", m.name, i, filepath.Ext(path)))
+		edited := string(text[:start]) + strings.Replace(part, e.old, e.new, 1) + string(text[end:])
+		require.NoError(t, os.WriteFile(replace[path], []byte(edited), 0o600))
+	}
+	name := filepath.Join(dir, m.name+".json")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, text, 0o600))
+	return name
+}
+
+// Every planted bug still fits the code.
+func TestMutantsApply(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) { m.overlay(t, t.TempDir()) })
+	}
+}
+
+var (
+	schedulesRun = regexp.MustCompile(`(\d+) schedules in`)
+	broken       = regexp.MustCompile(`(?m)^\s+(I\d+ [a-z ]+):`)
+	invariant    = regexp.MustCompile(`^I\d+ `)
+)
+
+// simulate runs one test of the simulation, over an overlay if there is one, and returns what it
+// printed and whether it passed.
+func simulate(overlay, test string, schedules int) (text string, passed bool) {
+	pkg := "./internal/test/sim"
+	if slices.Contains([]string{resent, leading, observe, rests}, test) {
+		pkg = "."
+	}
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=10m", "-ldflags=-s -w", "-overlay",
+		overlay, pkg, "-run", "^" + test + "$", "-v"}
+	if schedules > 0 {
+		args = append(args, fmt.Sprintf("-schedules=%d", schedules), "-shrink=false")
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	text = string(out)
+	return text, err == nil && strings.Contains(text, "--- PASS: "+test+" ")
+}
+
+// found returns which of what the mutant must break the failed test has named, or "".
+func (m mutant) found(text string) string {
+	if m.schedules > 0 {
+		// The test may have failed for another reason as well, or instead: because a state has
+		// not been reached, for instance.
+		_, list, _ := strings.Cut(text, "violations in")
+		for _, f := range broken.FindAllStringSubmatch(list, -1) {
+			if slices.Contains(m.breaks, f[1]) {
+				return f[1]
+			}
+		}
+		return ""
+	}
+	if !strings.Contains(text, "--- FAIL: "+m.test) {
+		return ""
+	}
+	for _, what := range m.breaks {
+		switch {
+		case !strings.Contains(text, what):
+		case invariant.MatchString(what):
+			return what
+		default:
+			return "the test's own bounds"
+		}
+	}
+	return ""
+}
+
+// Every planted bug is found, by what it breaks; and where none is planted, none is found.
+func TestMutantsDie(t *testing.T) {
+	if !*kill {
+		t.Skip("needs -kill; it takes some minutes")
+	}
+	rows := make(map[string]string) // by what they are about
+	row := func(about string, begun time.Time, cells ...any) {
+		rows[about] = fmt.Sprintf("| %s | %s | %s | %v | %v | %s |", cells...)
+		t.Logf("%s %.1f s", rows[about], time.Since(begun).Seconds())
+	}
+	number := func(n any) any {
+		if n == 0 || n == "" {
+			return "–"
+		}
+		return n
+	}
+	selected := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool {
+		return *only != "" && !slices.Contains(strings.Split(*only, ","), m.name)
+	})
+	require.NotEmpty(t, selected)
+	longest := make(map[string]int)
+	for _, m := range mutants {
+		longest[m.test] = max(longest[m.test], m.schedules)
+	}
+	for _, test := range slices.Sorted(maps.Keys(longest)) {
+		if !slices.ContainsFunc(selected, func(m mutant) bool { return m.test == test }) {
+			continue
+		}
+		begun := time.Now()
+		text, passed := simulate("", test, longest[test])
+		what := "nothing"
+		if !passed {
+			t.Errorf("%s fails without a planted bug:\n%s", test, text)
+			what = "**fails**"
+		}
+		row(test, begun, "–", "none", "`"+test+"`", "–", number(longest[test]), what)
+	}
+	for _, m := range selected {
+		t.Run(m.name, func(t *testing.T) {
+			begun := time.Now()
+			text, _ := simulate(m.overlay(t, t.TempDir()), m.test, m.schedules)
+			what, by, after := m.found(text), "`"+m.test+"`", ""
+			if f := schedulesRun.FindStringSubmatch(text); f != nil && m.schedules > 0 {
+				after = f[1]
+			}
+			switch {
+			case strings.Contains(text, "[build failed]"):
+				t.Errorf("%s does not compile:\n%s", m.name, text)
+			case what == "":
+				t.Errorf("%s survives: %s; %s does not say any of %q\n%s", m.name, m.bug, m.test,
+					m.breaks, text)
+				by, after, what = "**not found** by "+by, "", ""
+			}
+			row(m.name, begun, m.name, m.bug, by, number(after), number(m.schedules), what)
+		})
+	}
+	if *update {
+		require.False(t, t.Failed(), "docs/mutants.md stays as it is")
+		write(t, slices.Sorted(maps.Keys(longest)), rows)
+	}
+}
+
+// write writes docs/mutants.md, with the rows of these tests over the unchanged code, and of all
+// mutants. Those that are not new stay as they are.
+func write(t *testing.T, tests []string, rows map[string]string) {
+	const page = root + "/docs/mutants.md"
+	old, err := os.ReadFile(page)
+	require.NoError(t, err)
+	was := make(map[string]string)
+	for line := range strings.Lines(string(old)) {
+		if cells := strings.Split(line, " | "); len(cells) == 6 {
+			about := strings.TrimPrefix(cells[0], "| ")
+			if about == "–" {
+				about = strings.Trim(cells[2], "`")
+			}
+			was[about] = strings.TrimSuffix(line, "\n")
+		}
+	}
+	text := head + "| | planted bug | found by | after schedules | of at most | what broke |\n" +
+		"|---|---|---|---|---|---|\n"
+	for _, m := range mutants {
+		tests = append(tests, m.name)
+	}
+	for _, about := range tests {
+		row := rows[about]
+		if row == "" {
+			row = was[about]
+		}
+		require.NotEmpty(t, row, "%s has no row yet", about)
+		text += row + "\n"
+	}
+	require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
+}
+
+const head = `# Planted bugs
+
+` + "`go test ./internal/test/sim/mutants -kill -update`" +
+	` writes this page. It replaces part of the
+sources by each bug while it builds the simulation. The named test must find the bug within the
+stated number of schedules. It must find it by what the bug breaks: a failure for any other reason
+does not count.
+
+The first rows are the same tests over the unchanged code. They run for as long as the longest of
+them may take. They find nothing. M5 is a bug of the simulation, not of the library. It shows that
+the simulation checks the log of the nodes. M27 to M29 are bugs of the scripts. A test finds them by
+running the Lua text beside the simulated nodes.
+
+`

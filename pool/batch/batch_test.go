@@ -504,7 +504,7 @@ func (n *stuckNode) callers(callers int, takes, pause time.Duration) {
 
 func (n *stuckNode) send(_ context.Context, calls []*stuckCall) {
 	for _, c := range calls {
-		if c.Args()[1] != "stuck" {
+		if c.Args()[1] != "stuck" || c.Context().Err() != nil { // it is not sent
 			continue
 		}
 		gone := make(chan struct{})
@@ -522,7 +522,11 @@ func (n *stuckNode) send(_ context.Context, calls []*stuckCall) {
 	}
 	time.Sleep(n.takes)
 	for _, c := range calls {
-		c.Answer("OK", nil)
+		if c.Args()[1] == "stuck" {
+			c.Answer(nil, pool.NotSent(c.Context().Err()))
+		} else {
+			c.Answer("OK", nil)
+		}
 	}
 }
 

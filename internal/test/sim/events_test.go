@@ -105,10 +105,12 @@ func (l *ledger) end(e redlock.Ended) {
 func (l *ledger) check() {
 	time.Sleep(time.Millisecond) // what is being told is told by then
 	var leases []*lease
+	var handed []bool
 	l.history.mu.Lock()
 	for _, lease := range l.history.leases {
 		if lease.owner == l.owner {
 			leases = append(leases, lease)
+			handed = append(handed, l.handed[plain(lease.value)])
 		}
 	}
 	l.history.mu.Unlock()
@@ -127,7 +129,7 @@ func (l *ledger) check() {
 		case t.name != s.name || t.token != s.token:
 			l.violate(invariantEvents, "%s was granted %s with %d, and told of %s with %d",
 				l.owner, s.name, s.token, t.name, t.token)
-		case (t.released || l.handed[plain(s.value)]) && !t.ended:
+		case (t.released || handed[i]) && !t.ended:
 			l.violate(invariantEvents, "%s: no end of %s with %d was told", l.owner, s.name,
 				s.token)
 		}

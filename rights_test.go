@@ -504,7 +504,7 @@ func testMissingRights(t *testing.T, rules []string, opts []redlock.Option) {
 					assert.True(t, strings.HasPrefix(f, "warning single") ||
 						strings.HasPrefix(f, "critical guard"), f)
 				}
-				require.NoError(t, rl.Close())
+				drop(rl)
 			}
 		})
 	}

@@ -123,8 +123,8 @@ func mustClose(t *testing.T, rls ...*redlock.Redlock) {
 	closing.Wait()
 }
 
-// drop closes all of rls, and does not wait for what nodes in trouble are owed: that takes up to two
-// node timeouts.
+// drop closes all of rls, and does not wait for what nodes in trouble are owed: that takes up to
+// two node timeouts.
 func drop(rls ...*redlock.Redlock) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

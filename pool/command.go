@@ -19,7 +19,9 @@ type Command struct {
 	expiry     time.Duration
 
 	line []any
-	room [10]any // for line: as long as a fenced acquire, so that a command is one allocation
+	// For line: as long as a fenced acquire. A command is one allocation, which saves 2 of 17 of a
+	// Lock and its Unlock.
+	room [10]any
 }
 
 // SetNX returns the command that [Pool.SetNX] sends.

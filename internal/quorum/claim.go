@@ -9,8 +9,8 @@ import (
 // what it has written on each of them. It is safe for concurrent use once it is open.
 type Claim struct {
 	lanes  []Lane
-	marks  []Mark // one a lane
-	few    [5]Mark
+	marks  []Mark  // one a lane
+	few    [5]Mark // the marks of the usual numbers: saves 1 of 16 allocations of a lock
 	budget time.Duration
 	expiry time.Duration
 }

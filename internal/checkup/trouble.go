@@ -3,6 +3,8 @@ package checkup
 import (
 	"slices"
 	"strings"
+
+	"github.com/redlock-go/redlock/internal/quorum"
 )
 
 // trouble is a reason why a node takes no part in locks. The words of the server or the client tell
@@ -24,7 +26,7 @@ const noReplica = "Redlock needs independent masters: " +
 // troubles are looked through in this order: what is more exact comes first.
 var troubles = []trouble{{
 	"noperm",
-	[]string{"NOPERM", "can't run this command or subcommand", "ACL failure in script"},
+	quorum.Denials,
 	"Lacks rights that a lock needs",
 	"", // made of the rights that are missing
 }, {

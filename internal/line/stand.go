@@ -182,7 +182,7 @@ func latest(before int64) time.Duration {
 
 // denials are in the errors of servers and proxies that do not let a user have the commands of the
 // queue. A server with any other error is in trouble, as one that does not answer.
-var denials = []string{"NOPERM", "can't run this command", "ACL failure", "unknown command"}
+var denials = append([]string{"unknown command"}, quorum.Denials...)
 
 // denialsIn returns how many nodes have denied their queue.
 func denialsIn(said []quorum.Outcome) (nodes int) {

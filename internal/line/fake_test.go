@@ -263,7 +263,7 @@ type board struct {
 	opens    time.Duration // what a subscription takes
 
 	mu       sync.Mutex // guards what follows
-	fails    error      // of whoever stands here, if not nil
+	fails    error      // of each who stands here, or nil
 	stands   int        // commands
 	queue    []Member
 	last     int64

@@ -190,8 +190,8 @@ func TestTheHeadQueuesForAll(t *testing.T) {
 	})
 }
 
-// A newcomer that takes its place behind others gives back at once what nodes may have granted it:
-// its next attempt may be far away.
+// A newcomer that takes its place behind others releases at once what nodes may have granted. Its
+// next attempt may be far away.
 func TestAFollowerGivesBackWhatItWasGranted(t *testing.T) {
 	const takes = 100 * time.Millisecond
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
@@ -236,8 +236,8 @@ func TestANodeThatAnswersLateIsToldTheTicket(t *testing.T) {
 	})
 }
 
-// A newcomer that has to wait until turns can be heard does not give back what its attempt may have
-// left: standing in the queue does that. It waits for a quarter of a node timeout at most.
+// A newcomer waits until turns can be heard, for a quarter of a node timeout at most. It does not
+// release what its attempt may have left: standing in the queue does that.
 func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
 	const timeout = 100 * time.Millisecond // of a node
 	for _, tt := range []struct{ opens, settles time.Duration }{

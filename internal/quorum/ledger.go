@@ -28,8 +28,9 @@ const (
 // node answers, and one in a budget while it does not. Any answer of the node, to whatever command,
 // makes the ledger go on.
 //
-// An Undo leaves the ledger when the node has answered it, when the key has expired, or when too
-// many are owed. The zero value is empty. A ledger is safe for concurrent use.
+// An Undo leaves the ledger when the node has answered it and no Write can arrive any more, or when
+// the key has expired and leastOwed has passed. It also leaves when too many are owed, and by
+// forget. The zero value is empty. A ledger is safe for concurrent use.
 type ledger struct {
 	stalled atomic.Bool // since a try failed, the node has answered nothing; written under mu
 

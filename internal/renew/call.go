@@ -8,7 +8,7 @@ type Call struct {
 	done   chan struct{}
 }
 
-// Begin begins a call, and returns the context with which it goes on. Whoever begins it ends it.
+// Begin begins a call, and returns the context with which it goes on. The caller ends it.
 func Begin(ctx context.Context) (context.Context, *Call) {
 	ctx, cancel := context.WithCancel(ctx)
 	return ctx, &Call{cancel, make(chan struct{})}

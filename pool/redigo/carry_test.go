@@ -98,7 +98,7 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 		fault func(b *bench)
 	}{
 		{"a node that does not reply", func(b *bench) { b.hold("free") }},
-		// The pool says that it has an idle connection, and dials all the same.
+		// The pool says that it has an idle connection, and dials nevertheless.
 		{"a dial that does not return", func(b *bench) {
 			time.Sleep(2 * time.Minute)
 			b.inner.IdleTimeout = time.Minute

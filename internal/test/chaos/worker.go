@@ -238,7 +238,7 @@ func (w *worker) fetch(ctx context.Context) (string, error) {
 	}
 }
 
-// handOff hands one of four locks off, for whoever fetches it. It reports whether it did.
+// handOff hands one of four locks off, for anybody to adopt. It reports whether it did.
 func (w *worker) handOff(m *redlock.Mutex) (bool, error) {
 	if !w.HandOver || w.rnd.IntN(4) != 0 {
 		return false, nil

@@ -298,7 +298,7 @@ var mutants = []mutant{
 		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",
 		"	return s.await(s.call.Wake(), time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
-	{"M48", "a simulated node hands a key over whoever it belongs to", []edit{{
+	{"M48", "a simulated node hands over a key that is somebody else's", []edit{{
 		"internal/test/sim.Node.execute", "		c.free = n.get(c.key).value == c.old\n",
 		"		c.free = n.get(c.key).value != \"\"\n",
 	}}, handOvers, 150, []string{"I5 ownership"}},

@@ -12,14 +12,14 @@ import (
 	"github.com/redlock-go/redlock/internal/keys"
 )
 
-// Terms are on what terms locks are asked for: what the commands of many locks have in common. They
-// do not change once a Lock has them.
+// Terms are on what terms locks are asked for: what the commands of many locks have in common.
+// They do not change once a Lock has them.
 type Terms struct {
 	Expiry      time.Duration // of the key, in whole milliseconds
 	DriftFactor float64       // by how much of the time that passes clocks may differ
 	NodeTimeout time.Duration
-	// How long a reservation lasts: the node timeout in milliseconds, as what scripts are given. That
-	// saves 1 of 16 allocations of a Lock and its Unlock.
+	// How long a reservation lasts: the node timeout in milliseconds, as what scripts are given.
+	// That saves 1 of 16 allocations of a Lock and its Unlock.
 	Window       any
 	Queue        bool          // who waits stands in a queue on the nodes
 	Fencing      bool          // each acquisition has a token

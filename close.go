@@ -13,29 +13,34 @@ import (
 
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
 // takes no longer than three node timeouts, and one more for every 256 holds. Then it waits, for
-// one more node timeout at most, until all commands to the nodes have returned from the clients.
-// The longest node timeout counts, of r or of a hold. See [Redlock.CloseContext].
+// one more node timeout at most, until all commands have returned from the clients and no release
+// is owed to a node that answers. The longest node timeout counts, of r or of a hold.
+//
+// A node may execute a command that sets the key after its release. So such a release is repeated,
+// a node timeout after its answer or later. Close may return before, and drops it: that key then
+// blocks its node until it expires. [Redlock.CloseContext] waits for it while its context allows.
 func (r *Redlock) Close() error {
 	r.mustBeMade()
 	longest, bound := r.core.closeBound(r.cfg.NodeTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	err := r.core.closeHolds(ctx)
-	rest, cancel := context.WithTimeout(context.Background(), longest)
+	last, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
-	quorum.Finish(rest, r.core.nodes)
+	quorum.Finish(last, r.core.nodes)
 	return err
 }
 
-// CloseContext is Close with a bound of the caller's own. It blocks until every hold is released
-// and all commands have returned from the clients, or until ctx is done. It returns the first
-// errors of releasing holds and the number of locks that are not released, and then the context's
-// error if that came first. Closing again goes on with what is left. A lock that is gone before
-// its Until is an error too: [ErrExpired], as for Unlock.
+// CloseContext is Close with a bound of the caller's own. It blocks until every hold is released,
+// all commands have returned from the clients and no release is owed to a node that answers, or
+// until ctx is done. It returns the first errors of releasing holds and the number of locks that
+// are not released, and then the context's error if that came first. Closing again goes on with
+// what is left. A lock that is gone before its Until is an error too: [ErrExpired], as for Unlock.
 //
 // It returns nil if nothing is held any more. A client may then still keep commands to a node
-// that does not answer: nobody waits for them, and they change no lock. Releases that such a node
-// has not answered are tried once more and then forgotten; its keys expire.
+// that does not answer: nobody waits for them, and they change no lock. Of the releases that such
+// a node has not answered, one is tried once more, and the others if it answers that. What is left
+// is forgotten, and its keys expire.
 //
 // From the moment Close is called every held context is done, with the cause [ErrReleased].
 // Locking fails with [ErrClosed]; only an attempt that is under way may still succeed, for Lock

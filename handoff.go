@@ -20,18 +20,18 @@ type handoffText struct {
 	Value []byte `json:"v"`
 }
 
-// handoffMark begins the text of a handoff. The number is that of the format.
-const handoffMark = "redlock1."
+// handoffPrefix begins the text of a handoff. The number is that of the format.
+const handoffPrefix = "redlock1."
 
 // String encodes the handoff.
 func (h handoff) String() string {
 	b, _ := json.Marshal(handoffText{[]byte(h.key), []byte(h.value)}) // cannot fail
-	return handoffMark + base64.RawURLEncoding.EncodeToString(b)
+	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
 // parseHandoff decodes a handoff.
 func parseHandoff(text string) (h handoff, ok bool) {
-	coded, ok := strings.CutPrefix(text, handoffMark)
+	coded, ok := strings.CutPrefix(text, handoffPrefix)
 	if !ok {
 		return h, false
 	}

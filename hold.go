@@ -229,7 +229,7 @@ func (h *hold) Renew() (confirmed bool) {
 	kept, start := l.kept(), m.core.now()
 	left := clock.Remaining(start, h.deadline())
 	if kept && left < leastLeft {
-		h.rest(start, start.Add(leastLeft)) // later than the deadline
+		h.plan(start, start.Add(leastLeft)) // later than the deadline
 	}
 	m.mu.Unlock()
 	if !kept || left < leastLeft {
@@ -265,7 +265,7 @@ func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Roun
 	now := h.l.m.core.now()
 	if err == nil {
 		h.failed, h.had = nil, 0
-		h.rest(now, now.Add(clock.Remaining(now, h.deadline())/3))
+		h.plan(now, now.Add(clock.Remaining(now, h.deadline())/3))
 		return
 	}
 	// What the nodes do not answer within ever less time, towards the end, is not what is wrong
@@ -275,11 +275,11 @@ func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Roun
 	}
 	// Often enough for several more, and ever more often towards the end.
 	left := clock.Remaining(start, h.deadline())
-	h.rest(now, start.Add(max(left/8, time.Millisecond)))
+	h.plan(now, start.Add(max(left/8, time.Millisecond)))
 }
 
-// rest ends a renewal; the next begins at a time. The caller holds mu.
-func (h *hold) rest(now, next time.Time) {
+// plan ends a renewal, and sets when the next one begins. The caller holds mu.
+func (h *hold) plan(now, next time.Time) {
 	h.l.change(stateHeld, "", nil)
 	h.next = next
 	h.timer.Reset(h.wait(now))

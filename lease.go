@@ -43,13 +43,13 @@ type lease struct {
 	grant.Grant // what the nodes have of it: value, token, when the attempt began
 
 	// The mutex's mu guards these once the lease is granted.
-	state   state
-	overran bool          // Events were told of an operation that came too late
-	until   time.Time     // zero: not known
-	loss    *Error        // why the lease was lost; nil if it was not
-	hold    *hold         // that renews it, or nil
-	renewal *renew.Call   // under way, or nil
-	turn    chan struct{} // closed at the end of the Unlock under way; nil if nobody waits for it
+	state    state
+	overran  bool          // Events were told of an operation that came too late
+	until    time.Time     // zero: not known
+	loss     *Error        // why the lease was lost; nil if it was not
+	hold     *hold         // that renews it, or nil
+	renewal  *renew.Call   // under way, or nil
+	unlocked chan struct{} // closed at the end of the Unlock under way; nil if nobody waits for it
 }
 
 // state is where a lease is in the drawing.

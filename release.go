@@ -32,7 +32,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 		return m.misuse(failed)
 	}
 	m.mu.Lock()
-	l.awaitTurn()
+	l.awaitUnlock()
 	from := l.state
 	after := l.releasing(EndReleased)
 	if l.loss != nil {
@@ -71,14 +71,14 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	return err
 }
 
-// awaitTurn waits until no other Unlock is under way. The caller holds mu, which awaitTurn unlocks
-// meanwhile.
-func (l *lease) awaitTurn() {
+// awaitUnlock waits until no other Unlock is under way. The caller holds mu, which awaitUnlock
+// unlocks meanwhile.
+func (l *lease) awaitUnlock() {
 	for l.state == stateReleasing {
-		if l.turn == nil {
-			l.turn = make(chan struct{})
+		if l.unlocked == nil {
+			l.unlocked = make(chan struct{})
 		}
-		other := l.turn
+		other := l.unlocked
 		l.m.mu.Unlock()
 		<-other // bounded by its node timeout
 		l.m.mu.Lock()
@@ -88,9 +88,9 @@ func (l *lease) awaitTurn() {
 // settle ends the Unlock under way, and lets the next one begin. It is unfinished if too few nodes
 // answered; then Unlock may be called again. The caller holds mu.
 func (l *lease) settle(unfinished bool) {
-	if l.turn != nil {
-		close(l.turn)
-		l.turn = nil
+	if l.unlocked != nil {
+		close(l.unlocked)
+		l.unlocked = nil
 	}
 	if unfinished {
 		l.change(stateUnreleased, "", nil)

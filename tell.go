@@ -220,7 +220,7 @@ func (t *teller) acquired(a *acquisition, err error) {
 // extension is one Extend or renewal that Events are told of. A nil one does nothing.
 type extension struct {
 	operation[Extended]
-	late time.Duration
+	overdue time.Duration
 }
 
 // extending tells that an extension begins.
@@ -228,13 +228,13 @@ func (t *teller) extending(ctx context.Context, l *lease, who by) (context.Conte
 	if t == nil {
 		return ctx, nil
 	}
-	late := t.late(l)
+	overdue := t.overdue(l)
 	begun := Extending{Name: t.m.name, Key: t.m.key, Token: l.Token, Renewal: who == byHold}
 	ctx, o := begin(ctx, t, t.Extend, begun, Extended{Extending: begun})
-	if o.done == nil && late == 0 {
+	if o.done == nil && overdue == 0 {
 		return ctx, nil
 	}
-	return ctx, &extension{o, late}
+	return ctx, &extension{o, overdue}
 }
 
 // confirmed notes that a quorum has confirmed the lease in round r, and that until has moved from
@@ -261,7 +261,7 @@ func (t *teller) extended(x *extension, l *lease, who by, err error) {
 			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(x.start)
 			what.Left = remaining(now, l.until)
 		})
-		t.overran(l, "extend", x.late, err)
+		t.overran(l, "extend", x.overdue, err)
 	}
 	if who != byHold || !t.silent {
 		t.failed("extend", err)
@@ -284,7 +284,7 @@ func remaining(now, until time.Time) time.Duration {
 // unlocking is one Unlock that Events are told of. A nil one does nothing.
 type unlocking struct {
 	operation[Released]
-	late time.Duration
+	overdue time.Duration
 }
 
 // unlocking tells that an Unlock begins.
@@ -292,16 +292,16 @@ func (t *teller) unlocking(ctx context.Context, l *lease, who by) (context.Conte
 	if t == nil {
 		return ctx, nil
 	}
-	late := time.Duration(0)
+	overdue := time.Duration(0)
 	if who == byOwner { // the work was over when Close began, or its owner was told
-		late = t.late(l)
+		overdue = t.overdue(l)
 	}
 	begun := Releasing{Name: t.m.name, Key: t.m.key, Token: l.Token, Closing: who == byClose}
 	ctx, o := begin(ctx, t, t.Release, begun, Released{Releasing: begun})
-	if o.done == nil && late == 0 {
+	if o.done == nil && overdue == 0 {
 		return ctx, nil
 	}
-	return ctx, &unlocking{o, late}
+	return ctx, &unlocking{o, overdue}
 }
 
 // ended notes the end. The caller holds mu.
@@ -322,15 +322,15 @@ func (t *teller) unlocked(u *unlocking, l *lease, err error) {
 	t.m.mu.Lock()
 	if u != nil {
 		u.ended(err)
-		t.overran(l, "release", u.late, err)
+		t.overran(l, "release", u.overdue, err)
 	}
 	t.failed("release", err)
 	t.m.mu.Unlock()
 	t.all()
 }
 
-// late returns how long ago until was, if somebody wants to know and has not been told, or 0.
-func (t *teller) late(l *lease) time.Duration {
+// overdue returns how long ago until was, if somebody wants to know and has not been told, or 0.
+func (t *teller) overdue(l *lease) time.Duration {
 	if t.Overrun == nil {
 		return 0
 	}

@@ -27,10 +27,10 @@ type owner struct {
 	lane      []quorum.Lane // to the node
 	denied    func(quorum.Reply) error
 	value     string
-	claim     *quorum.Claim // with the value
-	number    int64         // that acquire returned: what the counter holds
-	member    line.Member   // of the queue
-	place     *quorum.Claim // of the member
+	key       *quorum.Footprint // with the value
+	number    int64             // that acquire returned: what the counter holds
+	member    line.Member       // of the queue
+	place     *quorum.Footprint // of the member
 }
 
 // forTrial changes the terms of a lock that nobody else uses. The keys live for [Life].
@@ -51,12 +51,12 @@ func newOwner(l *grant.Lock, node int) *owner {
 		Lock: l.Lock, lane: l.Lanes[node : node+1], denied: l.Denied, value: rand.Text(),
 		member: line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
-	o.claim, o.place = o.newClaim(), o.newClaim()
+	o.key, o.place = o.newFootprint(), o.newFootprint()
 	return o
 }
 
-func (o *owner) newClaim() *quorum.Claim {
-	c := &quorum.Claim{}
+func (o *owner) newFootprint() *quorum.Footprint {
+	c := &quorum.Footprint{}
 	c.Open(o.lane, o.NodeTimeout, 0)
 	return c
 }
@@ -64,7 +64,7 @@ func (o *owner) newClaim() *quorum.Claim {
 // acquire sets the key. If only the restart guard refuses, guarded is for how long, and err is the
 // guard's error.
 func (o *owner) acquire(ctx context.Context) (guarded time.Duration, err error) {
-	o.number, err = o.step(ctx, o.claim.Write, o.Acquire(o.value), anything)
+	o.number, err = o.step(ctx, o.key.Write, o.Acquire(o.value), anything)
 	var guard *wire.GuardError
 	if errors.As(err, &guard) {
 		return guard.Wait, err
@@ -74,15 +74,15 @@ func (o *owner) acquire(ctx context.Context) (guarded time.Duration, err error) 
 
 // acquireUnguarded is acquire without the restart guard.
 func (o *owner) acquireUnguarded(ctx context.Context) (err error) {
-	// A new claim does not know of the refusal, after which the release would be sent twice.
-	o.claim = o.newClaim()
-	o.number, err = o.step(ctx, o.claim.Write, o.AcquireUnguarded(o.value), anything)
+	// A new footprint does not know of the refusal, after which the release would be sent twice.
+	o.key = o.newFootprint()
+	o.number, err = o.step(ctx, o.key.Write, o.AcquireUnguarded(o.value), anything)
 	return err
 }
 
 // abandon deletes what a failed acquire has left, or leaves later. It does not block.
 func (o *owner) abandon(ctx context.Context) {
-	o.claim.Undo(ctx, quorum.Spec{Command: o.Release(o.value, "")})
+	o.key.Undo(ctx, quorum.Spec{Command: o.Release(o.value, "")})
 }
 
 // ticket is that of the member.
@@ -99,22 +99,22 @@ func (o *owner) stand(ctx context.Context) error {
 
 // extend gives the key more time.
 func (o *owner) extend(ctx context.Context) error {
-	_, err := o.step(ctx, o.claim.Ask, o.Extend(o.value), quorum.Reply.Yes)
+	_, err := o.step(ctx, o.key.Ask, o.Extend(o.value), quorum.Reply.Yes)
 	return err
 }
 
 // releaseAsStranger tries to release the lock with another value, which must fail.
 func (o *owner) releaseAsStranger(ctx context.Context) error {
-	_, err := o.step(ctx, o.claim.Ask, o.Release("not "+o.value, ""), expires)
+	_, err := o.step(ctx, o.key.Ask, o.Release("not "+o.value, ""), expires)
 	return err
 }
 
 // release gives up what acquire has set: it hands the key on to the member, and announces that; or
 // it deletes the key.
 func (o *owner) release(ctx context.Context) error {
-	_, err := o.step(ctx, o.claim.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
+	_, err := o.step(ctx, o.key.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
 	if o.Fencing && o.FencePerName { // its counter would stay
-		counter := o.newClaim()
+		counter := o.newFootprint()
 		counter.TakeOver()
 		c := o.Forget(o.Counter(), strconv.FormatInt(o.number, 10))
 		_, _ = counter.Undo(ctx, quorum.Spec{Command: c}).Wait(ctx)

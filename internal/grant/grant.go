@@ -36,14 +36,14 @@ type Grant struct {
 	Token  uint64    // for fencing
 	Raised bool      // it took a second round to settle the token
 
-	quorum.Claim
+	quorum.Footprint
 	lock *Lock
 }
 
 // Open makes the zero Grant one with that value, of which nothing has been written to the nodes.
 func (g *Grant) Open(l *Lock, value string) {
 	g.Value, g.lock = value, l
-	g.Claim.Open(l.Lanes, l.NodeTimeout, l.Expiry)
+	g.Footprint.Open(l.Lanes, l.NodeTimeout, l.Expiry)
 }
 
 // Deadline is the moment up to which the lock may be trusted if the attempt wins it.

@@ -134,7 +134,7 @@ func (s *stay) start(only []bool) *quorum.Round {
 	s.rounds = slices.DeleteFunc(s.rounds, func(r *quorum.Round) bool {
 		return !slices.Contains(unanswered(r, nil), true)
 	})
-	r := s.claim.Write(s.ctx, spec)
+	r := s.footprint.Write(s.ctx, spec)
 	s.rounds = append(s.rounds, r)
 	return r
 }

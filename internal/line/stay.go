@@ -43,9 +43,9 @@ const (
 // somebody has died; those in the queue who do not ask again within a grace leave it together.
 type stay struct {
 	*Waiter
-	call   *turn.Call
-	member Member
-	claim  quorum.Claim // of the place; what is asked for in its turn has its own
+	call      *turn.Call
+	member    Member
+	footprint quorum.Footprint // of the place; what is asked for in its turn has its own
 
 	// Rounds of standing: the first, until slow nodes have the ticket, or nil; and the latest, with
 	// those that nodes had not answered when the next began.
@@ -78,7 +78,7 @@ func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	s := &stay{
 		Waiter: w, call: listener.Expect(), noted: make(chan struct{}, 1),
 	}
-	s.claim.Open(w.Lanes, w.NodeTimeout, QueueTTL)
+	s.footprint.Open(w.Lanes, w.NodeTimeout, QueueTTL)
 	defer s.call.End()
 	s.member = Member{
 		ID: w.lines.source.Channel + s.call.Number, Ticket: max(w.lines.now().UnixMicro(), 1),
@@ -106,7 +106,7 @@ func (s *stay) leave(served bool) {
 		}
 		spec.Skip = func(node int) bool { return !unsure[node] }
 	}
-	s.claim.Undo(s.ctx, spec)
+	s.footprint.Undo(s.ctx, spec)
 }
 
 // wait stands in the queue, and claims the key when its turn has come.

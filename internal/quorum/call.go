@@ -15,9 +15,9 @@ type call struct {
 	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
 
 	// Set under the lane's mutex when the call begins to run, and not changed any more.
-	began  int64     // see clock.Ticks
-	unsent error     // why it is not sent, or nil
-	late   *overtime // for a call that may take longer than its round, or nil
+	began    int64     // see clock.Ticks
+	unsent   error     // why it is not sent, or nil
+	overtime *overtime // for a call that may take longer than its round, or nil
 
 	// The round's mutex guards these.
 	reply   Reply
@@ -43,8 +43,8 @@ type overtime struct {
 
 // deadline is when the node must have answered. It is known when the call has begun.
 func (c *call) deadline() time.Time {
-	if c.late != nil {
-		return c.late.deadline
+	if c.overtime != nil {
+		return c.overtime.deadline
 	}
 	return c.round.deadline
 }
@@ -75,12 +75,12 @@ func (l *Lane) run(c *call) {
 
 // context returns what bounds the call: that of its round, unless it has more time than that.
 func (c *call) context() context.Context {
-	if c.late == nil {
+	if c.overtime == nil {
 		return &c.round.ctx
 	}
-	c.late.ctx, c.late.cancel = context.WithDeadline(c.round.base, c.late.deadline)
-	c.late.timer = time.AfterFunc(clock.Ahead(time.Until(c.late.deadline)), c.overdue)
-	return c.late.ctx
+	c.overtime.ctx, c.overtime.cancel = context.WithDeadline(c.round.base, c.overtime.deadline)
+	c.overtime.timer = time.AfterFunc(clock.Ahead(time.Until(c.overtime.deadline)), c.overdue)
+	return c.overtime.ctx
 }
 
 // close notes the outcome of a call, and returns the one that may run now: none if there is none
@@ -128,10 +128,10 @@ func (c *call) left(err error) error {
 	r := c.round
 	c.lane.node.left(c.began, r.budget, c.probe, err)
 	var ctx context.Context = &r.ctx
-	if c.late != nil {
-		ctx = c.late.ctx
-		c.late.timer.Stop()
-		c.late.cancel()
+	if c.overtime != nil {
+		ctx = c.overtime.ctx
+		c.overtime.timer.Stop()
+		c.overtime.cancel()
 	}
 	return c.lane.node.timedOut(ctx, c.began, r.budget, err)
 }
@@ -158,7 +158,7 @@ func (c *call) overdue() {
 	if c.inHand && c.mark.debt == nil && !time.Now().Before(c.deadline()) {
 		d = c.debt()
 	}
-	l.node.owed.note(d, aRestLater)
+	l.node.owed.note(d, onceLanded)
 	l.mu.Unlock()
 	l.node.owed.pay()
 }

@@ -25,7 +25,7 @@ type debt struct {
 	// The ledger's mutex guards these.
 	state state
 	place *list.Element // among those of the same state; nil if paid
-	timer *time.Timer   // ends the rest; nil unless resting
+	timer *time.Timer   // runs while landing, else nil
 	again bool          // while trying: due once more afterwards
 }
 
@@ -34,7 +34,7 @@ type state uint8
 
 const (
 	paid    state = iota // not in the ledger
-	resting              // see rest
+	landing              // until no Write can arrive any more: see untilLanded
 	due                  // to be sent as soon as the node answers
 	trying               // sent, and its time is not over
 )
@@ -45,7 +45,7 @@ type when uint8
 const (
 	never when = iota
 	atOnce
-	aRestLater
+	onceLanded
 	onceItAnswers
 )
 
@@ -138,24 +138,25 @@ func (t *try) next(reply Reply, err error, inTime bool) when {
 	case t.began >= t.final:
 		return never
 	case inTime:
-		return aRestLater
+		return onceLanded
 	}
 	return onceItAnswers // which the ledger has noted already
 }
 
-// answered says when an Undo is sent again that the node has answered for the first time, though a
-// Write may yet arrive. The caller holds the lane's mu.
+// answered says when the Undo is sent again after the node's first answer, as a Write may yet
+// arrive: when the Writes have landed, or when the client returns from one. The caller holds the
+// lane's mu.
 func (d *debt) answered() when {
 	d.final = d.mark.landed(clock.Ticks(time.Now()), d.budget)
 	if d.mark.out > 0 {
-		return never // until the client returns from that Write
+		return never // until the client returns from that Write: see wrote
 	}
-	return aRestLater
+	return onceLanded
 }
 
-// rest is how long from now on an answer would not be the last word. The caller holds the lane's
-// mu.
-func (d *debt) rest() time.Duration {
+// untilLanded is how long from now on an answer would not be the last word. The caller holds the
+// lane's mu.
+func (d *debt) untilLanded() time.Duration {
 	now, final := clock.Ticks(time.Now()), d.final
 	if final == 0 {
 		final = d.mark.landed(now, d.budget)

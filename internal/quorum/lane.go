@@ -158,7 +158,7 @@ func (l *Lane) expel(c *call, err error) {
 func (l *Lane) arm() {
 	// A round sets expired before it looks at the lane. So either this finds it set, or the round
 	// finds the backlog.
-	if l.running.late == nil && !l.running.round.expired.Load() {
+	if l.running.overtime == nil && !l.running.round.expired.Load() {
 		return
 	}
 	l.waiting.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline())), l.giveUp)
@@ -224,7 +224,7 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 		return c
 	case r.deadline.Sub(now) < r.budget-r.budget/4:
 		// It has to have its time, also if it has waited for long.
-		c.late = &overtime{deadline: now.Add(r.budget)}
+		c.overtime = &overtime{deadline: now.Add(r.budget)}
 	}
 	if l.node.gate.pass(c) {
 		l.hand(c)
@@ -233,7 +233,7 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 	c.kept = true
 	// A round sets expired before it looks for what the gate keeps. So either this finds it set, or
 	// the round finds the call.
-	if c.late != nil || r.expired.Load() {
+	if c.overtime != nil || r.expired.Load() {
 		l.expel(c, l.node.gate.unresponsive(c.began))
 		return c
 	}

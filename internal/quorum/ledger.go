@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxOwed is how many Undos may be owed to a node. Beyond that the oldest are forgotten, and
-	// their keys stay until they expire.
+	// maxOwed is how many Undos may be owed to a node. Beyond that some are forgotten, and their
+	// keys stay until they expire: see ledger.
 	maxOwed = 8192
 	// maxTries is how many of them are under way at a time.
 	maxTries = 16
@@ -28,9 +28,18 @@ const (
 // node answers, and one in a budget while it does not. Any answer of the node, to whatever command,
 // makes the ledger go on.
 //
-// An Undo leaves the ledger when the node has answered it and no Write can arrive any more, or when
-// the key has expired and leastOwed has passed. It also leaves when too many are owed, and by
-// forget. The zero value is empty. A ledger is safe for concurrent use.
+// An Undo leaves the ledger
+//   - when the node has answered it and no Write can arrive any more, or when it turns out that no
+//     Write was sent,
+//   - while a client still has a Write that was given up, if the node has answered the Undo: the
+//     Undo enters again when that Write succeeds or fails,
+//   - when it fails, or a silent node is asked again, after the key has expired and leastOwed has
+//     passed,
+//   - as the oldest that is due, when a new one would make it more than maxOwed; if none is due,
+//     the new one does not enter,
+//   - by forget.
+//
+// The zero value is empty. A ledger is safe for concurrent use.
 type ledger struct {
 	stalled atomic.Bool // since a try failed, the node has answered nothing; written under mu
 
@@ -46,7 +55,7 @@ type ledger struct {
 }
 
 // note notes when d is sent the next time, and does not send it: the caller calls pay. Where w
-// follows from the Mark, as aRestLater always does, the caller has held the lane's mu since it
+// follows from the Mark, as onceLanded always does, the caller has held the lane's mu since it
 // looked at that. Otherwise what another one learned later could be noted earlier, and be lost.
 func (o *ledger) note(d *debt, w when) {
 	if d == nil {
@@ -75,9 +84,9 @@ func (o *ledger) book(d *debt, w when) {
 		o.move(oldest.Value.(*debt), paid)
 	}
 	switch {
-	case w == aRestLater:
-		o.move(d, resting)
-		d.timer = time.AfterFunc(clock.Ahead(d.rest()), func() {
+	case w == onceLanded:
+		o.move(d, landing)
+		d.timer = time.AfterFunc(clock.Ahead(d.untilLanded()), func() {
 			o.note(d, atOnce)
 			o.pay()
 		})
@@ -111,7 +120,7 @@ func (o *ledger) move(d *debt, s state) {
 
 // size is how much is owed. The caller holds mu.
 func (o *ledger) size() int {
-	return o.debts[resting].Len() + o.debts[due].Len() + o.debts[trying].Len()
+	return o.debts[landing].Len() + o.debts[due].Len() + o.debts[trying].Len()
 }
 
 // stall waits for an answer of the node, or for the time of the next probe. The caller holds mu.

@@ -60,7 +60,7 @@ func (o op) command() Command {
 		}}
 }
 
-// plan is a Spec, with what the claim knows, and what a node does.
+// plan is a Spec, with what the footprint knows, and what a node does.
 type plan struct {
 	Op      op // instead of a command
 	Command Command
@@ -76,7 +76,7 @@ type plan struct {
 }
 
 func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
-	c := Claim{lanes: lanes, marks: p.Marks, expiry: p.Expiry}
+	c := Footprint{lanes: lanes, marks: p.Marks, expiry: p.Expiry}
 	if p.Op != nil {
 		p.Command = p.Op.command()
 	}
@@ -85,11 +85,11 @@ func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
 }
 
 // undone reports whether what was written on the first lane has been taken back.
-func undone(lanes []Lane, m []Mark) bool { return (&Claim{lanes: lanes, marks: m}).Undone(0) }
+func undone(lanes []Lane, m []Mark) bool { return (&Footprint{lanes: lanes, marks: m}).Undone(0) }
 
 // sentBefore makes marks of Writes that somebody else has sent.
 func sentBefore(n int) []Mark {
-	c := Claim{marks: make([]Mark, n)}
+	c := Footprint{marks: make([]Mark, n)}
 	c.TakeOver()
 	return c.marks
 }

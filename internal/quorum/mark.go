@@ -32,7 +32,7 @@ type Mark struct {
 	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
 	undone bool   // an Undo found something and took it back
 	sentAt uint32 // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
-	debt   *debt  // the Undo, once it has failed or may have come too early
+	debt   *debt  // the Undo, once it has failed, is overdue or may have come too early
 }
 
 // landed returns by when the Writes have arrived, in ticks, if no client waits for one of them any
@@ -44,8 +44,10 @@ func (m *Mark) landed(now int64, budget time.Duration) int64 {
 	return int64(clock.Add(time.Duration(now), left))
 }
 
-// wrote notes the outcome of a Write, and says when the Undo that may have overtaken it is sent
-// again. The caller holds mu.
+// wrote notes the outcome of a Write, and says when the Undo is sent again that may have overtaken
+// it. Only a Write that was given up can be overtaken. After a yes that is at once; after a failure
+// when the Write has landed. A no has set nothing. If no Write was sent after all, the Undo leaves
+// the ledger. The caller holds mu.
 func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
@@ -68,17 +70,17 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 		if d := m.debt; d != nil && d.final != 0 {
 			d.final = m.landed(clock.Ticks(time.Now()), d.budget)
 		}
-		return m.debt, aRestLater
+		return m.debt, onceLanded
 	case reply.Yes():
 		return m.debt, atOnce
 	}
 	return nil, never
 }
 
-// undid notes the outcome of an Undo, and says when it is sent again: as soon as the node answers,
-// if it failed. If it was answered but a Write may yet arrive, it is sent once more, when the
-// client returns from that Write or, where that has failed already, when it has landed. The caller
-// holds mu.
+// undid notes the outcome of an Undo's first sending, and says when it is sent again. If it failed,
+// that is as soon as the node answers. If it was answered but a Write may yet arrive, see answered;
+// if the ledger has sent it meanwhile, the ledger decides. Otherwise nothing is left to take back,
+// and the Undo leaves the ledger. The caller holds mu.
 func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	switch {

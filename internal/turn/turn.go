@@ -87,12 +87,12 @@ func (s *Source) Done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && !s.over {
-		s.idle = time.AfterFunc(linger, s.rest)
+		s.idle = time.AfterFunc(linger, s.closeUnused)
 	}
 }
 
-// rest closes the listener if nobody has used it for a while.
-func (s *Source) rest() {
+// closeUnused closes the listener if nobody has used it for a while.
+func (s *Source) closeUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users == 0 && s.listener != nil {

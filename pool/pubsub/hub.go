@@ -134,6 +134,6 @@ func (sub *subscription) Close() error {
 	if s.connected {
 		s.request("UNSUBSCRIBE", sub.channel)
 	}
-	s.rest()
+	s.armUnused()
 	return nil
 }

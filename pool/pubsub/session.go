@@ -285,7 +285,7 @@ func (s *session) refuse(name string, err error) {
 	if s.channels[name] != nil {
 		s.refused[name] = true
 	}
-	s.rest()
+	s.armUnused()
 }
 
 // fail tells those who wait for the confirmation of a channel that there will be none. The caller
@@ -305,8 +305,8 @@ func (s *session) fail(name string, err error) {
 	}
 }
 
-// rest begins the time after which an unused session ends. The caller holds Hub.mu.
-func (s *session) rest() {
+// armUnused begins the time after which an unused session ends. The caller holds Hub.mu.
+func (s *session) armUnused() {
 	if len(s.channels) == 0 {
 		s.unused.Reset(linger)
 	}

@@ -184,7 +184,7 @@ var mutants = []mutant{
 		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.Claim.start", "	r.schedule.add(r)\n", "",
+		"internal/quorum.Footprint.start", "	r.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",
@@ -230,7 +230,7 @@ var mutants = []mutant{
 		"		return nil, never\n",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
-		"internal/quorum.Lane.begin", "	if c.late != nil || r.expired.Load() {\n",
+		"internal/quorum.Lane.begin", "	if c.overtime != nil || r.expired.Load() {\n",
 		"	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{

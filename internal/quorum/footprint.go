@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Claim is what one acquisition has to do with the nodes: the lanes of its owner, and a mark of
-// what it has written on each of them. It is safe for concurrent use once it is open.
-type Claim struct {
+// Footprint is what one acquisition leaves on the nodes: the lanes of its owner, and for each of
+// them a mark of what was written there. It is safe for concurrent use once it is open.
+type Footprint struct {
 	lanes  []Lane
 	marks  []Mark  // one a lane
 	few    [5]Mark // the marks of the usual numbers: saves 1 of 16 allocations of a lock
@@ -15,57 +15,57 @@ type Claim struct {
 	expiry time.Duration
 }
 
-// Open makes the zero Claim ready for use: nothing has been written. A node has the budget to
+// Open makes the zero Footprint ready for use: nothing has been written. A node has the budget to
 // answer, unless a Spec says otherwise. What is written expires after the expiry: until then an
 // Undo is owed.
-func (c *Claim) Open(lanes []Lane, budget, expiry time.Duration) {
-	c.lanes, c.budget, c.expiry = lanes, budget, expiry
-	if n := len(lanes); n > len(c.few) {
-		c.marks = make([]Mark, n)
+func (f *Footprint) Open(lanes []Lane, budget, expiry time.Duration) {
+	f.lanes, f.budget, f.expiry = lanes, budget, expiry
+	if n := len(lanes); n > len(f.few) {
+		f.marks = make([]Mark, n)
 	} else {
-		c.marks = c.few[:n]
+		f.marks = f.few[:n]
 	}
 }
 
 // TakeOver says that somebody else has sent the Writes.
-func (c *Claim) TakeOver() {
-	for i := range c.marks {
-		c.marks[i].sent = 1
+func (f *Footprint) TakeOver() {
+	for i := range f.marks {
+		f.marks[i].sent = 1
 	}
 }
 
 // Doubt says that a Write may yet arrive: after an Undo that finds nothing, another one follows.
-func (c *Claim) Doubt() {
-	for i := range c.marks {
-		c.marks[i].unsure = true
+func (f *Footprint) Doubt() {
+	for i := range f.marks {
+		f.marks[i].unsure = true
 	}
 }
 
-// Cease says that nothing of the claim is sent any more: what waits for its turn is dropped then.
-func (c *Claim) Cease() {
-	for i := range c.marks {
-		l := &c.lanes[i]
+// Cease says that nothing with these marks is sent any more: what waits on its lane is dropped.
+func (f *Footprint) Cease() {
+	for i := range f.marks {
+		l := &f.lanes[i]
 		l.mu.Lock()
-		c.marks[i].over = true
+		f.marks[i].over = true
 		l.mu.Unlock()
 	}
 }
 
 // Ask starts a round of a command that never sets a key that was not there. See [Start].
-func (c *Claim) Ask(ctx context.Context, s Spec) *Round { return c.start(ctx, Ask, s) }
+func (f *Footprint) Ask(ctx context.Context, s Spec) *Round { return f.start(ctx, Ask, s) }
 
 // Write starts a round of a command that may set the key.
-func (c *Claim) Write(ctx context.Context, s Spec) *Round { return c.start(ctx, Write, s) }
+func (f *Footprint) Write(ctx context.Context, s Spec) *Round { return f.start(ctx, Write, s) }
 
-// Undo starts a round of a command that takes back what the claim has written. Nothing else of the
-// claim is sent any more.
-func (c *Claim) Undo(ctx context.Context, s Spec) *Round { return c.start(ctx, Undo, s) }
+// Undo starts a round of a command that takes back what was written. No other command with these
+// marks is sent any more.
+func (f *Footprint) Undo(ctx context.Context, s Spec) *Round { return f.start(ctx, Undo, s) }
 
 // Spec says what a round does.
 type Spec struct {
 	Command Command
 	Need    int           // yes votes that make the round a success; 0: a quorum
-	Budget  time.Duration // for each node's answer; 0: the claim's
+	Budget  time.Duration // for each node's answer; 0: the footprint's
 	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a
 	// first no: after eight times the time that one took, and not before minPatience. It is for
 	// those who hold votes that others are waiting for, and will ask again.
@@ -85,17 +85,17 @@ type Spec struct {
 
 // start submits a command to every lane and returns at once. Only the values of ctx are used: the
 // commands do not end with it.
-func (c *Claim) start(ctx context.Context, kind Kind, s Spec) *Round {
-	lanes := c.lanes
+func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
+	lanes := f.lanes
 	r := newRound(len(lanes))
 	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
 	if r.need == 0 {
 		r.need = Majority(len(lanes))
 	}
 	if r.budget = s.Budget; r.budget == 0 {
-		r.budget = c.budget
+		r.budget = f.budget
 	}
-	r.expiry, r.hasty = c.expiry, s.Hasty
+	r.expiry, r.hasty = f.expiry, s.Hasty
 	r.carry = s.Waits && len(lanes) == 1
 	r.base = detach(ctx)
 	r.done = make(chan struct{})
@@ -107,8 +107,8 @@ func (c *Claim) start(ctx context.Context, kind Kind, s Spec) *Round {
 	for i := range lanes {
 		on := &r.calls[i]
 		on.round, on.lane = r, &lanes[i]
-		if c.marks != nil {
-			on.mark = &c.marks[i]
+		if f.marks != nil {
+			on.mark = &f.marks[i]
 		}
 	}
 	r.schedule = lanes[0].node.schedule
@@ -150,11 +150,11 @@ func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
 }
 
 // Undone reports whether an Undo has taken back something on a node.
-func (c *Claim) Undone(node int) bool {
-	l := &c.lanes[node]
+func (f *Footprint) Undone(node int) bool {
+	l := &f.lanes[node]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return c.marks[node].undone
+	return f.marks[node].undone
 }
 
 // Majority is how many of n nodes are a quorum of them.

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// opened returns a claim on nodes that do ops, with the budget of the tests.
-func opened(n int) *Claim {
-	c := &Claim{}
+// opened returns a footprint on nodes that do ops, with the budget of the tests.
+func opened(n int) *Footprint {
+	c := &Footprint{}
 	c.Open(newLanes(n), budget, time.Hour)
 	return c
 }
 
-func TestAClaimNeedsAQuorumWithinItsBudgetUnlessASpecSaysOtherwise(t *testing.T) {
+func TestAFootprintNeedsAQuorumWithinItsBudgetUnlessASpecSaysOtherwise(t *testing.T) {
 	for n, quorum := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4} {
 		assert.Equal(t, quorum, Majority(n))
 		synctest.Test(t, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestAConditionIsAskedWhenItsTurnComes(t *testing.T) {
 	})
 }
 
-func TestAClaimKnowsWhatItHasTakenBack(t *testing.T) {
+func TestAFootprintKnowsWhatItHasTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := opened(7), newJournal()
 		deletes := j.op("release", 0, 1, nil).command()

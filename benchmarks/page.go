@@ -196,7 +196,8 @@ func (r *page) processes() {
 		"come, on the same connections. The fair share is the number of processes × the mean "+
 		"time of a turn. A grant *overtook* if somebody still waited whose Lock was called at "+
 		"least %v earlier: Redlock's do where the nodes do not know that one yet, which takes a "+
-		"few round trips. Processor time is that of all clients and of all servers, which share "+
+		"few round trips. What those who come back do to give up their wait in the end is not "+
+		"counted. Processor time is that of all clients and of all servers, which share "+
 		"%s cores. *etcd* is concurrency.Mutex on %d members in processes of their own, which "+
 		"sync nothing to disk, as the Redis servers do not; its commands are not counted.",
 		crewCount, crewHold, conf.ProcessSlice, slack, r.Machine["cores"], etcdMembers)

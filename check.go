@@ -13,13 +13,13 @@ import (
 // Check reports what in the deployment makes locks unsafe or unavailable. Package doctor lists what
 // it may find. Check tries on every node whether locks with r's options can live there. It asks
 // each node about itself, by INFO, TIME and CONFIG GET. It disturbs no lock and can be used in
-// production: at the start, on a health page, or by the command "redlock doctor". It is too
-// much for every lock.
+// production: at the start, on a health page, or by the command "redlock doctor". Do not call it
+// before every lock: it sends many commands.
 //
 // On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of
-// its own, extends it, sees that another value does not release it, and releases it. Unless
-// [WithoutAnnouncements] is set, it also stands in the queue for that key, and waits to be told
-// of its turn if the pool is a [pool.Subscriber].
+// its own, extends it, sees that another value does not release it, and releases it. It also stands
+// in the queue for that key, unless [WithoutAnnouncements] is set. If the pool is a
+// [pool.Subscriber], it then waits to be told of its turn.
 //
 // Two programs whose reports have the same [doctor.Report.Fingerprint] know the same nodes.
 //

@@ -12,9 +12,9 @@ import (
 )
 
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
-// takes no longer than three node timeouts, and one more for every 256 holds. Then it waits, for
-// one more node timeout at most, until all commands have returned from the clients and no release
-// is owed to a node that answers. The longest node timeout counts, of r or of a hold.
+// takes no longer than three node timeouts, and one more for every 256 holds. Then it waits until
+// all commands have returned from the clients and no release is owed to a node that answers, for
+// one more node timeout at most. The longest node timeout counts, of r or of a hold.
 //
 // A node may execute a command that sets the key after its release. So such a release is repeated,
 // a node timeout after its answer or later. Close may return before, and drops it: that key then
@@ -31,11 +31,11 @@ func (r *Redlock) Close() error {
 	return err
 }
 
-// CloseContext is Close with a bound of the caller's own. It blocks until every hold is released,
-// all commands have returned from the clients and no release is owed to a node that answers, or
-// until ctx is done. It returns the first errors of releasing holds and the number of locks that
-// are not released, and then the context's error if that came first. Closing again goes on with
-// what is left. A lock that is gone before its Until is an error too: [ErrExpired], as for Unlock.
+// CloseContext is Close with a bound of the caller's own: it blocks until all that is done, or
+// until ctx is done. It returns the first errors of releasing holds, and the number of locks that
+// are not released. The context's error follows if ctx ended before. Closing again goes on with
+// what is left. A lock that is gone before its Until is an error too: [ErrExpired], as for
+// Unlock.
 //
 // It returns nil if nothing is held any more. A client may then still keep commands to a node
 // that does not answer: nobody waits for them, and they change no lock. Of the releases that such

@@ -17,11 +17,11 @@ import (
 // Election is one candidate of an election: the leader is who holds the lock of that name. It is
 // made by [Redlock.NewElection], is safe for concurrent use, and must not be copied.
 //
-// Nobody is told by a lease that its process stood still. A leader that was paused for longer than
-// its lock lived may go on for a moment, beside the next leader, until it learns that its context
-// has ended. Where that must not do harm, hand the term to the store that the leader writes to,
-// which refuses a term lower than one it has seen: see [WithFencing], and package fence for SQL
-// databases.
+// A lease tells nobody that its process stood still. A leader may be paused for longer than its
+// lock lives. It then goes on for a moment, beside the next leader, until it learns that its
+// context has ended. Where that must not do harm, hand the term to the store that the leader
+// writes to. The store refuses a term lower than one it has seen: see [WithFencing], and package
+// fence for SQL databases.
 type Election struct {
 	locks *Redlock // with the election's options
 	m     *Mutex
@@ -43,7 +43,7 @@ type Leader struct {
 }
 
 // NewElection returns a candidate for the lead of that name. It does no I/O. Candidates exclude
-// each other, and whoever locks the name. The election's mutex has unlimited tries, whatever the
+// each other, and all who lock the name. The election's mutex has unlimited tries, whatever the
 // options say, and the options [WithFencing] and [WithFencePerName]: each term has a token.
 //
 // [WithOwner] names the candidate for [Election.Leader]. [WithExpiry] bounds for how long nobody
@@ -67,9 +67,9 @@ func (e *Election) mustBeMade() {
 // [Election.Campaign]: it ends with the term, and fn must return then. [FencingToken] of it is the
 // term.
 //
-// If the term ends before fn returns, by a loss, [WithMaxHold] or [Election.Resign], Run drops
-// what fn returns, rests for one retry delay, so that another candidate is elected, and campaigns
-// again. So fn may be called many times, one call after the other.
+// The term may end before fn returns, by a loss, [WithMaxHold] or [Election.Resign]. Run then drops
+// what fn returns, leaves the lead to others for one retry delay, and campaigns again. So fn may be
+// called many times, one call after the other.
 //
 // Run returns the error of fn, or of resigning, or one that wraps both. It is nil only if both are.
 // If ctx ends, or the Redlock is closed, while another leads, it returns what [Mutex.LockContext]
@@ -159,11 +159,11 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return l, err
 }
 
-// Observe yields who leads, and then each change of that: nobody, too. It ends when ctx is done,
+// Observe yields who leads, and then each change of that, also to nobody. It ends when ctx is done,
 // when the Redlock is closed, or with the loop. While too few nodes answer it yields nothing.
 //
 // It asks the nodes as [Election.Leader] does, every quarter of the expiry, and when the leader's
-// lock would end. So a leader may go unseen that leads for less. Terms are never out of order.
+// lock would end. A leader that leads for less may go unseen. Terms are never out of order.
 func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 	e.mustBeMade()
 	needContext(ctx)

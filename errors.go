@@ -37,8 +37,8 @@ var (
 	// After Extend or Valid, the lock is still held until [Mutex.Until].
 	ErrNoQuorum = errors.New("redlock: no quorum of nodes answered")
 
-	// ErrExpired is returned when the lock, or the attempt to get it, ran out of
-	// validity, or when the nodes proved that the lock is gone. It is not held any more.
+	// ErrExpired is returned when the lock, or the attempt to get it, ran out of time. It is also
+	// returned when the nodes proved that the lock is gone. The lock is not held any more.
 	ErrExpired = errors.New("redlock: lock expired")
 
 	// ErrNotHeld is returned by Unlock, Extend and Valid on a mutex that never locked or is
@@ -57,9 +57,9 @@ var (
 	// ErrClosed is returned by Lock and its siblings after Close. It matches ErrFailed too.
 	ErrClosed = errors.New("redlock: closed")
 
-	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout, or was
-	// not asked within it because it leaves too many commands unanswered. An [*Error] matches it
-	// if one of its nodes does: the operation as a whole may have failed for another reason.
+	// ErrNodeTimeout is what a [NodeError] matches when the node used up the node timeout. So it
+	// does when the node was not asked, because it leaves too many commands unanswered. An [*Error]
+	// matches it if one of its nodes does: the operation may have failed for another reason.
 	ErrNodeTimeout = quorum.ErrTimeout
 )
 
@@ -71,11 +71,10 @@ var decisions = []error{
 }
 
 // Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err
-// variables and the context's errors only if they are true of the operation as a whole.
-// [ErrNodeTimeout] and any other error match if they are true of one of the nodes. With
-// [errors.As] it yields a [*NodeError] (the first), or a *multierror.Error of
-// hashicorp/go-multierror with a NodeError for every node that did not do as it was asked, in
-// node order.
+// variables and the context's errors only if they are true of the whole operation. [ErrNodeTimeout]
+// and any other error match if they are true of one of the nodes. With [errors.As] it yields the
+// first [*NodeError], or a *multierror.Error of hashicorp/go-multierror. That has a NodeError for
+// every node that did not do as it was asked, in node order.
 type Error struct {
 	// Name is the lock's name, without the key prefix.
 	Name string
@@ -151,9 +150,9 @@ type NodeError struct {
 	Node int
 	// Addr is the node's address, or "" if its pool does not tell, see [pool.Addressed].
 	Addr string
-	// Err is the client's error as it came, or one of the package's: it matches ErrTaken if
-	// somebody else has the lock on this node, ErrExpired if the node does not have it any more,
-	// ErrNodeTimeout if the node has not answered in time.
+	// Err is the client's error as it came, or one of the package's. It matches ErrTaken if
+	// somebody else has the lock on this node, and ErrExpired if the node has it no more. It
+	// matches ErrNodeTimeout if the node has not answered in time.
 	Err error
 }
 

@@ -25,11 +25,11 @@ import (
 // A panic in one of the functions is recovered, because a lock would be left locked, or the
 // process would end. The first is reported to [slog.Default], with its stack.
 type Events struct {
-	// Acquire is called when Lock, TryLock, Hold or Do begins, and the function that it returns,
-	// if that is not nil, when the lock is granted or the call fails. The values of the context
-	// that it returns are those of the contexts that clients are given, so that what they trace is
-	// part of what is begun here. Its end has no meaning. If it is nil, it stands for ctx. The
-	// same is true of Extend and Release.
+	// Acquire is called when Lock, TryLock, Hold or Do begins. The function that it returns, if not
+	// nil, is called when the lock is granted or the call fails. Clients are given the values of
+	// the context that it returns: what they trace is part of what is begun here. The end of that
+	// context has no meaning. If it is nil, it stands for ctx. The same is true of Extend and
+	// Release.
 	Acquire func(ctx context.Context, a Acquiring) (context.Context, func(Acquired))
 	// Extend is called when Extend, or a renewal of a hold, begins.
 	Extend func(ctx context.Context, e Extending) (context.Context, func(Extended))
@@ -38,8 +38,8 @@ type Events struct {
 
 	// End is called once for each lock that Acquire has told to be granted, when its holder does
 	// not rely on it any more: it is being released, or was lost. A held context is done before.
-	// There is no end of a lock that is not held by Hold and is left to expire, until its mutex
-	// is locked again.
+	// A lock that is not held by Hold and is left to expire has no end until its mutex is locked
+	// again.
 	End func(e Ended)
 	// Lost is called before End if the lock was not given up by its holder: its Err is then not
 	// [ErrReleased].
@@ -51,8 +51,9 @@ type Events struct {
 	// last attempt had before the context ended. Of the renewals that fail in a row only the
 	// first is told.
 	NoQuorum func(f Failure)
-	// NodeState is called when a node goes out of order, which is at its third error in a row, and
-	// when it answers again. It is told by the mutexes with this function that use the node.
+	// NodeState is called when a node goes out of order, which is at its third error in a row. It
+	// is called again when the node answers. It is told by the mutexes with this function that
+	// use the node.
 	NodeState func(s NodeState)
 	// Node is called for each command when the client has returned from it, perhaps after the
 	// operation that it is a part of. It costs more than the others.
@@ -269,9 +270,9 @@ func (e *Events) guarded() *Events {
 	}
 }
 
-// LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. At level
-// Warn it tells of lost locks, overruns, operations without a quorum, and nodes that go out of
-// order or answer again; at level Debug of how every Lock, extension and Unlock ends. A level
+// LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. Level Warn
+// tells of lost locks, overruns and operations without a quorum. It also tells of nodes that go out
+// of order or answer again. Level Debug tells how every Lock, extension and Unlock ends. A level
 // that is off costs next to nothing. Single commands and their errors are not logged.
 func LogEvents(l *slog.Logger) *Events {
 	if l == nil {

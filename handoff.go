@@ -53,7 +53,7 @@ func parseHandoff(text string) (h handoff, ok bool) {
 // [ErrNotHeld]. The lock stays taken until it is adopted and released, or until its keys expire,
 // within the expiry. To take it back, adopt it with the same mutex.
 //
-// The text is a secret: whoever has it can take the lock, once. The error matches [ErrNotHeld] if
+// The text is a secret: one who has it can take the lock, once. The error matches [ErrNotHeld] if
 // the mutex is not locked, and [ErrExpired] if the lock was lost or has run out.
 func (m *Mutex) Handoff() (string, error) {
 	ctx := context.Background()
@@ -82,11 +82,11 @@ func (m *Mutex) Handoff() (string, error) {
 // and holds it, as [Mutex.Hold] does, and returns a held context. The mutex has the name and the
 // prefix of the lock.
 //
-// Adopt writes a value of its own to the nodes that have the value of the handoff, and needs a
-// quorum of them. So whoever still knows the old value can neither extend nor release the lock, and
-// the handoff can be adopted once. If that is before the Until that the lock had at the handoff,
-// nobody else has had the lock since. With [WithFencing] the lock has a new token, greater than any
-// before: a resource that has seen that refuses the old one.
+// Adopt writes a value of its own to the nodes that have the value of the handoff. It needs a
+// quorum of them. So the old value can neither extend nor release the lock any more, and the
+// handoff can be adopted once. If that is before the Until that the lock had at the handoff,
+// nobody else has had the lock since. With [WithFencing] the lock has a new token, greater than
+// any before: a resource that has seen it refuses the old one.
 //
 // Adopt makes one attempt, which takes two node timeouts at most. If it fails, nobody has the lock,
 // and what is left of it is being released. The error matches [ErrFailed], and one of

@@ -44,9 +44,9 @@ type hold struct {
 // The held context carries the values of ctx. It is done
 //   - as soon as the lock cannot be trusted any more, at the latest at [Mutex.Until] by the local
 //     clock, or earlier by [WithMargin]. [context.Cause] then matches [ErrLost] and says which
-//     nodes did what. What is left of the lock is being released. An outage does not end the hold
-//     if at its end Until is still six times as far away as the nodes take to answer. A process
-//     with more than 256 holds needs the time of two more answers for each further 256, and a
+//     nodes did what. What is left of the lock is being released. The hold survives an outage if,
+//     when that ends, the time left to Until is at least six times the nodes' response time. With
+//     more than 256 holds in a process it is two response times more for each further 256, and a
 //     tenth of a second.
 //   - when ctx is done, with the cause of ctx. The lock itself is still kept: work can be wound
 //     down under it.
@@ -57,10 +57,10 @@ type hold struct {
 // was suspended, that may take a tenth of the expiry more, or a second if that is longer; see
 // docs/safety.md.
 //
-// A lock is not reentrant. While the hold lasts, to lock the same name again on the same nodes with
-// the held context, or one derived from it, fails at once with [ErrSelf]. That includes a context
-// of [context.WithoutCancel]: a goroutine that shall wait for the end of the hold needs one that
-// does not come from it.
+// A lock is not reentrant. While the hold lasts, a Lock of the same name on the same nodes fails at
+// once with [ErrSelf], if its context is the held one or was derived from it. That includes a
+// context of [context.WithoutCancel]. A goroutine that has to wait for the end of the hold needs a
+// context that does not come from it.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
 	l, err := m.tellLock(ctx, m.cfg.tries, nil)
@@ -115,15 +115,15 @@ func (h *hold) begin() bool {
 }
 
 // Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
-// [Mutex.LockContext] does, by default for about five seconds, or 21 where a majority of nodes is
-// silent, and adds up to a node timeout for Unlock. It calls fn only once it holds the lock, with
-// the held context, which is cancelled with the cause [ErrLost] when the lock cannot be trusted
-// any more; fn must return then. The lock is released even if fn panics.
+// [Mutex.LockContext] does: by default for about five seconds, or 21 if a majority of nodes is
+// silent. Unlock adds up to a node timeout. Do calls fn once it holds the lock, with the held
+// context. That is cancelled with the cause [ErrLost] when the lock cannot be trusted any more; fn
+// must return then. The lock is released even if fn panics.
 //
-// Do returns the error of Hold, and then fn has not been called, or else the error of fn, or of
-// Unlock, or one that wraps both. The latter matches [ErrExpired] if the nodes did not have the
-// lock any more when fn had returned, and [ErrLost] too if the held context had ended with that.
-// If Close released the lock while fn ran, the error matches [ErrReleased] instead.
+// If Hold fails, Do returns its error and does not call fn. Otherwise it returns the error of fn,
+// or of Unlock, or one that wraps both. The error of Unlock matches [ErrExpired] if the nodes did
+// not have the lock any more when fn had returned, and [ErrLost] too if that had ended the held
+// context. If Close released the lock while fn ran, the error matches [ErrReleased] instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
 	opts ...Option) (err error) {
 	if fn == nil {
@@ -220,9 +220,9 @@ const leastLeft = time.Millisecond
 // Renew extends the lease, unless the hold is over by now, and reports whether a quorum confirmed
 // it. It ends within its budget.
 //
-// The nodes have half of what is left to answer. So when an outage ends, with so much left until
-// the deadline, the next renewal starts with no less than half of that left, and has no less than a
-// quarter of it for itself.
+// The nodes have half of the time left to answer. Say that an outage ends with a time L left before
+// the deadline. Then the next renewal starts with no less than half of L left, and has no less than
+// a quarter of L for itself.
 func (h *hold) Renew() (confirmed bool) {
 	l, m := h.l, h.l.m
 	m.mu.Lock()

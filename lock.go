@@ -55,8 +55,8 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 }
 
 // DelayFunc returns how long to wait before the next attempt; tries, from 1, is how many have been
-// made. It is called by many goroutines at once and must not keep state. What it returns
-// below zero counts as zero.
+// made. It is called by many goroutines at once and must not keep state. A negative result counts
+// as zero.
 type DelayFunc func(tries int) time.Duration
 
 // maxDelay leaves room for the one more that a bound included in a random choice takes.
@@ -77,10 +77,10 @@ func UniformDelay(shortest, longest time.Duration) DelayFunc {
 	return func(int) time.Duration { return shortest + rand.N(longest-shortest+1) }
 }
 
-// ExponentialDelay waits for a random time ("full jitter") from 0 up to and including base after
-// the first try, 2 base after the second, 4 base after the third, and so on, but never longer
-// than limit: with a base of 10 ms and a limit of 1 s, up to 10, 20, 40, 80, 160, 320, 640, 1000,
-// 1000, … ms. A base below one nanosecond counts as one; a limit below base as base.
+// ExponentialDelay waits for a random time ("full jitter") from 0 up to and including a bound. That
+// is base after the first try, doubles with each further try, and never exceeds limit. With a base
+// of 10 ms and a limit of 1 s it is 10, 20, 40, 80, 160, 320, 640, 1000, 1000, … ms. A base below
+// one nanosecond counts as one; a limit below base as base.
 func ExponentialDelay(base, limit time.Duration) DelayFunc {
 	base = max(base, 1)
 	limit = min(max(limit, base), maxDelay)

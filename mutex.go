@@ -37,8 +37,8 @@ func (m *Mutex) Value() string { return m.current().Value }
 
 // Until returns the moment up to which the lock may be trusted: the start of the attempt that
 // won, or of the last successful extension, plus expiry, minus drift. It is the zero time while
-// the mutex is not locked, after Unlock or proof of loss, and for a lock taken over by
-// [WithValue] that has not been extended yet. It does not ask the nodes.
+// the mutex is not locked, and after Unlock or proof of loss. It is also zero for a lock taken over
+// by [WithValue] until the first Extend. It does not ask the nodes.
 func (m *Mutex) Until() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,17 +77,17 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is
 // done it returns within milliseconds, whatever the nodes do.
 //
-// If the lock is taken, the waiters of the process stand in line, and the first of them stands in a
+// If the lock is taken, the waiters of the process stand in line. The first of them stands in a
 // queue that the nodes keep for all processes. It is granted the lock when its turn comes. Each
 // retry delay that passes uses up a try. By default Lock gives up after about five seconds if the
-// lock stays taken, and after 18 to 21 seconds if a majority of the nodes is silent: a try then
-// takes a node timeout. One attempt takes three node timeouts at most, to ask the nodes, to raise
-// the fencing token, and to find out why it failed.
+// lock stays taken. If a majority of the nodes is silent, it gives up after 18 to 21 seconds: a try
+// then takes a node timeout. One attempt takes three node timeouts at most: to ask the nodes, to
+// raise the fencing token, and to find out why it failed.
 //
-// On success the lock is held until [Mutex.Until]. On failure it is not held, what had been
-// granted is being released, and the error matches [ErrFailed] and one of [ErrTaken],
-// [ErrNoQuorum] and [ErrExpired], which tell what became of the last attempt, or the context's
-// error (and its cause), or [ErrClosed], or is an [*OptionError].
+// On success the lock is held until [Mutex.Until]. On failure it is not held, and what had been
+// granted is being released. The error matches [ErrFailed]. It also matches [ErrTaken],
+// [ErrNoQuorum] or [ErrExpired], by what the last attempt came to, or the context's error and its
+// cause, or [ErrClosed], or it is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
 	_, err := m.tellLock(ctx, m.cfg.tries, nil)
@@ -98,9 +98,9 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // TryLockContext is LockContext with a single attempt, whatever the number of tries. It asks all
-// nodes at once, and so takes two node timeouts at most, or three with [WithFencing]. Only where
-// the nodes say that the attempt was refused by its own key, which a client has sent twice, it is
-// made anew, up to three times.
+// nodes at once, and so takes two node timeouts at most, or three with [WithFencing]. A client that
+// sends the command twice may be refused by its own key. The attempt is then made anew, up to three
+// times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
 	_, err := m.tellLock(ctx, 1, nil)
@@ -111,20 +111,20 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
 // UnlockContext releases the lock on all nodes. It blocks until the outcome is decided, at most
-// for the node timeout, and after that releases on slower nodes in the background. Calls at the
-// same time take their turns, each with its node timeout, until one has succeeded. Of ctx it uses
-// only the values: it works when ctx is done, and does not end with it.
+// for the node timeout. Slower nodes are released in the background. Calls at the same time run one
+// after the other, each with its node timeout, until one has succeeded. Only the values of ctx are
+// used: Unlock works even if ctx is done, and does not end with it.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the
-// lock and has deleted it: it was never lost, and it is free now. With [WithMinHold] it may be left
-// taken for a while instead. The error matches
+// lock and has deleted it: it was never lost, and it is free now. With [WithMinHold] the lock may
+// stay taken for a while instead. The error matches
 //   - [ErrExpired] if the lock is gone on so many nodes that it may have been somebody else's in
 //     the meantime. Before [Mutex.Until], either nodes have lost their data, or the lock has been
 //     deleted by a release whose answer was lost: that of an earlier Unlock, or of a client that
 //     then sent it again, see [github.com/redlock-go/redlock/pool.Pool]. The nodes cannot tell
 //     which,
-//   - [ErrNoQuorum] if too few nodes answered; the lock is not to be used any more, and Unlock may
-//     be called again to finish,
+//   - [ErrNoQuorum] if too few nodes answered. Do not use the lock any more; Unlock may be called
+//     again to finish,
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 //
 // If the lock was held by [Mutex.Hold], its context is cancelled first, with the cause
@@ -142,8 +142,8 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 // decided, at most for the node timeout, or until ctx is done.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the lock, so
-// nobody else had it since it was granted, and Until has moved (if another extension has not
-// moved it further meanwhile). Nodes that had lost the key are given it again. The error matches
+// nobody else had it since it was granted. Until has moved, unless another extension has moved it
+// further. Nodes that had lost the key are given it again. The error matches
 //   - [ErrExpired] if the lock ran out before, and then nothing was sent, or during the call, or
 //     if the nodes proved that it is gone; then what is left of it is being released,
 //   - [ErrNoQuorum] if too few nodes answered, and the context's error if it ended the

@@ -14,8 +14,8 @@ import (
 
 // The defaults of the options. They are Redsync's where Redsync has the option.
 const (
-	// DefaultExpiry is long enough for a short critical section and a few slow round trips, and
-	// short enough that a crashed holder does not keep others waiting for long.
+	// DefaultExpiry is long enough for a short critical section and a few slow round trips. A
+	// crashed holder does not keep others waiting for longer.
 	DefaultExpiry time.Duration = 8 * time.Second
 	// DefaultTries with the default delay waits about five seconds for a lock that is taken.
 	// Where a majority of the nodes is silent, each try takes a node timeout as well: about 18
@@ -160,8 +160,8 @@ func WithKeyPrefix(prefix string) Option {
 }
 
 // WithFencing gives every acquisition a fencing token. A resource that is claimed with the token
-// before it is read loses no update, also where a holder was paused for longer than its lock lived,
-// see [Mutex.FencingToken].
+// before it is read loses no update, not even if a holder was paused for longer than its lock
+// lived: see [Mutex.FencingToken].
 //
 // It costs no further round trip unless the nodes' counters disagree. Names share 65,536 counters,
 // redlock:fence:0000 to redlock:fence:ffff, which take some 6 MB of a node and never expire. A
@@ -169,8 +169,8 @@ func WithKeyPrefix(prefix string) Option {
 // prefix of [WithKeyPrefix] and the name. An ACL that allows app:* must so allow redlock:fence:*
 // too. A node that is a cluster needs [WithFencePerName].
 //
-// All users of a name must use the option, and all of them with or all of them without
-// WithFencePerName, or tokens may go back. Default: no token, 0.
+// All users of a name must use the option, and the same of WithFencePerName: all of them or none.
+// Otherwise tokens may go back. Default: no token, 0.
 func WithFencing() Option {
 	return option(func(c *config) { c.Fencing = true })
 }
@@ -194,29 +194,29 @@ func WithFenceTTL(ttl time.Duration) Option {
 	return option(func(c *config) { c.FenceTTL, c.fenceTTLBy = ttl, true })
 }
 
-// WithRestartGuard takes no vote from a node until that has been up for maxTTL, and a second
-// more: by then every lock that it may have forgotten has expired. Every client of these nodes
-// must set it, to the longest expiry that any of them uses: a client without it is granted locks
-// by a restarted node at once. It needs the permission for INFO. The refusal is a [*GuardError].
-// Default: no guard.
+// WithRestartGuard ignores the vote of a node that has been up for less than maxTTL + 1 s. By
+// then every lock that the node may have forgotten has expired. Every client of these nodes must
+// set it, to the longest expiry that any of them uses: a client without it is granted locks by a
+// restarted node at once. It needs the permission for INFO. The error of the node is a
+// [*GuardError]. At least the expiry. Default: no guard.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return option(func(c *config) { c.Guard, c.guardBy = maxTTL, true })
 }
 
-// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted: then
-// the held context is cancelled with ErrLost as the cause, and the lock is extended no more. It
-// is not released: work can be wound down under it until [Mutex.Until], which is usually at least
-// two thirds of the expiry away, and Unlock releases it. At least the expiry. Default: no bound.
+// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted. Then
+// the held context is cancelled with the cause [ErrLost], and the lock is extended no more. It is
+// not released: work can be wound down under it until [Mutex.Until]. That is usually at least two
+// thirds of the expiry away. Unlock releases it. At least the expiry. Default: no bound.
 func WithMaxHold(limit time.Duration) Option {
 	return option(func(c *config) { c.maxHold, c.maxHoldBy = limit, true })
 }
 
-// WithMargin ends the held context of [Mutex.Hold] and [Redlock.Do] so much before [Mutex.Until] if
-// the lock could not be extended by then, with [ErrLost] as the cause. The work then has the margin
-// for winding down while the lock still excludes others: the lock is extended no more, and is kept
-// until Unlock or Until. A loss that is proven earlier ends the context at once, without a margin.
-// The margin takes time from the renewals: an outage that a hold survives is shorter by as much. At
-// least 0, at most half of what the drift leaves of the expiry. Default: 0.
+// WithMargin ends the held context of [Mutex.Hold] and [Redlock.Do] so much before [Mutex.Until],
+// if the lock could not be extended by then. The cause is [ErrLost]. The work then has the margin
+// for winding down while the lock still excludes others. The lock is extended no more, and is
+// kept until Unlock or Until. A loss that is proven earlier ends the context at once, without a
+// margin. The margin takes time from the renewals: an outage that a hold survives is shorter by
+// as much. At least 0, at most half of what the drift leaves of the expiry. Default: 0.
 func WithMargin(margin time.Duration) Option {
 	return option(func(c *config) { c.margin = margin })
 }
@@ -236,14 +236,14 @@ func WithMinHold(d time.Duration) Option {
 	return option(func(c *config) { c.minHold = d })
 }
 
-// WithoutAnnouncements leaves the queue on the nodes alone: a waiting Lock stands in no queue,
-// subscribes to nothing and relies on its retry delay, and an Unlock frees the lock for whoever
+// WithoutAnnouncements does without the queue on the nodes. A waiting Lock stands in no queue,
+// subscribes to nothing and relies on its retry delay. An Unlock frees the lock for the one who
 // asks first. Among processes there is no order then. Processes that do queue wait until they ask
-// again. A waiter is still woken by releases of its own process, and queues if another of its
-// process does that waits for the same name.
+// again. A waiter is still woken by releases of its own process. It queues if another waiter of
+// its process for the same name does.
 //
-// To let other processes have their turn, a process that locks a name again and again leaves it
-// free for a retry delay every now and then. Default: off, waiting processes queue.
+// A process that locks a name again and again leaves it to others for a retry delay now and then.
+// Default: off, waiting processes queue.
 func WithoutAnnouncements() Option {
 	return option(func(c *config) { c.Queue = false })
 }

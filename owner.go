@@ -16,10 +16,10 @@ import (
 // [WithGenValueFunc]. Everybody who may read the nodes can read it. Default: "", the random bits
 // alone, and never the host's name by itself.
 //
-// A Lock that fails with [ErrTaken] then also says whose the lock is, in its text and in the Owner
-// of its [*Error]: taken on 3 of 5 nodes by "pod-7". For that it asks the nodes that refused once
-// more, after its last attempt, and waits for them for a node timeout at most, or for 5 ms if its
-// context is done. A Lock that is granted asks nothing.
+// A Lock that fails with [ErrTaken] then also says whose the lock is: taken on 3 of 5 nodes by
+// "pod-7". The text and the Owner of its [*Error] have it. For that it asks the nodes that refused
+// once more, after its last attempt. It waits for them for a node timeout at most, or for 5 ms if
+// its context is done. A Lock that is granted asks nothing.
 func WithOwner(text string) Option {
 	return option(func(c *config) {
 		c.genValue, c.genValueBy, c.owned = nil, false, text != ""

@@ -1,5 +1,5 @@
-// Package redlock is a distributed lock over N independent Redis masters: the Redlock
-// algorithm, held by whoever holds it on a majority of them.
+// Package redlock is a distributed lock over N independent Redis masters: the Redlock algorithm. A
+// client holds the lock as long as a majority of the masters agree.
 //
 //	rl := redlock.New(goredis.NewPool(a), goredis.NewPool(b), goredis.NewPool(c))
 //	defer rl.Close()
@@ -11,13 +11,12 @@
 //	defer m.Unlock()
 //
 // A lock is a lease. It is granted for an expiry, and may be trusted until [Mutex.Until], a little
-// less. Work whose length is not known beforehand is better done in [Redlock.Do], or under a
-// context from [Mutex.Hold], which keeps the lock extended and ends when it is lost.
+// less. For work of unknown length use [Redlock.Do] or [Mutex.Hold]: they keep the lock extended,
+// and the context that they provide ends when the lock is lost.
 //
-// No lease can stop a holder that was paused for longer than it lasts from going on
-// afterwards. Where that must not do harm, ask for fencing tokens with [WithFencing], claim the
-// resource with the token before the first read, and let it refuse a token lower than one it has
-// seen.
+// No lease can stop a holder that goes on after a pause that was longer than the lease. Where that
+// must not do harm, ask for fencing tokens with [WithFencing]. Claim the resource with the token
+// before the first read. The resource refuses a token lower than one it has seen.
 //
 // The algorithm is described at
 // https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/. The docs folder of
@@ -144,7 +143,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 }
 
 // NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
-// program that are to exclude each other each make their own, with the same name.
+// program that exclude each other each make their own, with the same name.
 // NewMutex does no I/O. The Redis key is the name, after the prefix of [WithKeyPrefix]; two
 // users of one name exclude each other whatever their other options. The name is not empty, and the
 // key is not that of a fence counter: see [WithFencing] and [WithFencePerName].

@@ -51,18 +51,23 @@ func (r *report) costs(out map[string]string) {
 	})
 }
 
-// crowds draws how cost and waits grow with the number of processes.
+// crowds draws how cost, waits and turns that pass on grow with the number of processes.
 func (r *report) crowds(out map[string]string) {
 	for _, kind := range []string{againKind, onceKind} {
 		at := func(k key) (float64, bool) { return float64(k.Workers), k.Variant == kind }
-		of := "5 nodes, 5 ms holds, processes that " + kind + "; "
+		of := "5 ms holds, processes that " + kind + "; "
 		suffix := strings.ReplaceAll(strings.TrimPrefix(kind, "come "), " ", "-")
 		out["processes-commands-"+suffix] = chart{"What a turn costs the nodes", of +
-			"commands on all nodes per turn, lower is better", "commands", true}.
+			"commands on 5 nodes (rueidislock: 1) per turn, lower is better", "commands", true}.
 			lines("processes", true, r.lines(processPart, "commands/turn", at))
 		out["processes-waits-"+suffix] = chart{"The longest wait", of +
 			"over the fair share, processes × mean turn; 1 is fair", "× fair share", true}.
 			lines("processes", true, r.lines(processPart, "longest wait/fair", at))
+		if kind == againKind {
+			out["processes-passes"] = chart{"How often the lock passes to another process", of +
+				"grants to another process per second, higher is better", "passes/s", false}.
+				lines("processes", true, r.lines(processPart, "passes/s", at))
+		}
 	}
 }
 

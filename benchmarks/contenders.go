@@ -7,7 +7,8 @@ import (
 
 // locker is one client process's view of a lock library: its own connections to all nodes.
 type locker interface {
-	// Lock blocks until the lock is held, or ctx is done.
+	// Lock blocks until the lock is held, or ctx is done. With [context.Background] it does what a
+	// library's Lock without a context does.
 	Lock(ctx context.Context, name string) (unlock func() error, err error)
 	Close()
 }
@@ -24,19 +25,34 @@ type heldLock interface{ Unlock() (bool, error) }
 
 // contender is one way to lock.
 type contender struct {
-	name     string
-	peer     bool // another library, which ratios are computed against
-	oneNode  bool // has no notion of independent nodes
-	fenced   bool // takes part only where fencing is measured
-	noWaiter bool // cannot wait for a taken lock
-	crews    bool // takes part in processes
-	most     int  // processes that it takes part with; 0 is any number
-	etcd     bool // has servers of its own, and takes part in processes and elections alone
-	open     func(addrs []string) (locker, error)
+	name    string
+	client  string // that it uses; ratios are those of contenders on the same client
+	options string // of the library and of the client, for the page
+	peer    bool   // another library
+	bare    bool   // no lock library: the least that the client needs; cannot wait
+	oneNode bool   // has no notion of independent nodes
+	fenced  bool   // takes part only where fencing is measured
+	crews   bool   // takes part in processes
+	most    int    // processes that it takes part with; 0 is any number
+	etcd    bool   // has servers of its own, and takes part in processes and elections alone
+	open    func(addrs []string) (locker, error)
 	// With heldExpiry; nil if it cannot keep locks extended.
 	hold func(addrs []string) (holder, error)
 	// With electionExpiry; nil if it takes no part in elections.
 	stand func(addrs []string) (candidate, error)
+}
+
+// ours reports whether the contender is redlock.
+func (c *contender) ours() bool { return !c.peer && !c.bare }
+
+// peersOf returns the other libraries on the client of c that can lock on n nodes.
+func peersOf(c *contender, n int) (out []*contender) {
+	for _, o := range peers {
+		if o.client == c.client && o.fits(n) && !o.etcd {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // fits reports whether the contender can lock on n nodes.
@@ -46,7 +62,7 @@ func (c *contender) fits(n int) bool { return n == 1 || !c.oneNode }
 var roster []*contender
 
 func init() {
-	roster = slices.Concat(ours, peers)
+	roster = slices.Concat(ours, peers, floor)
 }
 
 func contenderNamed(name string) *contender {

@@ -31,8 +31,7 @@ func (s *suite) contention() {
 // crowd measures how the work for the nodes grows with the number of waiters.
 func (s *suite) crowd() {
 	cs := s.pick(func(c *contender) bool {
-		return c.name == "redlock goredis" ||
-			c.name == "redsync goredis"
+		return c.name == we || c.name == "redsync goredis"
 	})
 	for _, w := range s.CrowdWaiters {
 		s.contend("crowd", cs, 5, w, 1)

@@ -219,8 +219,9 @@ func (c *crew) dismiss() {
 	_ = c.cmd.Wait()
 }
 
-// together lets all crews work the same shift. It calls atEnd when the shift's time is over.
-func together(crews []*crew, s shift, atEnd func()) ([]shiftLog, error) {
+// together lets all crews work the same shift. It calls atHalf when half of the shift's time is
+// over, if it has one, and atEnd at the end.
+func together(crews []*crew, s shift, atHalf, atEnd func()) ([]shiftLog, error) {
 	s.Start = time.Now().Add(50 * time.Millisecond)
 	for _, c := range crews {
 		if err := c.send.Encode(s); err != nil {
@@ -228,6 +229,8 @@ func together(crews []*crew, s shift, atEnd func()) ([]shiftLog, error) {
 		}
 	}
 	if s.For > 0 {
+		time.Sleep(time.Until(s.Start.Add(s.For / 2)))
+		atHalf()
 		time.Sleep(time.Until(s.Start.Add(s.For)))
 		atEnd()
 	}
@@ -255,6 +258,8 @@ type queueing struct {
 	longest       time.Duration // a wait, finished or cut off by the end
 	overtakes     int           // grants while somebody waited who had asked earlier
 	overlaps      int           // two holders at a time
+	passes        int           // grants to another waiter than the one before
+	late          int           // grants in the second half of a stretch
 	clientCPU     time.Duration
 	err           string
 	waits         []float64 // ms
@@ -274,8 +279,8 @@ const (
 	granted
 )
 
-// judge looks at all turns of a shift that ended at end.
-func judge(logs []shiftLog, end time.Time) (q queueing) {
+// judge looks at all turns of a shift that ended at end, and was half over at half.
+func judge(logs []shiftLog, half, end time.Time) (q queueing) {
 	var events []event
 	waiters := 0
 	q.fewest = -1
@@ -298,6 +303,9 @@ func judge(logs []shiftLog, end time.Time) (q queueing) {
 				if t.Granted != 0 && t.Granted < until {
 					until = t.Granted
 					n++
+					if t.Granted >= half.UnixNano() {
+						q.late++
+					}
 					events = append(events, event{t.Granted, waiters, granted},
 						event{t.Released, waiters, released})
 					q.latest = max(q.latest, t.Released)
@@ -318,12 +326,12 @@ func judge(logs []shiftLog, end time.Time) (q queueing) {
 	return q
 }
 
-// order counts overtakes and overlaps.
+// order counts overtakes, overlaps and passes.
 func (q *queueing) order(events []event, waiters int) {
 	slices.SortFunc(events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind))
 	})
-	since, inside := make([]int64, waiters), 0 // when each that waits asked
+	since, inside, last := make([]int64, waiters), 0, -1 // since when each waits
 	for _, e := range events {
 		switch e.kind {
 		case released:
@@ -331,6 +339,10 @@ func (q *queueing) order(events []event, waiters int) {
 		case asked:
 			since[e.waiter] = e.at
 		case granted:
+			if last >= 0 && last != e.waiter {
+				q.passes++
+			}
+			last = e.waiter
 			mine := since[e.waiter]
 			since[e.waiter] = 0
 			if inside++; inside > 1 {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,39 +50,27 @@ func (r *report) grid(section, metric string, columns []string, at func(column i
 	return table(append([]string{metric}, columns...), rows)
 }
 
-// bestRow is the row of a grid of smaller-is-better figures that compares redlock with the best
-// peer.
-func (r *report) bestRow(section, metric string, n int, at func(int) key) string {
-	var parts []string
-	for i := range n {
-		k := at(i)
-		k.Section, k.Metric, k.Who = section, metric, we
-		mine := r.median(k)
-		if who, v := r.best(k); !math.IsNaN(v) && !math.IsNaN(mine) {
-			parts = append(parts, fmt.Sprintf("%s × %s", number(mine/v), who))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// beaten lists where a peer's median is better than redlock's by more than 3 %.
+// beaten lists the figures of the other sections in which a peer on the same client, or etcd, is
+// better than redlock goredis by more than 3 %.
 func (r *report) beaten() [][]string {
 	better := map[string]bool{ // larger is better
-		"turns/s": true, "fewest turns": true, "fewest/most": true, "pairs/s": true,
+		"turns/s": true, "passes/s": true, "fewest turns": true, "fewest/most": true,
+		"pairs/s": true,
 	}
-	skip := map[string]bool{"most turns": true, "bytes/pair": true}
+	skip := map[string]bool{"most turns": true, "p50 wait ms": true}
 	var rows [][]string
 	for _, s := range r.Series {
 		c := contenderNamed(s.Who)
 		k := s.key
 		k.Who = we
 		mine := r.find(k)
-		if c == nil || !c.peer || mine == nil || skip[s.Metric] {
+		if c == nil || !c.peer || c.client != onGoredis && !c.etcd || mine == nil ||
+			skip[s.Metric] || inSlices(s.Section) {
 			continue
 		}
 		theirs, ours := median(s.Values), median(mine.Values)
-		if ahead := theirs < ours/1.03; !better[s.Metric] && ahead || better[s.Metric] &&
-			theirs > ours*1.03 {
+		if behind := theirs < ours/ahead; !better[s.Metric] && behind || better[s.Metric] &&
+			theirs > ours*ahead {
 			where := fmt.Sprintf("%s: %s, %s", s.Section, plural(s.Nodes, "node"),
 				plural(s.Workers, "worker"))
 			if s.Variant != "" {
@@ -138,29 +125,4 @@ func (r *report) transposed(section string, k key, metrics ...string) string {
 		}
 	}
 	return table(append([]string{""}, metrics...), rows)
-}
-
-// growth says in words how the cost of a pair grows.
-func (r *report) growth(nodes, workers []int) string {
-	if len(nodes) < 2 || len(workers) < 2 {
-		return ""
-	}
-	n0, n1 := nodes[0], nodes[len(nodes)-1]
-	g0, g1 := workers[0], workers[len(workers)-1]
-	at := func(who string, n, g int) float64 {
-		k := perPair(n, g)
-		k.Who = who
-		return r.median(k)
-	}
-	var out []string
-	for _, w := range r.who("pairs", "µs/pair") {
-		if c := contenderNamed(w); c == nil || c.oneNode {
-			continue
-		}
-		out = append(out, fmt.Sprintf("- %s: from %d to %d nodes × %s (1 goroutine) and × %s (64 "+
-			"goroutines); from %d to %d goroutines on 5 nodes × %s per pair.",
-			w, n0, n1, number(at(w, n1, 1)/at(w, n0, 1)), number(at(w, n1, 64)/at(w, n0, 64)), g0,
-			g1, number(at(w, 5, g1)/at(w, 5, g0))))
-	}
-	return "How the time per pair grows:\n\n" + strings.Join(out, "\n")
 }

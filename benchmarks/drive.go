@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strconv"
 	"sync"
@@ -18,61 +19,109 @@ type run struct {
 	mallocs uint64
 	bytes   uint64
 	err     error // the first; a goroutine that meets one goes on
+	hung    bool  // a call did not end, and its goroutine was left behind
 }
 
-// drive lets goroutines lock and unlock for d, each its own name, as fast as they can. It calls
-// atEnd when d is over, and then waits for what is still under way; what is not done after the
-// grace is cancelled.
-func drive(l locker, goroutines int, d time.Duration, atEnd func()) run {
-	var (
-		r      run
-		pairs  atomic.Int64
-		over   atomic.Bool
-		failed atomic.Pointer[error]
-		wg     sync.WaitGroup
-	)
-	// Names are new in each turn: what one contender leaves behind must not stand in the way of
-	// the next.
-	prefix := "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"
+// workload is how a locker is driven.
+type workload struct {
+	goroutines int
+	warm       time.Duration // the most until each goroutine is at its second pair; 0: no wait
+	slice      time.Duration
+	atEnd      func() // called when the slice is over; may be nil
+}
+
+// drive lets goroutines lock and unlock with one locker, each its own name, as fast as they can.
+// It counts what is done within the slice, calls atEnd, and waits for what is still under way.
+// What is not done after the grace is cancelled, and the locker is closed.
+//
+// A lone goroutine locks without a context that can end, as the libraries' Lock does.
+func drive(e *entrant, l workload) run {
+	d := driver{locker: e.lockers[0], prefix: "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	d.ctx = ctx
+	if l.goroutines == 1 {
+		d.ctx = context.Background()
+	}
 	runtime.GC()
-	before, start := usage(), time.Now()
-	for g := range goroutines {
-		wg.Go(func() {
-			name := prefix + strconv.Itoa(g)
-			for !over.Load() {
-				unlock, err := l.Lock(ctx, name)
-				if err == nil {
-					err = unlock()
-				}
-				if over.Load() {
-					return
-				}
-				if err != nil {
-					failed.CompareAndSwap(nil, &err)
-					runtime.Gosched()
-					continue
-				}
-				pairs.Add(1)
-			}
-		})
+	for g := range l.goroutines {
+		d.all.Go(func() { d.repeat(g) })
 	}
-	time.Sleep(d)
-	r.pairs, r.elapsed = pairs.Load(), time.Since(start)
-	over.Store(true)
+	for begun := time.Now(); time.Since(begun) < l.warm && d.pairs.Load() < int64(l.goroutines); {
+		time.Sleep(time.Millisecond)
+	}
+	before, done, start := usage(), d.pairs.Load(), time.Now()
+	time.Sleep(l.slice)
+	r := run{pairs: d.pairs.Load() - done, elapsed: time.Since(start)}
+	d.over.Store(true)
 	after := usage()
-	defer time.AfterFunc(grace, cancel).Stop()
-	if atEnd != nil {
-		atEnd()
-	}
-	wg.Wait()
 	r.cpu, r.mallocs, r.bytes = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs,
 		after.mem.TotalAlloc-before.mem.TotalAlloc
-	if err := failed.Load(); err != nil {
+	if l.atEnd != nil {
+		l.atEnd()
+	}
+	r.hung = !d.end(func() { cancel(); e.leave() })
+	switch err := d.failed.Load(); {
+	case r.hung:
+		r.err = errHung
+	case err != nil:
 		r.err = *err
 	}
 	return r
+}
+
+var errHung = errors.New("a call did not return, although its client is closed")
+
+// driver is the goroutines of one slice.
+type driver struct {
+	locker locker
+	ctx    context.Context
+	// Names are new in each slice: what one contender leaves behind must not stand in the way of
+	// the next.
+	prefix string
+	pairs  atomic.Int64
+	over   atomic.Bool
+	failed atomic.Pointer[error]
+	all    sync.WaitGroup
+}
+
+// repeat locks and unlocks until the slice is over.
+func (d *driver) repeat(goroutine int) {
+	name := d.prefix + strconv.Itoa(goroutine)
+	for !d.over.Load() {
+		unlock, err := d.locker.Lock(d.ctx, name)
+		if err == nil {
+			err = unlock()
+		}
+		if d.over.Load() {
+			return
+		}
+		if err != nil {
+			d.failed.CompareAndSwap(nil, &err)
+			runtime.Gosched()
+			continue
+		}
+		d.pairs.Add(1)
+	}
+}
+
+// end waits for the goroutines, and calls stop if they need longer than the grace. It reports
+// whether all of them have ended.
+func (d *driver) end(stop func()) bool {
+	ended := make(chan struct{})
+	go func() { d.all.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(grace):
+	}
+	stop()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(grace):
+		return false
+	}
 }
 
 var drives atomic.Int64

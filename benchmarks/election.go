@@ -21,6 +21,8 @@ const (
 	electionNodes  = etcdMembers     // as many fail with either
 	candidateCount = 3               // processes that stand for election
 	electionExpiry = 2 * time.Second // the least that etcd has
+	afterResign    = "ms after Resign"
+	afterKill      = "ms after kill -9"
 )
 
 // The program runs itself again for each candidate, with candidateEnv set. They talk in lines of
@@ -113,10 +115,10 @@ func (s *suite) election() {
 	}
 	s.say("election: %d resign, %d are killed", s.Resigns, s.Kills)
 	for range s.Resigns {
-		s.handOn(all, "ms after Resign", (*slate).resign)
+		s.handOn(all, afterResign, (*slate).resign)
 	}
 	for range s.Kills {
-		s.handOn(all, "ms after kill -9", (*slate).kill)
+		s.handOn(all, afterKill, (*slate).kill)
 	}
 }
 

@@ -17,11 +17,11 @@ func (s *suite) frozen() {
 		turns(in, s.Rounds, func(e *entrant) {
 			k := key{Section: "frozen", Who: e.name, Nodes: n, Workers: 64, Variant: "healthy",
 				Metric: "pairs/s"}
-			r := drive(e.lockers[0], 64, s.Slice, nil)
+			r := drive(e, workload{goroutines: 64, slice: s.Slice})
 			s.report.add(k, float64(r.pairs)/r.elapsed.Seconds())
 			k.Variant = "one frozen"
 			s.freeze()
-			r = drive(e.lockers[0], 64, s.Slice, s.thaw)
+			r = drive(e, workload{goroutines: 64, slice: s.Slice, atEnd: s.thaw})
 			s.report.add(k, float64(r.pairs)/r.elapsed.Seconds())
 			if r.err != nil {
 				s.warn("%s, one of %d nodes frozen: %v", e.name, n, r.err)
@@ -82,12 +82,12 @@ func (s *suite) single(e *entrant, nodes int) {
 
 // frozenMemory watches heap and goroutines of 64 busy goroutines with a frozen node of five.
 func (s *suite) frozenMemory() {
-	in := s.enter(s.pick(func(c *contender) bool { return c.name == "redlock goredis" }),
+	in := s.enter(s.pick(func(c *contender) bool { return c.name == we }),
 		addrs(s.servers[:5]), 1)
 	defer leave(in)
 	for _, e := range in {
 		s.say("frozen: memory over %v: %s", s.FrozenWatch, e.name)
-		drive(e.lockers[0], 64, s.Slice, nil)
+		drive(e, workload{goroutines: 64, slice: s.Slice})
 		s.freeze()
 		over := make(chan struct{})
 		var wg sync.WaitGroup
@@ -110,7 +110,8 @@ func (s *suite) frozenMemory() {
 				s.report.add(k, float64(runtime.NumGoroutine()))
 			}
 		})
-		drive(e.lockers[0], 64, s.FrozenWatch, func() { close(over); s.thaw() })
+		drive(e, workload{goroutines: 64, slice: s.FrozenWatch,
+			atEnd: func() { close(over); s.thaw() }})
 		wg.Wait()
 	}
 }

@@ -9,8 +9,8 @@
 //	go run . -all -only pairs  measure one section anew, and keep the others as they were
 //	go run . -docs        write docs and charts again from results.json
 //
-// The contenders take turns: what disturbs the machine disturbs all of them. Leave the
-// machine alone meanwhile.
+// It says first about how long it takes. The contenders take turns: what disturbs the machine
+// disturbs all of them. Leave the machine alone meanwhile.
 package main
 
 import (
@@ -59,8 +59,9 @@ func benchmark() error {
 			"write docs from the JSON of an earlier run, measure nothing")
 		only = flag.String("only", "",
 			"comma-separated `sections`: "+strings.Join(sectionNames(), ", "))
-		rounds  = flag.Int("rounds", 0, "rounds of every comparison (0: as configured)")
-		slice   = flag.Duration("slice", 0, "one contender's turn (0: as configured)")
+		rounds = flag.Int("rounds", 0, "rounds of every comparison (0: as configured)")
+		slice  = flag.Duration("slice", 0,
+			"one contender's turn in pairs, fencing and instant (0: as configured)")
 		contend = flag.Duration("contention", 0,
 			"one contender's turn under contention (0: as configured)")
 		out   = flag.String("out", "..", "the `directory` of the main module, for docs/")
@@ -82,10 +83,11 @@ func benchmark() error {
 		c = quick
 	}
 	if *rounds > 0 {
-		c.Rounds, c.ContentionRounds, c.ProcessRounds = *rounds, *rounds, *rounds
+		c.PairRounds, c.Rounds, c.ContentionRounds, c.ProcessRounds = *rounds, *rounds, *rounds,
+			*rounds
 	}
 	if *slice > 0 {
-		c.Slice = *slice
+		c.PairSlice = *slice
 	}
 	if *contend > 0 {
 		c.Contention, c.ProcessSlice = *contend, *contend
@@ -204,14 +206,28 @@ func sectionNames() (out []string) {
 	return out
 }
 
-// measure starts the servers and runs the sections, all of them if only is empty.
-func measure(c config, only string) (r *report, err error) {
-	wanted := strings.Split(only, ",")
-	for _, w := range wanted {
-		if only != "" && !slices.Contains(sectionNames(), w) {
-			return nil, fmt.Errorf("there is no section %q; there are %s", w,
+// chosen are the sections of a comma-separated list, all of them if it is empty.
+func chosen(list string) (out []section, err error) {
+	names := strings.Split(list, ",")
+	for _, n := range names {
+		if list != "" && !slices.Contains(sectionNames(), n) {
+			return nil, fmt.Errorf("there is no section %q; there are %s", n,
 				strings.Join(sectionNames(), ", "))
 		}
+	}
+	for _, s := range sections {
+		if list == "" || slices.Contains(names, s.name) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// measure starts the servers and runs the sections, all of them if only is empty.
+func measure(c config, only string) (r *report, err error) {
+	wanted, err := chosen(only)
+	if err != nil {
+		return nil, err
 	}
 	var sc scope
 	defer sc.end()
@@ -224,12 +240,11 @@ func measure(c config, only string) (r *report, err error) {
 		scope: &sc, began: time.Now()}
 	s.servers = redistest.Start(&sc, mostNodes)
 	s.report.Machine["redis-server"] = version(s.servers[0])
-	for _, sec := range sections {
-		if only == "" || slices.Contains(wanted, sec.name) {
-			s.now = &sectionRun{Date: time.Now().UTC().Format(time.DateOnly), Config: c}
-			s.report.Runs[sec.name] = s.now
-			sec.run(s)
-		}
+	s.say("about %.0f minutes", c.estimate(wanted).Minutes())
+	for _, sec := range wanted {
+		s.now = &sectionRun{Date: time.Now().UTC().Format(time.DateOnly), Config: c}
+		s.report.Runs[sec.name] = s.now
+		sec.run(s)
 	}
 	s.say("done")
 	return s.report, nil

@@ -13,42 +13,56 @@ import (
 	redlockrueidis "github.com/redlock-go/redlock/pool/rueidis"
 )
 
-// ours is redlock, with its own defaults, unlimited tries, and the default options of its clients,
-// or those that an adapter asks for.
+// ours is redlock, with its own defaults, unlimited tries, and the options of its clients that the
+// adapters' documentation shows.
 var ours = []*contender{
 	{
-		name: "redlock goredis", crews: true, stand: standGoredis,
+		name: we, client: onGoredis, options: goredisOptions, crews: true, stand: standGoredis,
 		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
-		hold: func(addrs []string) (holder,
-			error) {
+		hold: func(addrs []string) (holder, error) {
 			return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil
 		},
 	},
 	{
-		name: "redlock redigo",
+		name: "redlock redigo", client: onRedigo, options: redigoOptions,
 		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
-		hold: func(addrs []string) (holder,
-			error) {
+		hold: func(addrs []string) (holder, error) {
 			return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil
 		},
 	},
 	{
-		name: "redlock rueidis",
-		open: func(addrs []string) (locker, error) { return openRueidis(addrs) },
+		name: "redlock rueidis", client: onRueidis,
+		options: "`ForceSingleClient: true`, `DisableCache: true`",
+		open:    func(addrs []string) (locker, error) { return openRueidis(addrs) },
 		hold: func(addrs []string) (holder, error) {
 			return openRueidis(addrs, redlock.WithExpiry(heldExpiry))
 		},
 	},
-	{name: "redlock fenced", fenced: true, open: func(addrs []string) (locker, error) {
-		return openGoredis(addrs, redlock.WithFencing()), nil
-	}},
+	{
+		name: "redlock fenced", client: onGoredis, fenced: true,
+		options: goredisOptions + ", `WithFencing()`",
+		open: func(addrs []string) (locker, error) {
+			return openGoredis(addrs, redlock.WithFencing()), nil
+		},
+	},
+}
+
+const goredisOptions = "`DialerRetries: 1`, `ContextTimeoutEnabled: true`"
+
+// goredisClient has the options that the documentation of our adapter shows.
+func goredisClient(addr string) *goredis.Client {
+	return goredis.NewClient(&goredis.Options{
+		Addr:                  addr,
+		DialerRetries:         1,
+		ContextTimeoutEnabled: true,
+	})
 }
 
 func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
 	l := &redlockLocker{}
 	var pools []pool.Pool
 	for _, a := range addrs {
-		c := goredis.NewClient(&goredis.Options{Addr: a})
+		c := goredisClient(a)
 		l.closers = append(l.closers, func() { c.Close() })
 		pools = append(pools, redlockgoredis.NewPool(c))
 	}

@@ -23,7 +23,7 @@ func (s *suite) fencing() {
 	in := s.enter(cs, addrs(s.servers[:5]), 1)
 	defer leave(in)
 	s.say("fencing: 5 nodes, call by call: %s", list(in))
-	for round := range s.Rounds + 1 {
+	for round := range s.PairRounds + 1 {
 		took := map[key][]float64{}
 		turns(in, s.FencingCalls, func(e *entrant) {
 			k := fencedLock(e.name)
@@ -36,10 +36,11 @@ func (s *suite) fencing() {
 			k.Metric = "µs for Unlock"
 			took[k] = append(took[k], micros(unlock))
 		})
+		if round == 0 || len(took) < 2*len(in) {
+			continue // it opens connections, or one has failed
+		}
 		for k, v := range took {
-			if round > 0 { // the first one opens connections
-				s.report.add(k, median(v))
-			}
+			s.report.add(k, median(v))
 		}
 	}
 }
@@ -51,26 +52,38 @@ func fencedLock(who string) key {
 		Metric: "µs for Lock"}
 }
 
+// race compares contenders in rounds of short slices, one of each contender in a round. One that
+// fails is out of the race: the values of a series are those of the first rounds, without a gap.
 func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 	in := s.enter(cs, addrs(s.servers[:nodes]), 1)
 	defer leave(in)
 	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, list(in))
+	l := workload{goroutines: goroutines, slice: s.PairSlice}
+	if goroutines > 64 {
+		l.slice *= 2 // or few pairs of each goroutine end in it
+	}
 	// First for connections and scripts.
-	turns(in, 1, func(e *entrant) { drive(e.lockers[0], goroutines, s.Slice/5, nil) })
-	turns(in, s.Rounds, func(e *entrant) {
-		r := drive(e.lockers[0], goroutines, s.Slice, nil)
+	turns(in, 1, func(e *entrant) { drive(e, l) })
+	l.warm = l.slice
+	out := map[*entrant]bool{}
+	turns(in, s.PairRounds, func(e *entrant) {
+		if out[e] {
+			return
+		}
+		r := drive(e, l)
 		if r.err != nil {
 			s.warn("%s, %d nodes, %d goroutines: %v", e.name, nodes, goroutines, r.err)
 		}
-		s.addRun(key{Section: section, Who: e.name, Nodes: nodes, Workers: goroutines}, r)
+		out[e] = !s.addRun(key{Section: section, Who: e.name, Nodes: nodes, Workers: goroutines}, r)
 	})
 }
 
-func (s *suite) addRun(k key, r run) {
-	if r.pairs == 0 {
+// addRun reports a slice, unless nothing came of it.
+func (s *suite) addRun(k key, r run) bool {
+	if r.pairs == 0 || r.hung {
 		s.warn("%s, %d nodes, %d goroutines: not one pair in %v", k.Who, k.Nodes, k.Workers,
 			r.elapsed)
-		return
+		return false
 	}
 	n := float64(r.pairs)
 	for metric, v := range map[string]float64{
@@ -82,17 +95,19 @@ func (s *suite) addRun(k key, r run) {
 		k.Metric = metric
 		s.report.add(k, v)
 	}
+	return true
 }
 
 // instant measures what the library itself costs: its nodes are simulated and answer at once.
 func (s *suite) instant() {
 	for _, n := range s.Nodes {
 		s.say("instant: %d simulated nodes", n)
-		l := &redlockLocker{rl: redlock.New(sim.NewNodes(n).Instants("bench")...)}
-		for range s.Rounds {
+		e := &entrant{lockers: []locker{
+			&redlockLocker{rl: redlock.New(sim.NewNodes(n).Instants("bench")...)}}}
+		for range s.PairRounds {
 			s.addRun(key{Section: "instant", Who: "redlock", Nodes: n, Workers: 1},
-				drive(l, 1, s.Slice/2, nil))
+				drive(e, workload{goroutines: 1, slice: s.PairSlice}))
 		}
-		l.Close()
+		e.leave()
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"math"
 	"time"
@@ -26,61 +25,87 @@ const expiry = 8 * time.Second
 // peers are the other libraries, with the options that their own documentation shows, unlimited
 // tries, and the default options of their clients.
 var peers = []*contender{
-	{name: "redsync goredis", peer: true, crews: true, open: func(addrs []string) (locker, error) {
+	{
+		name: "redsync goredis", client: onGoredis, options: defaults, peer: true, crews: true,
+		open: openRedsync(redsyncGoredis),
+	},
+	{
+		name: "redsync redigo", client: onRedigo, options: redigoOptions, peer: true,
+		open: openRedsync(redsyncRedigo),
+	},
+	{
+		name: "redsync rueidis", client: onRueidis, options: defaults, peer: true,
+		open: openRedsync(redsyncRueidis),
+	},
+	{
+		name: "redislock", client: onGoredis, options: "`LinearBackoff(100 * time.Millisecond)`",
+		peer: true, oneNode: true, open: openRedislock,
+	},
+	{
+		name: "rueidislock", client: onRueidis, peer: true, oneNode: true, crews: true, most: 256,
+		options: "`KeyMajority: 1`, `NoLoopTracking: true`",
+		open:    func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
+		hold:    func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
+	},
+	{
+		name: "etcd", client: "etcd", options: "one session for each client", peer: true,
+		crews: true, most: 256, etcd: true, open: openEtcd, stand: standEtcd,
+	},
+}
+
+// The clients.
+const (
+	onGoredis = "go-redis"
+	onRedigo  = "redigo"
+	onRueidis = "rueidis"
+)
+
+const (
+	defaults      = "the defaults"
+	redigoOptions = "`MaxIdle: 256`"
+)
+
+// openRedsync returns a function that opens Redsync on pools, each with what closes it.
+func openRedsync(pool func(addr string) (rsredis.Pool, func(), error)) func([]string) (locker,
+	error) {
+	return func(addrs []string) (locker, error) {
 		l := &redsyncLocker{}
 		var pools []rsredis.Pool
 		for _, a := range addrs {
-			c := goredis.NewClient(&goredis.Options{Addr: a})
-			l.closers = append(l.closers, func() { c.Close() })
-			pools = append(pools, rsgoredis.NewPool(c))
-		}
-		l.rs = redsync.New(pools...)
-		return l, nil
-	}},
-	{name: "redsync redigo", peer: true, open: func(addrs []string) (locker, error) {
-		l := &redsyncLocker{}
-		var pools []rsredis.Pool
-		for _, a := range addrs {
-			p := redigoPool(a)
-			l.closers = append(l.closers, func() { p.Close() })
-			pools = append(pools, rsredigo.NewPool(p))
-		}
-		l.rs = redsync.New(pools...)
-		return l, nil
-	}},
-	{name: "redsync rueidis", peer: true, open: func(addrs []string) (locker, error) {
-		l := &redsyncLocker{}
-		var pools []rsredis.Pool
-		for _, a := range addrs {
-			c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{a}})
+			p, closer, err := pool(a)
 			if err != nil {
 				l.Close()
 				return nil, err
 			}
-			l.closers = append(l.closers, c.Close)
-			pools = append(pools, rsrueidis.NewPool(rueidiscompat.NewAdapter(c)))
+			l.closers = append(l.closers, closer)
+			pools = append(pools, p)
 		}
 		l.rs = redsync.New(pools...)
 		return l, nil
-	}},
-	{name: "redislock", peer: true, oneNode: true, open: func(addrs []string) (locker, error) {
-		c := goredis.NewClient(&goredis.Options{Addr: addrs[0]})
-		return &redislockLocker{redislock.New(c), c}, nil
-	}},
-	{
-		name: "rueidislock", peer: true, oneNode: true, crews: true, most: 256,
-		open: func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
-		hold: func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
-	},
-	{name: "etcd", peer: true, crews: true, most: 256, etcd: true, open: openEtcd,
-		stand: standEtcd},
-	{name: "bare go-redis", noWaiter: true, open: func(addrs []string) (locker, error) {
-		l := &floor{}
-		for _, a := range addrs {
-			l.nodes = append(l.nodes, goredis.NewClient(&goredis.Options{Addr: a}))
-		}
-		return l, nil
-	}},
+	}
+}
+
+func redsyncGoredis(addr string) (rsredis.Pool, func(), error) {
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	return rsgoredis.NewPool(c), func() { c.Close() }, nil
+}
+
+func redsyncRedigo(addr string) (rsredis.Pool, func(), error) {
+	p := redigoPool(addr)
+	return rsredigo.NewPool(p), func() { p.Close() }, nil
+}
+
+func redsyncRueidis(addr string) (rsredis.Pool, func(), error) {
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}})
+	if err != nil {
+		return nil, nil, err
+	}
+	return rsrueidis.NewPool(rueidiscompat.NewAdapter(c)), c.Close, nil
+}
+
+func openRedislock(addrs []string) (locker, error) {
+	c := goredis.NewClient(&goredis.Options{Addr: addrs[0]})
+	return &redislockLocker{redislock.New(c), c}, nil
 }
 
 // redigoPool keeps as many idle connections as a benchmark has goroutines; with redigo's default,
@@ -175,46 +200,3 @@ func (h *rueidislockHeld) Unlock() (bool, error) {
 }
 
 func (l *rueidislockLocker) Close() { l.l.Close() }
-
-// floor is what one would write by hand: SET NX PX and a compare-and-delete script to every node
-// at once, one round trip each, and wait for every reply. It has no deadlines, no retries and no
-// clean-up.
-type floor struct{ nodes []*goredis.Client }
-
-var deleteIfEqual = goredis.NewScript(
-	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-
-func (f *floor) Lock(ctx context.Context, name string) (func() error, error) {
-	value := rand.Text()
-	err := f.all(func(c *goredis.Client) error {
-		return c.SetArgs(ctx, name, value, goredis.SetArgs{Mode: "NX", TTL: expiry}).Err()
-	})
-	return func() error {
-		return f.all(func(c *goredis.Client) error {
-			return deleteIfEqual.Run(context.Background(), c, []string{name}, value).Err()
-		})
-	}, err
-}
-
-func (f *floor) all(do func(*goredis.Client) error) error {
-	if len(f.nodes) == 1 {
-		return do(f.nodes[0])
-	}
-	replies := make(chan error, len(f.nodes))
-	for _, c := range f.nodes {
-		go func() { replies <- do(c) }()
-	}
-	var failed error
-	for range f.nodes {
-		if err := <-replies; err != nil {
-			failed = err
-		}
-	}
-	return failed
-}
-
-func (f *floor) Close() {
-	for _, c := range f.nodes {
-		c.Close()
-	}
-}

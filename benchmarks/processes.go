@@ -17,6 +17,8 @@ const (
 	onceKind    = "come once"          // all want it at once, and others come later
 	crewNodes   = 5
 	processPart = "processes"
+
+	manyProcesses = 256 // from which on one round has to do
 )
 
 // processes measures how many processes, each a client with one waiter, share a lock.
@@ -28,9 +30,22 @@ func (s *suite) processes() {
 	}
 }
 
+// rounds is how often p processes are measured.
+func (c config) rounds(p int) int {
+	if p > manyProcesses {
+		return 1
+	}
+	return c.ProcessRounds
+}
+
+// stretch is how long one contender's p processes come back.
+func (c config) stretch(p int) time.Duration {
+	return max(c.ProcessSlice, time.Duration(p)*c.ProcessTime)
+}
+
 func (s *suite) queueUp(p int, kind string) {
 	cs := s.pick(func(c *contender) bool { return c.crews && (c.most == 0 || p <= c.most) })
-	for r := range s.ProcessRounds {
+	for r := range s.rounds(p) {
 		for i := range cs {
 			c := cs[(i+r)%len(cs)]
 			on, err := s.backend(c)
@@ -50,6 +65,9 @@ func (s *suite) queueUp(p int, kind string) {
 	}
 }
 
+// laterCommands are those of the second half, without the arrival of all processes at once.
+const laterCommands = "later commands/turn"
+
 // note reports what processes came to.
 func (s *suite) note(o outcome, k key) {
 	who := fmt.Sprintf("%s, %d processes that %s", k.Who, k.Workers, k.Variant)
@@ -63,7 +81,9 @@ func (s *suite) note(o outcome, k key) {
 	fair := float64(k.Workers) * o.elapsed.Seconds() / turns
 	for metric, v := range map[string]float64{
 		"turns/s":              float64(o.granted) / o.elapsed.Seconds(),
+		"passes/s":             float64(o.passes) / o.elapsed.Seconds(),
 		"commands/turn":        float64(o.sent) / turns,
+		laterCommands:          float64(o.sentLate) / float64(max(1, o.late)),
 		"fewest/most":          float64(o.fewest) / math.Max(1, float64(o.most)),
 		"fewest turns":         float64(o.fewest),
 		"most turns":           float64(o.most),
@@ -74,12 +94,16 @@ func (s *suite) note(o outcome, k key) {
 		"clients' CPU ms/turn": millis(o.clientCPU) / turns,
 		"servers' CPU ms/turn": millis(o.serverCPU) / turns,
 	} {
-		if k.Metric = metric; metric != "commands/turn" || o.sent > 0 {
+		switch k.Metric = metric; {
+		case metric == "commands/turn" && o.sent == 0: // not counted
+		case metric == laterCommands && o.sentLate == 0:
+		default:
 			s.report.add(k, v)
 		}
 	}
-	s.say("%s: %4.0f turns/s, %4.0f commands, %d/%d turns, longest %4.0f ms (%.2f of fair), "+
-		"%d overtook, CPU %.2f+%.2f ms a turn", who, float64(o.granted)/o.elapsed.Seconds(),
+	s.say("%s: %4.0f turns/s, %4.0f passes/s, %4.0f commands, %d/%d turns, longest %4.0f ms "+
+		"(%.2f of fair), %d overtook, CPU %.2f+%.2f ms a turn", who,
+		float64(o.granted)/o.elapsed.Seconds(), float64(o.passes)/o.elapsed.Seconds(),
 		float64(o.sent)/turns, o.fewest, o.most, millis(o.longest), o.longest.Seconds()/fair,
 		o.overtakes, millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
 }
@@ -116,10 +140,11 @@ func (s *suite) backend(c *contender) (backend, error) {
 type outcome struct {
 	queueing
 	sent      int64
+	sentLate  int64 // in the second half of a stretch
 	serverCPU time.Duration
 }
 
-// shiftOf lets p processes work for the configured time.
+// shiftOf lets p processes work for the configured time, or long enough for each to come twice.
 func (s *suite) shiftOf(c *contender, on backend, p int, kind string) (o outcome, err error) {
 	var crews []*crew
 	defer func() {
@@ -143,22 +168,30 @@ func (s *suite) shiftOf(c *contender, on backend, p int, kind string) (o outcome
 			return o, err
 		}
 	}
-	work := shift{Hold: crewHold, Most: 2 * s.ProcessSlice}
+	work := shift{Hold: crewHold, Most: max(2*s.ProcessSlice, s.stretch(p))}
 	if kind == againKind {
-		work.For = s.ProcessSlice
+		work.For = s.stretch(p)
 	}
 	for began := time.Now(); ; {
 		before, cpuBefore := on.commands(), on.cpu()
 		var end time.Time
+		var sentByHalf int64
+		half := time.Now()
 		logs, err := together(crews, work, func() {
+			sentByHalf, half = on.commands(), time.Now()
+		}, func() {
 			end = time.Now()
-			o.sent += on.commands() - before
+			sent := on.commands()
+			o.sent += sent - before
+			if kind == againKind {
+				o.sentLate += sent - sentByHalf
+			}
 			o.serverCPU += on.cpu() - cpuBefore
 		})
 		if err != nil {
 			return o, err
 		}
-		o.join(judge(logs, end))
+		o.join(judge(logs, half, end))
 		if kind == againKind || time.Since(began) > s.ProcessSlice {
 			return o, nil
 		}
@@ -176,6 +209,8 @@ func (q *queueing) join(o queueing) {
 	q.fewest += o.fewest
 	q.most += o.most
 	q.longest = max(q.longest, o.longest)
+	q.passes += o.passes
+	q.late += o.late
 	q.overtakes += o.overtakes
 	q.overlaps += o.overlaps
 	q.clientCPU += o.clientCPU

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // report is everything that was measured. It is what the JSON file holds, and all that the tables,
@@ -75,11 +77,20 @@ func (r *report) median(k key) float64 {
 	return math.NaN()
 }
 
-// cell is a measurement for a table: the median, and the span of the rounds.
+// inSlices reports whether a section is measured in many rounds of short slices.
+func inSlices(section string) bool {
+	return section == pairPart || section == "fencing" || section == "instant"
+}
+
+// cell is a measurement for a table: the median, and in brackets the quartiles of many rounds, or
+// the least and the greatest of a few.
 func (r *report) cell(k key) string {
 	s := r.find(k)
 	if s == nil {
 		return "–"
+	}
+	if inSlices(k.Section) {
+		return spread(s.Values)
 	}
 	if len(s.Values) == 1 {
 		return number(s.Values[0])
@@ -121,36 +132,26 @@ func (r *report) who(section, metric string) []string {
 	return out
 }
 
-// best returns the smallest median among the peers and its owner.
-func (r *report) best(k key) (who string, value float64) {
-	value = math.NaN()
-	for _, s := range r.Series {
-		c := contenderNamed(s.Who)
-		k.Who = s.Who
-		if s.key != k || c == nil || !c.peer {
-			continue
-		}
-		if v := median(s.Values); !(v >= value) {
-			who, value = s.Who, v
-		}
-	}
-	return who, value
-}
-
 // missing names the figures that the page promises and that were not measured.
 func (r *report) missing() []string {
 	var out []string
 	for _, t := range targets {
+		if t.left != nil && t.left(r) {
+			continue
+		}
 		if v := t.figure(r); math.IsNaN(v) || math.IsInf(v, 0) {
 			out = append(out, "the target "+t.what)
 		}
 	}
 	for _, s := range r.Series {
-		if s.Section == "pairs" && s.Who == we && s.Metric == "µs/pair" {
-			if who, _ := r.best(s.key); who == "" {
-				out = append(out, fmt.Sprintf("lock and unlock of any peer on %s with %s",
-					plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
-			}
+		c := contenderNamed(s.Who)
+		if s.Section != pairPart || s.Metric != times[0] || c == nil || !c.ours() {
+			continue
+		}
+		compared := func(o *contender) bool { return len(r.ratios(s.key, s.Who, o.name)) > 0 }
+		if !slices.ContainsFunc(peersOf(c, s.Nodes), compared) {
+			out = append(out, fmt.Sprintf("any peer of %s on %s with %s", s.Who,
+				plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
 		}
 	}
 	return out
@@ -206,6 +207,12 @@ func (r *report) keep(old *report) {
 // notMeasured stands for a table without rows.
 const notMeasured = "Not measured.\n"
 
+// wordy reports whether a cell is text, which stands on the left.
+func wordy(cell string) bool {
+	first, _ := utf8.DecodeRuneInString(strings.Trim(cell, "*`"))
+	return unicode.IsLetter(first)
+}
+
 // table lays rows out as a Markdown table that also reads well on a terminal.
 func table(head []string, rows [][]string) string {
 	if len(rows) == 0 {
@@ -226,7 +233,7 @@ func table(head []string, rows [][]string) string {
 	}
 	line(head)
 	for i, w := range width {
-		if i == 0 {
+		if i == 0 || slices.ContainsFunc(rows, func(row []string) bool { return wordy(row[i]) }) {
 			fmt.Fprintf(&b, "|%s", strings.Repeat("-", w+2))
 		} else {
 			fmt.Fprintf(&b, "|%s:", strings.Repeat("-", w+1))

@@ -5,75 +5,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
-
-// config says how much is measured.
-type config struct {
-	Rounds     int           // of every comparison; the contenders take turns in each
-	Slice      time.Duration // one contender's turn in pairs, fencing and frozen
-	Nodes      []int
-	Goroutines []int
-
-	FencingCalls int // of each contender in one round
-
-	ContentionRounds int
-	Contention       time.Duration // one contender's turn
-	Waiters          []int
-	CrowdWaiters     []int // where only commands per acquisition are of interest
-	HandOvers        int
-	Resigns, Kills   int // of leaders, in each contender's election
-	IdleWaiters      int
-	IdleWatch        time.Duration // less than two thirds of the expiry
-
-	Processes     []int // how many share a lock
-	ProcessRounds int
-	ProcessSlice  time.Duration // one contender's turn
-
-	FrozenPatience time.Duration // how long one Lock and Unlock may take
-	FrozenWatch    time.Duration // of memory
-
-	Latencies    []time.Duration
-	LatencyOps   int
-	HeldReal     []int
-	HeldSim      []int
-	HeldWatch    time.Duration
-	HeldPatience time.Duration // how long holding and releasing them may take beside
-	SampleEvery  time.Duration
-
-	Who []string `json:"-"` // the contenders that take part; all if empty
-}
-
-var full = config{
-	Rounds: 5, Slice: time.Second, Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
-	FencingCalls:     2000,
-	ContentionRounds: 3, Contention: 20 * time.Second, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 100, Resigns: 100, Kills: 20,
-	IdleWaiters: 1000,
-	IdleWatch:   5 * time.Second,
-	Processes:   []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 3, ProcessSlice: 6 * time.Second,
-	FrozenPatience: 12 * time.Second, FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
-	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 40,
-	HeldReal: []int{1000, 3000, 10000}, HeldSim: []int{1000, 10000, 100000},
-	HeldWatch: 30 * time.Second, HeldPatience: 5 * time.Minute,
-}
-
-// quick shows that everything works. Its figures are not worth quoting.
-var quick = config{
-	Rounds: 2, Slice: 50 * time.Millisecond, Nodes: []int{1, 5}, Goroutines: []int{1, 64},
-	FencingCalls:     50,
-	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1, IdleWaiters: 100,
-	IdleWatch: 100 * time.Millisecond,
-	Processes: []int{1, 16}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
-	FrozenPatience: 300 * time.Millisecond, FrozenWatch: 600 * time.Millisecond,
-	SampleEvery: 100 * time.Millisecond,
-	Latencies:   []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,
-	HeldReal: []int{1000}, HeldSim: []int{1000, 10000}, HeldWatch: 300 * time.Millisecond,
-	HeldPatience: 30 * time.Second,
-}
 
 const mostNodes = 7
 
@@ -90,23 +26,24 @@ type suite struct {
 
 // section is one kind of measurement.
 type section struct {
-	name string
-	run  func(*suite)
+	name  string
+	run   func(*suite)
+	about func(config) time.Duration // how long it takes
 }
 
 var sections = []section{
-	{"pairs", (*suite).pairs},
-	{"fencing", (*suite).fencing},
-	{"instant", (*suite).instant},
-	{"contention", (*suite).contention},
-	{"crowd", (*suite).crowd},
-	{processPart, (*suite).processes},
-	{"handover", (*suite).handOver},
-	{electionPart, (*suite).election},
-	{"idle", (*suite).idle},
-	{"frozen", (*suite).frozen},
-	{"latency", (*suite).latency},
-	{"held", (*suite).held},
+	{pairPart, (*suite).pairs, config.pairTime},
+	{"fencing", (*suite).fencing, config.fencingTime},
+	{"instant", (*suite).instant, config.instantTime},
+	{"contention", (*suite).contention, config.contentionTime},
+	{"crowd", (*suite).crowd, config.crowdTime},
+	{processPart, (*suite).processes, config.processTime},
+	{"handover", (*suite).handOver, config.handOverTime},
+	{electionPart, (*suite).election, config.electionTime},
+	{"idle", (*suite).idle, config.idleTime},
+	{"frozen", (*suite).frozen, config.frozenTime},
+	{"latency", (*suite).latency, config.latencyTime},
+	{"held", (*suite).held, config.heldTime},
 }
 
 // say shows progress.
@@ -126,6 +63,7 @@ func (s *suite) warn(format string, args ...any) {
 type entrant struct {
 	*contender
 	lockers []locker
+	left    sync.Once
 }
 
 // enter opens clients lockers for each of the contenders that can lock on n nodes, on empty
@@ -161,10 +99,13 @@ func (s *suite) flush() {
 	}
 }
 
+// leave closes the lockers, once.
 func (e *entrant) leave() {
-	for _, l := range e.lockers {
-		l.Close()
-	}
+	e.left.Do(func() {
+		for _, l := range e.lockers {
+			l.Close()
+		}
+	})
 }
 
 func leave(in []*entrant) {
@@ -174,19 +115,22 @@ func leave(in []*entrant) {
 }
 
 // turns calls f for every entrant in each of the rounds. Every round begins with another entrant,
-// so that none always follows the same one.
+// and every other one goes backwards: none always follows the same one.
 func turns(in []*entrant, rounds int, f func(e *entrant)) {
 	for r := range rounds {
 		for i := range in {
+			if r%2 == 1 {
+				i = len(in) - 1 - i
+			}
 			f(in[(i+r)%len(in)])
 		}
 	}
 }
 
 // pick returns the contenders that take part and are ok.
-func (s *suite) pick(ok func(*contender) bool) []*contender {
-	return slices.DeleteFunc(slices.Clone(roster), func(c *contender) bool {
-		return !ok(c) || len(s.Who) > 0 && !slices.Contains(s.Who, c.name)
+func (c config) pick(ok func(*contender) bool) []*contender {
+	return slices.DeleteFunc(slices.Clone(roster), func(o *contender) bool {
+		return !ok(o) || len(c.Who) > 0 && !slices.Contains(c.Who, o.name)
 	})
 }
 
@@ -202,4 +146,4 @@ func list(in []*entrant) string {
 }
 
 func everybody(c *contender) bool { return !c.fenced && !c.etcd }
-func waiting(c *contender) bool   { return everybody(c) && !c.noWaiter }
+func waiting(c *contender) bool   { return everybody(c) && !c.bare }

@@ -63,12 +63,15 @@ var palette = map[string]string{
 	"redsync rueidis":   "#d6336c",
 	"redislock":         "#9c5bc0",
 	"rueidislock":       "#2f9e44",
-	"bare go-redis":     "#868e96",
+	bare:                "#868e96",
+	bareOnRedigo:        "#adb5bd",
+	batcher:             "#5c940d",
+	"etcd":              "#5f3dc4",
 }
 
 func class(name string) string {
 	c := strings.ReplaceAll(name, " ", "-")
-	if name == "bare go-redis" {
+	if strings.HasPrefix(name, "bare ") {
 		return c + " bare"
 	}
 	return c

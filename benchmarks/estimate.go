@@ -1,0 +1,94 @@
+package main
+
+import "time"
+
+// How long sections take, within a third or so: the time of the slices, and what was seen to come
+// on top on two cores.
+
+func (c config) estimate(sections []section) (sum time.Duration) {
+	for _, s := range sections {
+		sum += s.about(c)
+	}
+	return sum
+}
+
+// many is how many contenders that are ok take part on n nodes.
+func (c config) many(n int, ok func(*contender) bool) time.Duration {
+	return time.Duration(len(c.pick(func(o *contender) bool { return ok(o) && o.fits(n) })))
+}
+
+func (c config) pairTime() (sum time.Duration) {
+	const beside = 20 * time.Millisecond // to warm up and to end
+	for _, n := range c.Nodes {
+		for _, g := range c.Goroutines {
+			turn := c.PairSlice + beside
+			if g > 64 {
+				turn = 2*c.PairSlice + 3*beside
+			}
+			sum += c.many(n, everybody) * time.Duration(c.PairRounds+1) * turn
+		}
+	}
+	return sum
+}
+
+func (c config) fencingTime() time.Duration {
+	const call = 400 * time.Microsecond
+	return 2 * time.Duration(c.PairRounds+1) *
+		(2*c.PairSlice + time.Duration(c.FencingCalls)*call)
+}
+
+func (c config) instantTime() time.Duration {
+	return time.Duration(len(c.Nodes)*c.PairRounds) * c.PairSlice
+}
+
+func (c config) contentionTime() time.Duration {
+	return (c.many(5, waiting) + c.many(1, waiting)) *
+		time.Duration(len(c.Waiters)*c.ContentionRounds) * (c.Contention + 200*time.Millisecond)
+}
+
+func (c config) crowdTime() time.Duration {
+	return 2 * time.Duration(len(c.CrowdWaiters)) * (c.Contention + time.Second)
+}
+
+func (c config) processTime() (sum time.Duration) {
+	for _, p := range c.Processes {
+		takePart := func(o *contender) bool { return o.crews && (o.most == 0 || p <= o.most) }
+		rounds := time.Duration(c.rounds(p))
+		start := time.Second + time.Duration(p)*5*time.Millisecond
+		sum += 2 * c.many(1, takePart) * rounds * (c.stretch(p) + start)
+	}
+	return sum
+}
+
+func (c config) handOverTime() time.Duration {
+	return (c.many(5, waiting) + c.many(1, waiting)) * time.Duration(c.HandOvers+1) *
+		250 * time.Millisecond
+}
+
+func (c config) electionTime() time.Duration {
+	return 2 * (time.Duration(c.Resigns)*300*time.Millisecond +
+		time.Duration(c.Kills)*(electionExpiry+300*time.Millisecond))
+}
+
+func (c config) idleTime() time.Duration {
+	return (c.many(5, waiting) + c.many(1, waiting)) * (c.IdleWatch*3/2 + time.Second)
+}
+
+func (c config) frozenTime() time.Duration {
+	return 2*c.many(5, waiting)*(2*time.Duration(c.Rounds)*c.Slice+c.FrozenPatience/2) +
+		c.FrozenWatch
+}
+
+func (c config) latencyTime() (sum time.Duration) {
+	for _, l := range c.Latencies {
+		// Half of the contenders wait for the node that is far away.
+		sum += c.many(5, everybody) * time.Duration(c.LatencyOps+2) * 2 * (l + 6*l)
+	}
+	return sum
+}
+
+func (c config) heldTime() time.Duration {
+	holders := c.many(1, func(o *contender) bool { return o.hold != nil })
+	return (holders*time.Duration(len(c.HeldReal)) + time.Duration(len(c.HeldSim))) *
+		(c.HeldWatch + 2*time.Second)
+}

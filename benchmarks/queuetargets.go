@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// processKey is a figure of redlock's processes.
+func processKey(processes int, kind, metric string) key {
+	return key{Section: processPart, Who: we, Nodes: crewNodes, Workers: processes, Variant: kind,
+		Metric: metric}
+}
+
+// processTargets are about the queue of processes.
+func processTargets() (ts []target) {
+	for _, kind := range []string{againKind, onceKind} {
+		for _, p := range []int{64, 256} {
+			of := fmt.Sprintf("%d processes that %s: ", p, kind)
+			at := func(metric string) key { return processKey(p, kind, metric) }
+			ts = append(ts, sized(p,
+				atMost(150, of+"commands per turn", value(at("commands/turn"))),
+				atMost(2, of+"longest wait / fair share", value(at("longest wait/fair"))),
+				atMost(0, of+"overtakes", value(at("overtakes"))),
+				atLeast(1, of+"turns per second / redsync goredis",
+					ratio(at("turns/s"), we, "redsync goredis")))...)
+			if kind == againKind {
+				ts = append(ts, sized(p, atLeast(0.5, of+"fewest / most turns of a process",
+					value(at("fewest/most"))))...)
+			}
+		}
+		ts = append(ts, sized(256, atMost(1.2, "processes that "+kind+
+			": commands per turn of 256 / of 64", between(kind, "commands/turn", 256, 64)))...)
+		ts = append(ts, sized(1000, atLeast(0.75, "processes that "+kind+
+			": turns per second of 1,000 / of 64", between(kind, "turns/s", 1000, 64)))...)
+	}
+	return ts
+}
+
+// sized makes targets of a number of processes, which a run may leave out.
+func sized(processes int, ts ...target) []target {
+	for i := range ts {
+		ts[i].left = func(r *report) bool {
+			return !slices.Contains(r.config(processPart).Processes, processes)
+		}
+	}
+	return ts
+}
+
+// between is the figure of some processes over that of others.
+func between(kind, metric string, these, those int) func(*report) float64 {
+	return func(r *report) float64 {
+		return r.median(processKey(these, kind, metric)) /
+			r.median(processKey(those, kind, metric))
+	}
+}
+
+// mostTurns is how many turns a second are possible on n nodes: one takes as long as the lock is
+// held, and two round trips. A pair of the bare client is two round trips.
+func (r *report) mostTurns(n int, held time.Duration) float64 {
+	k := perPair(n, 1)
+	k.Who = bare
+	return 1e6 / (micros(held) + r.median(k))
+}

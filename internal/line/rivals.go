@@ -5,6 +5,11 @@ import "time"
 const (
 	// handedFor is how long a process that has handed a key on takes it that others queue for it.
 	handedFor = time.Second
+	// handOver is for how long a process that has handed a key on leaves the nodes to the one that
+	// claims it, before it stands in the queue again: if so many were before it the last time that
+	// it loses nothing. With 64 processes on two cores that makes 3 % more turns.
+	handOver   = time.Millisecond
+	manyBefore = 4
 	// maxRest bounds how long a process leaves a free key to processes that poll.
 	maxRest = time.Second
 	// quietRests is after how many rests without another process slices become longer, and
@@ -19,7 +24,8 @@ const (
 // rivals is what a process knows of other processes that want the same key again and again.
 //
 // Where turns can be heard, the nodes keep a queue of processes. A process whose release handed the
-// key on knows that there is one, and stands in it without asking for the key first.
+// key on knows that there is one, and stands in it without asking for the key first. If the queue
+// is long, it lets the next one claim the key before that.
 //
 // Elsewhere the others poll. A process passes the key on within itself for a slice of time. Then it
 // rests: it leaves the key free for one retry delay, within which everybody else asks once. If
@@ -30,6 +36,7 @@ const (
 type rivals struct {
 	used   time.Time // latest
 	handed time.Time // when this process last handed the key on
+	before int64     // how many were before this process in the queue when it last asked
 	denied time.Time // when nodes last denied to let this process queue, although they answered
 
 	// Where others poll.
@@ -196,6 +203,26 @@ func (ls *Lines) denies(key string, now time.Time) bool {
 // deaf reports whether a line cannot hear of turns, or there are none. The caller holds mu.
 func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
 	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
+}
+
+// stands notes how many are before this process in the queue for a key.
+func (ls *Lines) stands(key string, before int64) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if r := ls.rivals[key]; r != nil {
+		r.before = before
+	}
+}
+
+// handsOver returns how long this process leaves the nodes to the one that claims what it has just
+// handed on.
+func (ls *Lines) handsOver(key string) time.Duration {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if r := ls.rivals[key]; r != nil && r.before >= manyBefore {
+		return time.Until(r.handed.Add(handOver))
+	}
+	return 0
 }
 
 // others reports whether others queue for a key, as far as this process knows, and whether they may

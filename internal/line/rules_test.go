@@ -2,6 +2,7 @@ package line
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -125,6 +126,50 @@ func TestAProcessThatHasHandedTheKeyOnDoesNotAsk(t *testing.T) {
 		assert.Nil(t, enter())
 		assert.Equal(t, 3, asks, "nobody queues any more")
 	})
+}
+
+// A process that has just handed the key on to the first of many lets that one claim it before it
+// stands in the queue again.
+func TestAProcessThatHasHandedTheKeyOnLetsTheNextClaimIt(t *testing.T) {
+	for _, tt := range []struct {
+		before int
+		after  time.Duration // it stands again
+	}{{1, 0}, {manyBefore - 1, 0}, {manyBefore, handOver}, {100, handOver}} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			b := g.boards[0]
+			for _, b := range g.boards {
+				for i := range tt.before {
+					b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+				}
+			}
+			var stood time.Duration
+			turn := func() { // of this process, which gives up
+				ls.Released("key", true, true)
+				ctx, cancel := context.WithCancel(t.Context())
+				var waiter sync.WaitGroup
+				waiter.Go(func() {
+					wish := Wish{Delay: every(time.Hour), Queue: true}
+					assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+				})
+				began, before := time.Now(), b.fail(nil)
+				for b.fail(nil) == before {
+					time.Sleep(handOver / 4)
+					synctest.Wait()
+				}
+				stood = time.Since(began) - trip
+				time.Sleep(trip)
+				cancel()
+				waiter.Wait()
+				synctest.Wait()
+			}
+			turn()
+			assert.Zero(t, stood, "it does not know yet how many are before it")
+			turn()
+			assert.Equal(t, tt.after, stood)
+			time.Sleep(handOver)
+		})
+	}
 }
 
 // Keys that are about to expire again and again, as those of a holder with a short expiry, are

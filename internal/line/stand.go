@@ -158,6 +158,7 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 		}
 	}
 	before = max(before, 0)
+	s.lines.stands(s.Key, before)
 	delay := max(s.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))
 	// It asks before a reservation for it has expired, if each before it has a turn until then.

@@ -90,6 +90,7 @@ func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	w.line.inQueue(true)
 	defer w.line.inQueue(false)
 	defer func() { s.leave(end == served) }() // also if a function of the caller's panics
+	sleep(s.ctx, s.lines.handsOver(s.Key))
 	return s.wait()
 }
 

@@ -238,7 +238,7 @@ func (e *Election) unanswered(in *Inspection) *Error {
 		}
 	}
 	return e.m.fail("not inspected", ErrNoQuorum, fmt.Sprintf(
-		"no quorum: %d of %d nodes answered, and do not decide it", answered, len(in.Nodes))).
+		"no quorum: %d of %d nodes answered, too few to tell who leads", answered, len(in.Nodes))).
 		of(e.m.core.nodeErrors(outcomes, heldBy))
 }
 

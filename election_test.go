@@ -536,7 +536,7 @@ func TestLeaderIsNotKnownWithoutAQuorum(t *testing.T) {
 		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
 		assert.NotErrorIs(t, err, redlock.ErrFailed)
 		assert.EqualError(t, err, `redlock: "leader" not inspected: no quorum: 2 of 5 nodes `+
-			`answered, and do not decide it (node 2: sim: connection refused; `+
+			`answered, too few to tell who leads (node 2: sim: connection refused; `+
 			`node 3: sim: connection refused; node 4: sim: connection refused)`)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

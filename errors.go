@@ -176,8 +176,8 @@ func (e *OptionError) Error() string {
 	return oneline.Text(fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule))
 }
 
-// ReplyError is the outcome of a node that answered a script with something that is not an
-// integer. It is never taken for a yes.
+// ReplyError is the outcome of a node that answered a script with something else than the script
+// returns: an integer, usually. It is never taken for a yes.
 type ReplyError struct {
 	Script string // the script's name
 	Reply  any    // what came instead

@@ -290,9 +290,9 @@ var failures = []failure{
 			return rl.NewMutex("x", redlock.WithFencing()).TryLock()
 		},
 		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
-			`needed (node 0: acquire script: reply "1" of type string instead of an integer; ` +
-			`node 1: acquire script: reply []interface {}{1} of type []interface {} instead of ` +
-			`an integer; node 2: no answer yet when the others had decided)`,
+			`needed (node 0: acquire script: unexpected reply "1" of type string; ` +
+			`node 1: acquire script: unexpected reply []interface {}{1} of type []interface {}; ` +
+			`node 2: no answer yet when the others had decided)`,
 		is: "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{
@@ -804,7 +804,7 @@ func TestNodesErrorsAreFoundByType(t *testing.T) {
 		require.ErrorAs(t, err, &reply)
 		assert.Equal(t, wrong, reply)
 		assert.ErrorContains(t, err, `node 1: the fencing token was not stored: raise script: `+
-			`reply "1" of type string instead of an integer`)
+			`unexpected reply "1" of type string`)
 		assert.True(t, slices.ContainsFunc(told.seen(), func(c redlock.NodeCall) bool {
 			return assert.ObjectsAreEqual(wrong, c.Err)
 		}))
@@ -817,6 +817,6 @@ func TestNodesErrorsAreFoundByType(t *testing.T) {
 		require.ErrorAs(t, report.Nodes[0].Err, &reply)
 		assert.Equal(t, &redlock.ReplyError{Script: "acquire", Reply: "1"}, reply)
 		assert.EqualError(t, report.Nodes[0].Err,
-			`acquire: acquire script: reply "1" of type string instead of an integer`)
+			`acquire: acquire script: unexpected reply "1" of type string`)
 	})
 }

@@ -260,7 +260,7 @@ func TestInspectReplies(t *testing.T) {
 		nodes[0].Always(sim.Reply(reply))
 		in, err := redlock.New(nodes.Pools("a")...).Inspect(t.Context(), "job")
 		require.NoError(t, err)
-		assert.ErrorContains(t, in.Nodes[0].Err, "instead of a value and milliseconds", "%#v",
+		assert.ErrorContains(t, in.Nodes[0].Err, "inspect script: unexpected reply ", "%#v",
 			reply)
 		assert.Equal(t, redlock.VerdictUnknown, in.Verdict)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/redlock-go/redlock"
 )
@@ -18,7 +19,7 @@ func (t *tool) elect(args []string) (int, error) {
 			if !errors.Is(err, redlock.ErrLost) {
 				return status, err
 			}
-			t.say("elect", err)
+			t.say("elect", fmt.Errorf("standing for election again: %w", err))
 		}
 	})
 }

@@ -85,7 +85,8 @@ func (t *tool) doctor(args []string) (int, error) {
 		fmt.Fprint(t.stdout, report)
 		switch got := report.Fingerprint(); {
 		case *expect != "" && got != *expect:
-			return 1, fmt.Errorf("other nodes: the fingerprint is %s, not %s", got, *expect)
+			return 1, fmt.Errorf("other nodes: the fingerprint is %s, not the expected %s", got,
+				*expect)
 		case report.Worst() == doctor.Critical:
 			return 1, nil
 		}
@@ -103,8 +104,7 @@ func (t *tool) release(args []string) (int, error) {
 			return err
 		}
 		if !*force {
-			return errors.New("takes the lock from a holder that may be at work: " +
-				"-force says that this is meant")
+			return errors.New("needs -force: it takes the lock from a holder that may be at work")
 		}
 		return nil
 	}
@@ -138,9 +138,9 @@ func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name st
 	case after.Verdict == redlock.VerdictUnknown:
 		return exitUnavailable, nil
 	case in.Verdict == redlock.VerdictUnknown && after.Verdict == redlock.VerdictHeld:
-		return exitUnavailable, errors.New("too few nodes answered in time: try again")
+		return exitUnavailable, errors.New("not deleted: too few nodes answered in time, try again")
 	case after.Verdict == redlock.VerdictHeld && values[after.Value]:
-		return exitTaken, errors.New("the nodes still have it")
+		return exitTaken, errors.New("not deleted: a majority of the nodes still has it")
 	}
 	return 0, nil // free, or somebody else's by now
 }

@@ -26,6 +26,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,6 +55,9 @@ const usage = `usage: redlock COMMAND [flags] …
 
 The nodes are in REDLOCK_NODES, comma-separated: host:port or rediss://user:password@host:port.
 redlock COMMAND -h explains the flags.
+
+The exit status is that of cmd; or 64: wrong usage, 69: too few nodes answer, 70: the lock was lost
+and cmd was ended, 75: the lock is taken. doctor ends with 1 if a finding is critical.
 `
 
 // tool is one call of the command line.
@@ -102,7 +106,7 @@ func (t *tool) command(args []string) int {
 
 // say tells the user what went wrong.
 func (t *tool) say(command string, err error) {
-	fmt.Fprintf(t.stderr, "redlock %s: %v\n", command, err)
+	fmt.Fprintf(t.stderr, "redlock %s: %s\n", command, strings.TrimPrefix(err.Error(), "redlock: "))
 }
 
 // statusOf is the exit status for an error of the library.

@@ -283,7 +283,7 @@ func TestWrongUse(t *testing.T) {
 		"status a b":                           "needs the name of one lock, not 2 arguments",
 		"watch":                                "needs the name of one lock",
 		"doctor job":                           "takes no arguments",
-		"release job":                          "-force says that this is meant",
+		"release job":                          "needs -force",
 		"release -force":                       "needs the name of one lock",
 		"status -nodes a:1 -nodes-file b job":  "exclude each other",
 		"status -nodes a job":                  "address 1 of 1: neither host:port",
@@ -545,4 +545,44 @@ func TestReleaseThatSawNoHolderSaysSo(t *testing.T) {
 		_, held := c.Holder("job")
 		assert.True(t, held)
 	})
+}
+
+// When the command has ended, run says what it could not do with the lock, and what is known of it.
+func TestRunTellsOfALockThatItCouldNotRelease(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		meanwhile func(t *testing.T, nodes *cluster, locks *redlock.Redlock)
+		says      string
+	}{
+		"no quorum": {func(_ *testing.T, nodes *cluster, _ *redlock.Redlock) {
+			nodes.Stop(0)
+			nodes.Stop(1)
+		}, "redlock: the lock is not released, and ends within its expiry: redlock: "},
+		"gone": {func(t *testing.T, _ *cluster, locks *redlock.Redlock) {
+			value := inspect(t, locks, "job").Value
+			_, err := locks.NewMutex("job", redlock.WithValue(value)).Unlock()
+			require.NoError(t, err)
+		}, "redlock: the lock may have been lost before the command ended: redlock: "},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			nodes, locks := setup(t)
+			// A renewal, which would find that out, is minutes away.
+			cmd := underLock(t, nodes, "-expiry", "10m", "--", "sh", "-c", "echo ready; cat")
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			require.NoError(t, cmd.Start())
+			lines := bufio.NewReader(out)
+			require.Equal(t, "ready", line(t, lines))
+			tt.meanwhile(t, nodes, locks)
+			require.NoError(t, in.Close())
+			_, _ = io.Copy(io.Discard, lines)
+			require.NoError(t, cmd.Wait())
+			assert.Contains(t, errs.String(), tt.says)
+		})
+	}
 }

@@ -130,8 +130,12 @@ func (j *job) execute(held context.Context) (int, error) {
 	switch {
 	case cause != nil:
 		return exitLost, fmt.Errorf("the command was ended: %w", cause)
+	case errors.Is(unlocked, redlock.ErrExpired):
+		fmt.Fprintln(j.tool.stderr,
+			"redlock: the lock may have been lost before the command ended:", unlocked)
 	case unlocked != nil:
-		fmt.Fprintln(j.tool.stderr, "redlock: the lock ends by itself:", unlocked)
+		fmt.Fprintln(j.tool.stderr,
+			"redlock: the lock is not released, and ends within its expiry:", unlocked)
 	}
 	return child.status(), nil
 }

@@ -286,7 +286,7 @@ func (j *judge) clocks() {
 	if d := middle.ClockOffset.Abs() - middle.ClockError; d > clockLimit {
 		j.find(doctor.Warning, "clock", nil,
 			fmt.Sprintf("This machine's clock differs from the nodes' by %v or more. "+
-				"If nodes lose their data, fencing tokens rest on the clients' clocks.",
+				"If nodes lose their data, the order of fencing tokens depends on clients' clocks.",
 				d.Round(time.Millisecond)), advice)
 	}
 }
@@ -306,7 +306,7 @@ func (j *judge) version() {
 			"Upgrade the server.", older(5, 0))
 	}
 	j.findIf(doctor.Warning, "version",
-		"%s is no longer maintained.", "Upgrade to Redis 7 or Valkey.", older(6, 2))
+		"%s is no longer maintained.", "Upgrade to Redis 7 or newer, or to Valkey.", older(6, 2))
 }
 
 func (j *judge) unknown() {
@@ -316,12 +316,12 @@ func (j *judge) unknown() {
 		}
 		var what []string
 		reasons := map[string]bool{}
-		advice := "Look for yourself, or use a client that can ask (pool.Doer)."
+		advice := "Ask the server by redis-cli, or use a client that can ask (pool.Doer)."
 		for _, u := range n.Unknown {
 			what = append(what, u.What)
 			reasons[u.Why.Error()] = true
 			if isDenied(u.Why) {
-				advice = allow(n, reportRights) + " -- or look for yourself."
+				advice = allow(n, reportRights) + " -- or ask the server by redis-cli."
 			}
 		}
 		text := strings.Join(what, ", ")

@@ -31,8 +31,7 @@ type ReplyError struct {
 }
 
 func (e *ReplyError) Error() string {
-	return fmt.Sprintf("%s script: reply %#v of type %T instead of an integer", e.Script, e.Reply,
-		e.Reply)
+	return fmt.Sprintf("%s script: unexpected reply %#v of type %T", e.Script, e.Reply, e.Reply)
 }
 
 func readSetNX(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
@@ -181,6 +180,5 @@ func Look(ctx context.Context, p pool.Pool, of []string) (Stored, error) {
 			return k, nil
 		}
 	}
-	const wrong = "inspect script: reply %#v of type %T instead of a value and milliseconds"
-	return Stored{}, fmt.Errorf(wrong, reply, reply)
+	return Stored{}, fmt.Errorf("inspect script: unexpected reply %#v of type %T", reply, reply)
 }

@@ -15,7 +15,7 @@
 // Guarded transactions of one resource therefore run one after the other, and their tokens never
 // decrease. A stale holder's transaction either commits before the newer holder's Guard returns,
 // and then the newer holder sees all that it wrote, or it fails. This is mutual exclusion of what
-// the holders do to the database. It does not rest on clocks, on pauses or on Redis. It rests on
+// the holders do to the database. It does not depend on clocks, pauses or Redis. It depends on
 // the order of the tokens, see [redlock.WithFencing], and on the row lock of the database.
 //
 // The tables that the lock protects need no further column. The price is one row written in each
@@ -108,7 +108,8 @@ func Guard(ctx context.Context, tx DBTX, d Dialect, resource string, token uint6
 
 // InTx runs fn in a transaction that is guarded by the fencing token of ctx, and commits it if fn
 // returns nil. The ctx is a held context, of [redlock.Redlock.Do] or [redlock.Mutex.Hold] with
-// [redlock.WithFencing]; when it ends, the transaction is rolled back.
+// [redlock.WithFencing]; when it ends, the transaction is rolled back. InTx blocks as [Guard] does,
+// and until fn has returned.
 //
 // It returns [ErrNoToken] or [ErrStale], and then fn was not called, or the error of fn or of the
 // database. If the commit fails, the database alone knows whether the transaction happened.

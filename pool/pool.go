@@ -38,11 +38,10 @@ import (
 //   - Errors are returned as the client made them, or wrapped, so that
 //     [errors.Is] and [errors.As] find them.
 type Pool interface {
-	// SetNX sets key to value with the given expiry if key does not exist, by
-	// SET key value NX PX milliseconds, and reports whether it did. Of the
-	// expiry, what is finer than a millisecond is cut off, never rounded up; if nothing
-	// is left then, no key is set and an error returned. False with a nil
-	// error means that the key existed.
+	// SetNX sets key to value with the given expiry if key does not exist, by SET key value NX PX
+	// milliseconds. It reports whether it did: false with a nil error means that the key existed.
+	// The expiry is cut to whole milliseconds, never rounded up. If nothing is left then, no key
+	// is set and an error returned.
 	SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error)
 
 	// Eval runs script on the node, by EVALSHA and, where the node does not know the
@@ -100,8 +99,8 @@ type Addressed interface {
 	Addr() string
 }
 
-// Explainer is implemented by pools whose client may know why a node does not answer, and does
-// not say so in the error of a command that has run out of time.
+// Explainer is implemented by pools whose client may know why a node does not answer. The error of
+// a command that has run out of time may not say so.
 type Explainer interface {
 	// Explain returns what keeps the client from the node: for instance the error of its last
 	// attempt to connect, if that failed. It returns nil if nothing is known, and does not block.

@@ -30,17 +30,17 @@ const (
 )
 
 // AtEveryCommand runs the test f many times, each time with a new cluster of n nodes and in a new
-// bubble of testing/synctest. The first run has no fault. Each further run is a subtest in which a
-// lock is lost at another moment: directly after the execution of one of its holder's commands, and
-// before the reply arrives. There is a run for each command that the holder of a lock sends in the
-// first run, while a quorum has the lock, and for each fault.
+// bubble of testing/synctest. The first run has no fault. Each further run is a subtest in which
+// a lock is lost at another moment: directly after the execution of one of its holder's commands,
+// and before the reply arrives. In the first run, the holder of a lock sends commands while a
+// quorum has the lock. There is a run for each of these, and for each fault.
 //
 // The assertions of f say what must hold whenever the lock is lost. A subtest's name tells the
 // fault, the number of the command, the command and its node: expired/007_extend_on_node_1. It is
 // the same command in each run if the holders' commands do not depend on chance.
 //
-// AtEveryCommand must not be called in a bubble. The function f must not call t.Run or t.Parallel,
-// which bubbles do not allow.
+// It needs at least one fault, and fails if f never holds a lock. AtEveryCommand must not be called
+// in a bubble. The function f must not call t.Run or t.Parallel, which bubbles do not allow.
 func AtEveryCommand(
 	t *testing.T, n int, f func(t *testing.T, c *Cluster), faults ...Fault,
 ) {
@@ -140,9 +140,9 @@ func (c *Cluster) lose(name string, fault Fault) {
 	}
 }
 
-// succeed gives the lock to somebody else as soon as a quorum of the nodes that work is free, and
-// then lets the clients hear the nodes again. Until then it looks again whenever a node becomes
-// free: a command that is on its way may still extend the lock there.
+// succeed gives the lock to somebody else as soon as a quorum of the nodes that work is free. Then
+// it lets the clients hear the nodes again. Until then it looks again whenever a node becomes free:
+// a command that is on its way may still extend the lock there.
 func (c *Cluster) succeed(name string) {
 	if c.over() {
 		return

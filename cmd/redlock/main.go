@@ -12,10 +12,10 @@
 // -nodes-file names a file with one node in each line. Other users of the machine can see the
 // arguments of a program, so -nodes refuses passwords. No password is ever printed.
 //
-// Each command explains its flags with -h. The exit status is 0 for success, 64 for wrong usage,
-// 69 if too few nodes answer, 75 if the lock is taken, and 70 if it was lost. After run and elect
-// it is otherwise that of the command: 128 and the number of the signal that ended it, 126 if it
-// cannot be executed, 127 if it is not found.
+// Each command explains its flags with -h. The exit status is 0 for success, and 64 for wrong
+// usage. It is 69 if too few nodes answer, 75 if the lock is taken, and 70 if it was lost. After
+// run and elect it is otherwise that of the command: 128 and the number of the signal that ended
+// it, 126 if it cannot be executed, 127 if it is not found.
 package main
 
 import (

@@ -47,10 +47,9 @@ func Of[Pool any](pools []Pool) (own Own) {
 	return own
 }
 
-// Remaining returns how much time is left at now before until: the less of what the
-// monotonic and the wall clock say. The monotonic clock stops while a machine is
-// suspended and the wall clock may be set back, so neither is to be trusted alone when
-// it says that there is more time than the other.
+// Remaining returns how much time is left at now before until: the less of what the monotonic and
+// the wall clock say. The monotonic clock stops while a machine is suspended. The wall clock may be
+// set back. So a clock is not trusted alone when it says that there is more time than the other.
 //
 // Both times must come from the same Source, or from [time.Now].
 func Remaining(now, until time.Time) time.Duration {
@@ -58,10 +57,10 @@ func Remaining(now, until time.Time) time.Duration {
 }
 
 // Ahead returns d, but at least a nanosecond: every timer that may be due at once is set with it.
-// In a bubble of [testing/synctest] a timer set for now runs on the thread that sets it, as do
+// In a bubble of [testing/synctest] a timer set for now runs on the thread that sets it. So do
 // others at the same time, all in one race context that is for one thread at a time. The race
-// detector of Go 1.26 crashes then; see unlockAndRun in the runtime's time.go. Those who test
-// their services that way are to be spared it.
+// detector of Go 1.26 crashes then; see unlockAndRun in the runtime's time.go. This spares users
+// who test their services that way.
 func Ahead(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
 // epoch is what Ticks counts from.

@@ -166,8 +166,8 @@ func latest(met, later, released quorum.Outcome) quorum.Outcome {
 }
 
 // failed reports whether a node has failed that neither granted nor refused: it answered with an
-// error, or is silent. A node that nobody waited for, because others had refused or the context
-// ended, fails only when it has had a quarter of the node timeout.
+// error, or is silent. Nobody may have waited for the node, because others had refused or the
+// context ended. Such a node fails only when it has had a quarter of the node timeout.
 func (d *Defeat) failed(o, released quorum.Outcome) bool {
 	switch {
 	case !o.Missing():

@@ -33,9 +33,8 @@ import (
 // concurrent use.
 //
 // Nobody in a line is overtaken by anybody whose options are the same. The heads of the processes
-// stand in the queue on the nodes, and each asks again after a retry delay at the latest when it is
-// the first there. So whatever becomes of messages, W waiters, of whom each keeps the key for H,
-// have all had it after
+// stand in the queue on the nodes. The first there asks again after a retry delay at the latest. So
+// whatever becomes of messages, W waiters, of whom each keeps the key for H, have all had it after
 //
 //	W × (H + longest delay + 2 × node timeout)
 //	  + one expiry for each holder that died, and for what was left behind before
@@ -104,8 +103,8 @@ func (ls *Lines) Enter(
 	return nil, attempt(Attempt{Keep: wish.Queue && ls.source.Able()})
 }
 
-// arrive takes the last place in the line for a key, if there is a line or a newcomer of this
-// process asks for the key. Otherwise the caller is that newcomer, and calls asked when it has.
+// arrive takes the last place in the line for a key, if there is a line or a newcomer asks for the
+// key. Otherwise the caller is that newcomer, and calls asked when it has.
 func (ls *Lines) arrive(wish *Wish) (w *Waiter, crowd int, asks bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

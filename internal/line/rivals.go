@@ -6,8 +6,8 @@ const (
 	// handedFor is how long a process that has handed a key on takes it that others queue for it.
 	handedFor = time.Second
 	// handOver is for how long a process that has handed a key on leaves the nodes to the one that
-	// claims it, before it stands in the queue again: if so many were before it the last time that
-	// it loses nothing. With 64 processes on two cores that makes 3 % more turns.
+	// claims it, before it stands in the queue again. It does so if manyBefore were before it the
+	// last time, and so loses nothing. With 64 processes on two cores it makes 3 % more turns.
 	handOver   = time.Millisecond
 	manyBefore = 4
 	// maxRest bounds how long a process leaves a free key to processes that poll.
@@ -147,8 +147,8 @@ func (ls *Lines) HandedOff(key string) {
 	}
 }
 
-// Released notes that this process has released a key, whether it tells other processes of its
-// releases, and whether it has handed the key on to one who queues. Its own line is told.
+// Released notes that this process has released a key, and tells its own line. Announced says
+// whether it tells other processes of its releases; handedOn, whether one who queues has the key.
 func (ls *Lines) Released(key string, announced, handedOn bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -225,9 +225,9 @@ func (ls *Lines) handsOver(key string) time.Duration {
 	return 0
 }
 
-// others reports whether others queue for a key, as far as this process knows, and whether they may
-// be polling for it, because this process has just released it. Then leaveTo tells for how long it
-// leaves the key to them.
+// others reports whether others queue for a key, as far as this process knows. It also reports
+// whether they may be polling for it, because this process has just released it. Then leaveTo tells
+// for how long it leaves the key to them.
 func (ls *Lines) others(key string) (queue, poll bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -240,8 +240,8 @@ func (ls *Lines) others(key string) (queue, poll bool) {
 }
 
 // leaveTo returns how long the line should leave to others what its own process has released
-// without an announcement, and whether it has been taken again meanwhile: an attempt may win while
-// the line is told why to make one.
+// without an announcement. It also returns whether that has been taken again meanwhile: an attempt
+// may win while the line is told why to make one.
 func (ls *Lines) leaveTo(
 	key string, delay time.Duration, now time.Time,
 ) (rest time.Duration, retaken bool) {

@@ -175,8 +175,8 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 }
 
 // latest is how long one with so many before it waits at most before it asks again. The nodes keep
-// its place for longer: for [RollGrace] since somebody is known to have died or, with 300 or more
-// before it, for that and 10 ms for each of them since it asked. See stand.lua.
+// its place for longer: for [RollGrace] since somebody is known to have died. With 300 or more
+// before it they keep it for that and 10 ms for each of them, since it asked. See stand.lua.
 func latest(before int64) time.Duration {
 	return max(maxDelayQueued, min(clock.Times(perWaiter, before), QueueTTL/2))
 }

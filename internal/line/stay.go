@@ -244,8 +244,8 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 	}
 }
 
-// sooner returns when to stand again, at a time or earlier, after a node has said that it is the
-// waiter's turn while nobody waited for that node. Messages of the others may be lost.
+// sooner returns when to stand again, at a time or earlier. A node has said that it is the waiter's
+// turn, and nobody waited for that node. Messages of the others may be lost.
 func (s *stay) sooner(than time.Time) time.Time {
 	if soon := time.Now().Add(s.moment()); s.call.Heard() > 0 && soon.Before(than) {
 		return soon

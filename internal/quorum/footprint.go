@@ -71,8 +71,8 @@ type Spec struct {
 	// those who hold votes that others are waiting for, and will ask again.
 	Hasty bool
 	// Waits says that the caller waits for the round next, and for nothing else until that is over.
-	// If there is one node, the caller then sends the command itself where the client allows that,
-	// and Ask, Write or Undo returns with the outcome.
+	// With one node, the caller then sends the command itself where the client allows that. Ask,
+	// Write or Undo returns with the outcome.
 	Waits bool
 	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
 	Vote func(node int, reply Reply) bool

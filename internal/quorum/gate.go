@@ -26,11 +26,11 @@ const (
 // answers, however slowly, has no limit.
 //
 // No command fails because of the gate. What it keeps back is sent as soon as the node answers
-// anything, and ends when its own time is over. A client may never return from earlier calls, so
-// the gate lets a probe through every quarter of a node timeout, the shortest of those that it
-// keeps waiting. The probe's answer opens it. Probes that the client never returns from would add
-// up: they come more rarely the more of them are lost. A node that comes back is asked within a
-// node timeout unless manyProbes are lost, which takes more than 900 node timeouts.
+// anything, and ends when its own time is over. A client may never return from earlier calls. So
+// the gate lets a probe through every quarter of a node timeout, of the shortest that it keeps
+// waiting. The probe's answer opens it. Probes that the client never returns from would add up:
+// they come more rarely the more of them are lost. A node that comes back is asked within a node
+// timeout unless manyProbes are lost, which takes more than 900 node timeouts.
 //
 // The zero value is an open gate. A gate is safe for concurrent use.
 type gate struct {

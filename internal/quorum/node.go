@@ -1,9 +1,10 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
-// Three things work together. A [Node] is a node, with a gate that keeps commands back while it
-// does not answer, and a ledger of the Undos that it still owes an answer to. A [Lane] keeps the
-// commands of one acquisition on one node in order. A [Round] is one command for all lanes: it
-// collects the votes, and tells as soon as no vote that is still missing could change the outcome.
+// Four things work together. A [Node] has a gate, which keeps commands back while it does not
+// answer, and a ledger of the Undos that it has not answered. A [Lane] keeps the commands of one
+// mutex on one node in order. A [Footprint] is what one acquisition leaves on the nodes. A [Round]
+// is one command for all lanes: it collects the votes, and tells as soon as no vote that is still
+// missing could change the outcome.
 package quorum
 
 import (

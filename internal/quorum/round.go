@@ -34,8 +34,8 @@ func (e unsent) Is(target error) bool { return target == ErrUnsent }
 // round was decided without it.
 var ErrUnanswered = errors.New("no answer yet when the others had decided")
 
-// ErrTimeout is matched by the outcome of a node that used up its time, or was not asked in that
-// time because it leaves too many commands unanswered.
+// ErrTimeout is matched by the outcome of a node that used up its time. So it is if the node was
+// not asked in that time, because it leaves too many commands unanswered.
 var ErrTimeout = errors.New("redlock: node timeout")
 
 // TimeoutError is the outcome of a node that used up its time. It matches [ErrTimeout].
@@ -194,8 +194,8 @@ func (r *Round) giveUp() {
 	}
 }
 
-// expire ends the context of the commands and then, when clients have had a moment to say why
-// they have no answer, counts every missing one as a failure and lets the lanes go on without it.
+// expire ends the context of the commands, and leaves clients a moment to say why they have no
+// answer. Then it counts every missing answer as a failure, and lets the lanes go on without it.
 func (r *Round) expire() {
 	r.mu.Lock()
 	r.ctx.end(&errDeadline) // also when the timer fires so late that the deadline has passed

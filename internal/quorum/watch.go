@@ -28,7 +28,7 @@ func (l *Lane) watched(w *work, k Kind, began int64, err error) {
 // outOfOrder is how many errors in a row make a node one that is out of order.
 const outOfOrder = 3
 
-// Turned notes whether a command on the node has failed, and reports whether the node has gone out
+// Turned notes whether a command on the node has failed. It reports whether the node has gone out
 // of order by that, or is up again.
 func (n *Node) Turned(err error) (turned, up bool) {
 	switch {

@@ -36,8 +36,8 @@ func (c Command) run(ctx context.Context, n *Node) (Reply, error) {
 	return c.Read(c.Command, reply, err)
 }
 
-// work is what a round does on its nodes. A client that panics while it does it is one node's
-// failure, which the others outvote, and not the end of a process that cannot recover from it.
+// work is what a round does on its nodes. A client that panics is one node's failure, which the
+// others outvote. It does not end the process, which could not recover from it.
 type work struct{ command Command }
 
 // errGoexit is the outcome of a node whose client ended the goroutine that it was called on.

@@ -37,8 +37,8 @@ func (l *Listener) Expect() *Call {
 	return c
 }
 
-// Wake returns the channel that has something to receive when a quorum of nodes has called, when
-// some have and a moment has passed, or when messages may have been lost.
+// Wake returns a channel. There is something to receive when a quorum of nodes has called, or when
+// some have and a moment has passed. So there is when messages may have been lost.
 func (c *Call) Wake() <-chan struct{} { return c.wake }
 
 // Heard returns on how many nodes it is the number's turn.

@@ -14,9 +14,9 @@ import (
 // Dial is set.
 type Hub struct {
 	// Dial opens a connection. It should return soon after its context ends, which happens when
-	// no subscription needs the connection any more. A Hub makes one call of Dial at a time, so a
-	// Dial that does not return holds up later subscriptions, until their contexts end, but ties
-	// up no more than one goroutine. A panic counts as an error.
+	// no subscription needs the connection any more. A Hub makes one call of Dial at a time. So a
+	// Dial that does not return holds up later subscriptions until their contexts end. It ties up
+	// no more than one goroutine. A panic counts as an error.
 	Dial func(context.Context) (Conn, error)
 
 	// Guards what follows, and the fields of session and subscription that change.

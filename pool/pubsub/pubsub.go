@@ -1,6 +1,6 @@
 // Package pubsub makes an adapter a [pool.Subscriber]. A [Hub] shares one Pub/Sub connection
-// among all subscriptions of a node, opens it again when it is lost, and tells subscribers that
-// they may have missed messages. The adapter brings the connection, a [Conn]:
+// among all subscriptions of a node. When the connection is lost, it opens another one, and tells
+// subscribers that they may have missed messages. The adapter brings the connection, a [Conn]:
 //
 //	type Pool struct {
 //		hub pubsub.Hub
@@ -45,8 +45,8 @@ type Conn interface {
 }
 
 // Event is what a [Conn] receives: a message, or the reply to a command. A Conn reports every
-// reply, because a node replies in the order of the commands, and that is how a [Hub] knows which
-// of them it has refused.
+// reply. A node replies in the order of the commands, and by that a [Hub] knows which of them it
+// has refused.
 type Event struct {
 	Kind    Kind   // what it is
 	Channel string // of Subscribed, Unsubscribed and Message; of Refused, if the Conn knows it

@@ -242,12 +242,12 @@ func (e *Election) unanswered(in *Inspection) *Error {
 		of(e.m.core.nodeErrors(outcomes, heldBy))
 }
 
-// term returns the fencing token that a quorum of nodes stores with the value, or 0 if the nodes
+// term returns the fencing token that a quorum of nodes stores with the value. It is 0 if the nodes
 // that have answered could be wrong about it.
 //
-// A quorum of all nodes has stored the token, or more. More is on those that granted the lock late,
-// or were healed; so the token is the counter that exactly a quorum reaches. Each node without the
-// value, or without an answer, may have reached it or not.
+// A quorum of all nodes has stored the token, or more. More is on those that granted the lock
+// after the others, or were healed. So the token is the counter that exactly a quorum reaches. Each
+// node without the value, or without an answer, may have reached it or not.
 func (in *Inspection) term() uint64 {
 	var counters []uint64
 	for _, n := range in.Nodes {

@@ -21,13 +21,13 @@ var (
 	// nothing is left behind but what expires by itself.
 	ErrFailed = errors.New("redlock: lock not acquired")
 
-	// ErrTaken is returned when enough nodes answered, and others hold the lock on so many of
-	// them that there is no quorum; or when the node that was asked first refused. Somebody has
-	// the lock, or several are after it at the same moment; try later.
+	// ErrTaken is returned when others hold so many nodes that there is no quorum. It is also
+	// returned when a quorum answered, others hold some nodes, and too few granted the lock.
+	// Somebody has the lock, or several are after it at the same moment; try later.
 	ErrTaken = errors.New("redlock: lock taken")
 
 	// ErrSelf is returned by Lock and its siblings when the caller has the lock itself, and would
-	// wait for itself: its context is that of a hold of the same lock, or was derived from it. The
+	// wait for itself. Its context is that of a hold of the same lock, or was derived from it. The
 	// error matches ErrTaken too, and nothing was sent. See [Mutex.Hold].
 	ErrSelf = errors.New("redlock: lock held by the caller itself")
 

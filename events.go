@@ -22,8 +22,8 @@ import (
 // Extend and Release end, End, Lost and Overrun. If several goroutines use the mutex, one of them
 // may tell what another has done, and that one returns earlier.
 //
-// A panic in one of the functions is recovered, because a lock would be left locked, or the
-// process would end. The first is reported to [slog.Default], with its stack.
+// A panic in one of the functions is recovered: it would leave a lock locked, or end the process.
+// The first is reported to [slog.Default], with its stack.
 type Events struct {
 	// Acquire is called when Lock, TryLock, Hold or Do begins. The function that it returns, if not
 	// nil, is called when the lock is granted or the call fails. Clients are given the values of
@@ -36,27 +36,26 @@ type Events struct {
 	// Release is called when Unlock begins, or Close releases what a hold holds.
 	Release func(ctx context.Context, r Releasing) (context.Context, func(Released))
 
-	// End is called once for each lock that Acquire has told to be granted, when its holder does
-	// not rely on it any more: it is being released, or was lost. A held context is done before.
-	// A lock that is not held by Hold and is left to expire has no end until its mutex is locked
-	// again.
+	// End is called once for each lock whose grant Acquire has told, when its holder relies on it
+	// no more: it is being released, or was lost. A held context is done before. If a lock is not
+	// held by Hold and is left to expire, its end is told when its mutex is locked again.
 	End func(e Ended)
-	// Lost is called before End if the lock was not given up by its holder: its Err is then not
+	// Lost is called before End if the lock was not released by its holder: its Err is then not
 	// [ErrReleased].
 	Lost func(e Ended)
 	// Overrun is called once for a lock of which Unlock or Extend is called after [Mutex.Until].
 	// The work under the lock went on for too long, and somebody else may have had the lock.
 	Overrun func(o Overrun)
-	// NoQuorum is called when an operation has failed because too few nodes answered, or when the
-	// last attempt had before the context ended. Of the renewals that fail in a row only the
-	// first is told.
+	// NoQuorum is called when an operation has failed because too few nodes answered. It is also
+	// called when the last attempt before the end of the context had failed so. Of the renewals
+	// that fail in a row only the first is told.
 	NoQuorum func(f Failure)
 	// NodeState is called when a node goes out of order, which is at its third error in a row. It
 	// is called again when the node answers. It is told by the mutexes with this function that
 	// use the node.
 	NodeState func(s NodeState)
-	// Node is called for each command when the client has returned from it, perhaps after the
-	// operation that it is a part of. It costs more than the others.
+	// Node is called for each command when the client has returned from it. The operation that the
+	// command is a part of may have ended before. It costs more than the others.
 	Node func(c NodeCall)
 }
 
@@ -223,9 +222,9 @@ func outcomeOf(err error) Outcome {
 }
 
 // WithEvents tells e what happens to the locks. The functions are copied. The option may be given
-// several times, also to [New]'s Redlock by [Redlock.With] and to one of its mutexes: then all are
-// told, in the order in which they are given, and each is given the context of the one before. Nil
-// is an [*OptionError]. Default: nobody is told, which costs nothing.
+// several times, also to [New]'s Redlock by [Redlock.With] and to one of its mutexes. Then all are
+// told, in the order of the options, and each is given the context of the one before. Nil is an
+// [*OptionError]. Default: nobody is told, which costs nothing.
 func WithEvents(e *Events) Option {
 	if e == nil {
 		return option(func(c *config) {

@@ -79,8 +79,8 @@ func (l *lease) confirm(ctx context.Context, failed string, question quorum.Comm
 	return r, denial
 }
 
-// denial returns the error of a question that no quorum has affirmed, and whether the answers prove
-// that the lock is gone.
+// denial returns the error of a question that no quorum has affirmed. It also returns whether the
+// answers prove that the lock is gone.
 func (l *lease) denial(failed string, r *quorum.Round) (e *Error, proof bool) {
 	m, outcomes := l.m, r.Outcomes()
 	yes, gone, n := outcomes.Count(quorum.Outcome.Yes), outcomes.Count(quorum.Outcome.No),
@@ -203,14 +203,14 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 	return r, nil
 }
 
-// late says why an extension to until does not count although a quorum has confirmed it by now, or
-// is "". The caller holds mu.
+// late says why an extension to until does not count although a quorum has confirmed it by now. It
+// returns "" if it counts. The caller holds mu.
 func (l *lease) late(now, until time.Time) string {
 	switch {
 	case !l.until.IsZero() && clock.Remaining(now, l.until) <= 0:
-		// Votes of nodes that were asked before and after that moment do not show that nobody had
-		// the lock in between: one's key may have expired, been somebody else's, and be written
-		// anew by a late SET of ours. See docs/safety.md and the model.
+		// Nodes that were asked before and after that moment do not show that nobody had the lock
+		// in between. One's key may have expired, been somebody else's, and be written anew by a
+		// SET of ours that arrives late. See docs/safety.md and the model.
 		return "expired during the call"
 	case l.until.IsZero() && clock.Remaining(now, until) <= 0:
 		return fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of the expiry "+

@@ -49,7 +49,7 @@ func parseHandoff(text string) (h handoff, ok bool) {
 // under the lock first. Handoff sends nothing to the nodes.
 //
 // The mutex is not locked any more when Handoff returns, as after Unlock: a held context is done
-// with the cause [ErrReleased], nothing extends the lock any more, and Unlock and Extend fail with
+// with the cause [ErrReleased], and nothing extends the lock. Unlock and Extend fail with
 // [ErrNotHeld]. The lock stays taken until it is adopted and released, or until its keys expire,
 // within the expiry. To take it back, adopt it with the same mutex.
 //

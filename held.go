@@ -49,7 +49,7 @@ func FencingToken(ctx context.Context) uint64 {
 }
 
 // self is the error of a Lock that would wait for itself: ctx comes from a hold of the same lock.
-// It is nil if that hold is over, which the caller then may have waited for, and if ctx is done.
+// It is nil if that hold is over: the caller may have waited for that. It is nil if ctx is done.
 func (m *Mutex) self(ctx context.Context) error {
 	for from := ctx; ; {
 		h, _ := from.Value(holdKey{}).(*hold)

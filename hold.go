@@ -15,9 +15,9 @@ import (
 
 // hold keeps a lease extended, and cancels the held context at its end; see the drawing in
 // lease.go. A lease that was let go stays locked until its deadline, and Unlock releases it. A
-// lost one is being released. On every lane a release comes after what a renewal has sent, and
-// what the renewal has not sent is dropped. Unlock also waits for the renewal's end. So nothing
-// writes the key after Unlock has returned.
+// lost one is being released. On every lane a release comes after what a renewal has sent. What
+// the renewal has not sent is dropped. Unlock also waits for the renewal's end. So nothing writes
+// the key after Unlock has returned.
 //
 // Between renewals a hold is a timer and no goroutine. The renewal runs on another goroutine: the
 // timer ends the hold in time, whatever the network does.
@@ -57,10 +57,10 @@ type hold struct {
 // was suspended, that may take a tenth of the expiry more, or a second if that is longer; see
 // docs/safety.md.
 //
-// A lock is not reentrant. While the hold lasts, a Lock of the same name on the same nodes fails at
-// once with [ErrSelf], if its context is the held one or was derived from it. That includes a
-// context of [context.WithoutCancel]. A goroutine that has to wait for the end of the hold needs a
-// context that does not come from it.
+// A lock is not reentrant. While the hold lasts, a Lock of the same name with the held context, or
+// one derived from it, fails at once with [ErrSelf]. That includes a context of
+// [context.WithoutCancel]. To wait for the end of the hold, a goroutine needs a context that does
+// not come from it.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
 	l, err := m.tellLock(ctx, m.cfg.tries, nil)
@@ -121,9 +121,9 @@ func (h *hold) begin() bool {
 // must return then. The lock is released even if fn panics.
 //
 // If Hold fails, Do returns its error and does not call fn. Otherwise it returns the error of fn,
-// or of Unlock, or one that wraps both. The error of Unlock matches [ErrExpired] if the nodes did
-// not have the lock any more when fn had returned, and [ErrLost] too if that had ended the held
-// context. If Close released the lock while fn ran, the error matches [ErrReleased] instead.
+// or of Unlock, or one that wraps both. The error of Unlock matches [ErrExpired] if the nodes had
+// lost the lock by the end of fn. It matches [ErrLost] too if that had ended the held context. If
+// Close released the lock while fn ran, the error matches [ErrReleased] instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
 	opts ...Option) (err error) {
 	if fn == nil {
@@ -155,8 +155,8 @@ const glance = time.Second
 func (h *hold) deadline() time.Time { return h.l.until.Add(-h.l.m.cfg.margin) }
 
 // wait is how long the timer has to run from now. The timer stands still while the machine is
-// suspended, so it also fires from time to time with nothing due, to look at the clock that does
-// not. The caller holds mu.
+// suspended. So it also fires from time to time with nothing due, to look at the wall clock. The
+// caller holds mu.
 func (h *hold) wait(now time.Time) time.Duration {
 	d := clock.Remaining(now, h.deadline())
 	if !h.limit.IsZero() {
@@ -221,8 +221,8 @@ const leastLeft = time.Millisecond
 // it. It ends within its budget.
 //
 // The nodes have half of the time left to answer. Say that an outage ends with a time L left before
-// the deadline. Then the next renewal starts with no less than half of L left, and has no less than
-// a quarter of L for itself.
+// the deadline. Then the next renewal starts with no less than half of L left. No less than a
+// quarter of L is its own.
 func (h *hold) Renew() (confirmed bool) {
 	l, m := h.l, h.l.m
 	m.mu.Lock()

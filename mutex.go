@@ -85,9 +85,9 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // raise the fencing token, and to find out why it failed.
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, and what had been
-// granted is being released. The error matches [ErrFailed]. It also matches [ErrTaken],
-// [ErrNoQuorum] or [ErrExpired], by what the last attempt came to, or the context's error and its
-// cause, or [ErrClosed], or it is an [*OptionError].
+// granted is being released. The error matches [ErrFailed]. By what the last attempt came to, it
+// also matches [ErrTaken], [ErrNoQuorum] or [ErrExpired]. If ctx ended the call, it matches the
+// context's error and its cause. It matches [ErrClosed] after Close, or it is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
 	_, err := m.tellLock(ctx, m.cfg.tries, nil)

@@ -117,7 +117,7 @@ func WithRetryDelayFunc(delay DelayFunc) Option {
 	return option(func(c *config) { c.delay, c.constantDelay = delay, 0 })
 }
 
-// WithDriftFactor sets which part of the expiry is given up for clocks that run at different
+// WithDriftFactor sets which part of the expiry is set aside for clocks that run at different
 // rates: the lock is trusted for expiry − elapsed − (expiry × factor + 2 ms). At least
 // 0, less than 1. Default: [DefaultDriftFactor], 0.01.
 func WithDriftFactor(factor float64) Option {
@@ -160,14 +160,14 @@ func WithKeyPrefix(prefix string) Option {
 }
 
 // WithFencing gives every acquisition a fencing token. A resource that is claimed with the token
-// before it is read loses no update, not even if a holder was paused for longer than its lock
-// lived: see [Mutex.FencingToken].
+// before it is read loses no update. It loses none even if a holder was paused for longer than its
+// lock lived: see [Mutex.FencingToken].
 //
 // It costs no further round trip unless the nodes' counters disagree. Names share 65,536 counters,
-// redlock:fence:0000 to redlock:fence:ffff, which take some 6 MB of a node and never expire. A
-// lock's counter has the first four hexadecimal digits of the SHA-256 of its key, which is the
-// prefix of [WithKeyPrefix] and the name. An ACL that allows app:* must so allow redlock:fence:*
-// too. A node that is a cluster needs [WithFencePerName].
+// redlock:fence:0000 to redlock:fence:ffff, which take some 6 MB of a node and never expire. The
+// digits are the first four of the SHA-256 of the lock's key, which is the prefix of
+// [WithKeyPrefix] and the name. An ACL that allows app:* must so allow redlock:fence:* too. A node
+// that is a cluster needs [WithFencePerName].
 //
 // All users of a name must use the option, and the same of WithFencePerName: all of them or none.
 // Otherwise tokens may go back. Default: no token, 0.
@@ -177,9 +177,9 @@ func WithFencing() Option {
 
 // WithFencePerName gives each name a fence counter of its own, for [WithFencing] on nodes that are
 // clusters: a script may use keys of one hash slot only there. The counter of a key is
-// "{key}:fence", or key:fence if the key has a closing brace, which must then be that of a hash
-// tag. An ACL that allows app:* must so allow {app:* too. No lock of these mutexes may have the key
-// of such a counter.
+// "{key}:fence". It is key:fence if the key has a closing brace, which must be that of a hash tag.
+// An ACL that allows app:* must so allow {app:* too. No lock of these mutexes may have the key of
+// such a counter.
 //
 // It costs a key per name until the TTL of [WithFenceTTL] has passed since the name's last use:
 // 60,000 names a day are 60,000 keys on each node. When a counter has expired, the next token comes
@@ -230,7 +230,7 @@ func WithMargin(margin time.Duration) Option {
 // The keys live on for what is left of d and the drift of that: left × drift factor + 2 ms. Only an
 // Unlock that succeeds leaves the lock taken. One that is lost, or whose process dies, is free when
 // its keys expire, and Close releases it. [WithRestartGuard] must cover d and its drift in every
-// client of the nodes, and the TTL of a counter of [WithFencePerName] must cover d. At least 0.
+// client of the nodes. The TTL of a counter of [WithFencePerName] must cover d. At least 0.
 // Default: 0, Unlock releases.
 func WithMinHold(d time.Duration) Option {
 	return option(func(c *config) { c.minHold = d })

@@ -114,8 +114,8 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	won, _ = r.Wait(context.Background())
 	announced := m.nodes.Queues() || l.Member != ""
 	if deletes && (won || announced) {
-		// If only a few nodes have handed the key on, the one who queues there has just arrived,
-		// and is known to the others in a moment.
+		// If only a few nodes have handed the key on, the one who queues there has just arrived.
+		// The others know it in a moment.
 		lines.Released(m.key, announced, announced && r.Heard(quorum.HandedOn))
 	}
 	return r, won

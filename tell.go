@@ -14,8 +14,8 @@ import (
 // teller tells Events what happens to one mutex. A nil teller tells nobody.
 //
 // What happens is noted while the mutex's mu is held, and told without it by the first who comes.
-// So the order is that of the states, no function is called twice at a time, and one that uses the
-// mutex does not wait for itself.
+// So the order is that of the states, and no function is called twice at a time. A function that
+// uses the mutex does not wait for itself.
 type teller struct {
 	*Events
 	m *Mutex

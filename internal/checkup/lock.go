@@ -109,8 +109,8 @@ func (o *owner) releaseAsStranger(ctx context.Context) error {
 	return err
 }
 
-// release gives up what acquire has set: it hands the key on to the member, and announces that; or
-// it deletes the key.
+// release takes back what acquire has set: it hands the key on to the member, and announces that;
+// or it deletes the key.
 func (o *owner) release(ctx context.Context) error {
 	_, err := o.step(ctx, o.key.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
 	if o.Fencing && o.FencePerName { // its counter would stay

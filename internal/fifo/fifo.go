@@ -47,7 +47,7 @@ func (q *Queue) Len() int {
 // is still in the line or not.
 func (p *Place) Head() <-chan struct{} { return p.head }
 
-// Leave gives the place up, wherever in the line it is. What the one who leaves the head did
+// Leave ends the place, wherever in the line it is. What the one who leaves the head did
 // before Leave happens before its successor finds itself at the head. Leaving again does nothing.
 func (p *Place) Leave() {
 	q := p.queue

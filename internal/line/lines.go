@@ -82,7 +82,7 @@ func (ls *Lines) End() { ls.source.End() }
 
 // Enter makes an attempt at a key, unless somebody of this process asks or waits for it. It
 // returns a waiter if the caller has to wait: others are before it, or the attempt was refused
-// and another try is left. The caller then calls [Waiter.Wait], which gives the place up in the
+// and another try is left. The caller then calls [Waiter.Wait], which leaves the place in the
 // end. If too many wait already, it returns no waiter, and the answer has their number.
 func (ls *Lines) Enter(
 	ctx context.Context, wish *Wish, attempt func(Attempt) Answer,
@@ -166,7 +166,7 @@ func (ls *Lines) join(wish *Wish, keys *Expiries) (w *Waiter, crowd int) {
 	return &Waiter{Wish: *wish, lines: ls, line: ln, place: ln.places.Join(), used: 1}, 0
 }
 
-// leave gives a place up. The last to leave ends the line.
+// leave ends a place. The last to leave ends the line.
 func (ls *Lines) leave(key string, ln *line, place *fifo.Place) {
 	place.Leave()
 	ls.mu.Lock()

@@ -94,7 +94,7 @@ func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	return s.wait()
 }
 
-// leave gives the place up. One who is served has none any more but where an answer is missing.
+// leave ends the place. One who is served has none any more but where an answer is missing.
 func (s *stay) leave(served bool) {
 	spec := quorum.Spec{Command: s.asker.Leave(s.member)}
 	if served {

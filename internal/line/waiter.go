@@ -29,7 +29,7 @@ type Waiter struct {
 }
 
 // Wait waits until the asker has been granted the key, and returns an error if that does not come
-// about: the tries are used up, or ctx is done, for instance. Then it gives the place up. What the
+// about: the tries are used up, or ctx is done, for instance. Then it leaves the place. What the
 // latest attempt may have left on the nodes is settled.
 func (w *Waiter) Wait(ctx context.Context, asker Asker) error {
 	w.ctx, w.asker = ctx, asker

@@ -265,7 +265,7 @@ func (o *ledger) settle(ctx context.Context) {
 	}
 }
 
-// forget gives up all that is owed, and returns how much it was. Until the next lastTry nothing
+// forget drops all that is owed, and returns how much it was. Until the next lastTry nothing
 // is owed any more, also if a client returns later: nothing is sent by itself after Close.
 func (o *ledger) forget() int {
 	o.mu.Lock()

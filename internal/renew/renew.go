@@ -115,7 +115,7 @@ func (q *Queue) evict(now time.Time) {
 	}
 }
 
-// leave gives up the place of r, if it has one. The caller holds mu.
+// leave ends the place of r, if it has one. The caller holds mu.
 func (q *Queue) leave(r *renewal) {
 	if r.place != nil {
 		q.placed.Remove(r.place)

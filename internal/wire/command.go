@@ -157,7 +157,7 @@ func (l *Lock) TakeBack(value, member string, ticket int64) quorum.Command {
 	return c
 }
 
-// Leave gives up a place in the queue on a node, and a key that holds the member's value.
+// Leave ends a place in the queue on a node, and frees a key that holds the member's value.
 func (l *Lock) Leave(member line.Member) quorum.Command {
 	value := member.Value
 	if value == "" {

@@ -32,7 +32,7 @@ type Terms struct {
 // expires keys by whole milliseconds, and so may be one early on either side.
 const driftFloor = 2 * time.Millisecond
 
-// Drift is what of the expiry is given up for the clocks.
+// Drift is the part of the expiry that is set aside for the clocks.
 func (t *Terms) Drift() time.Duration {
 	return clock.Add(clock.Part(t.Expiry, t.DriftFactor), driftFloor)
 }

@@ -612,28 +612,30 @@ func TestJudge(t *testing.T) {
 	at := func(ms int) int64 { return time.UnixMilli(int64(1000 + ms)).UnixNano() }
 	half, end := time.UnixMilli(1100), time.UnixMilli(2000)
 	logs := []shiftLog{
-		{Turns: [][]turn{{{at(0), at(10), at(15)}, {at(16), at(200), at(205)}},
+		{Turns: [][]turn{{{at(0), at(10), at(15)}, {at(16), at(200), at(205)},
+			{at(206), at(210), at(215)}},
 			{{at(1), at(20), at(25)}}}, CPU: time.Second},
 		{Turns: [][]turn{{{at(60), at(100), at(105)}}, {{at(500), 0, 0}}}, CPU: time.Second,
 			Err: "oops"},
 	}
 	q := judge(logs, half, end)
-	if q.granted != 4 || q.fewest != 0 || q.most != 2 || q.overtakes != 1 || q.overlaps != 0 ||
+	if q.granted != 5 || q.fewest != 0 || q.most != 3 || q.overtakes != 1 || q.overlaps != 0 ||
 		q.err != "oops" || q.clientCPU != 2*time.Second {
 		t.Errorf("%+v", q)
 	}
-	if q.longest != 500*time.Millisecond || q.elapsed != 205*time.Millisecond {
+	if q.longest != 500*time.Millisecond || q.elapsed != 215*time.Millisecond {
 		t.Errorf("longest %v, elapsed %v", q.longest, q.elapsed)
 	}
+	logs[1].Turns[0][0].Asked = at(2)
 	logs[1].Turns[0][0].Granted = at(22) // while the second has it
 	if q := judge(logs, half, end); q.overlaps != 1 {
 		t.Errorf("%d overlaps", q.overlaps)
 	}
-	if q.late != 2 || q.passes != 3 {
+	if q.late != 3 || q.passes != 3 {
 		t.Errorf("%d grants in the second half, %d to another waiter", q.late, q.passes)
 	}
 	q.join(judge(logs, half, end))
-	if q.granted != 8 || q.most != 4 || q.overtakes != 1 {
+	if q.granted != 10 || q.most != 6 || q.overtakes != 1 {
 		t.Errorf("%+v", q)
 	}
 }

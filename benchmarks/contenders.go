@@ -45,15 +45,21 @@ type contender struct {
 // ours reports whether the contender is redlock.
 func (c *contender) ours() bool { return !c.peer && !c.bare }
 
-// peersOf returns the other libraries on the client of c that can lock on n nodes.
-func peersOf(c *contender, n int) (out []*contender) {
-	for _, o := range peers {
-		if o.client == c.client && o.fits(n) && !o.etcd {
+// on returns those of the contenders that use the same client as c.
+func (c *contender) on(all []*contender) (out []*contender) {
+	for _, o := range all {
+		if o.client == c.client {
 			out = append(out, o)
 		}
 	}
 	return out
 }
+
+// peersOf returns the other libraries on the client of c.
+func peersOf(c *contender) []*contender { return c.on(peers) }
+
+// rivalsOf returns the other libraries, and the bare contenders, on the client of c.
+func rivalsOf(c *contender) []*contender { return slices.Concat(c.on(peers), c.on(floor)) }
 
 // fits reports whether the contender can lock on n nodes.
 func (c *contender) fits(n int) bool { return n == 1 || !c.oneNode }

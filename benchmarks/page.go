@@ -88,7 +88,8 @@ func (r *page) method() {
 func (r *page) contenders() {
 	r.p("## Contenders")
 	r.p("All locks expire after %v, and tries are unlimited. Peers have the options that their "+
-		"documentation shows. redlock has those that the documentation of its adapters shows:",
+		"documentation shows. redlock has those that the documentation of its adapters shows. "+
+		"redigo keeps no idle connection by default, and each command would dial:",
 		expiry)
 	var rows [][]string
 	for _, c := range roster {

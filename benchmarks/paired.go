@@ -55,11 +55,11 @@ type duel struct {
 }
 
 // duels are all comparisons of pairs with the contenders that rivals returns.
-func (r *report) duels(metric string, rivals func(c *contender, nodes int) []*contender) []duel {
+func (r *report) duels(metric string, rivals func(*contender) []*contender) []duel {
 	var out []duel
 	for _, c := range ours {
 		for _, n := range distinct(r, pairPart, func(k key) int { return k.Nodes }) {
-			for _, o := range rivals(c, n) {
+			for _, o := range rivals(c) {
 				for _, g := range distinct(r, pairPart, func(k key) int { return k.Workers }) {
 					k := key{Section: pairPart, Nodes: n, Workers: g, Metric: metric}
 					if v := r.ratios(k, c.name, o.name); len(v) > 0 {
@@ -111,7 +111,7 @@ func (r *report) lostTable() string {
 
 // ratioTable has the ratios of redlock to the rivals of each client on n nodes, by goroutines.
 func (r *report) ratioTable(metric string, n int, workers []int,
-	rivals func(c *contender, nodes int) []*contender) string {
+	rivals func(*contender) []*contender) string {
 	var rows [][]string
 	at := map[string]int{} // rows by their first cell
 	for _, d := range r.duels(metric, rivals) {
@@ -138,17 +138,6 @@ func (r *report) ratioTable(metric string, n int, workers []int,
 		return ""
 	}
 	return table(append([]string{metric}, goroutines(workers)...), rows)
-}
-
-// rivalsOf are the peers and the bare contenders on the client of c.
-func rivalsOf(c *contender, n int) []*contender {
-	out := peersOf(c, n)
-	for _, o := range floor {
-		if o.client == c.client {
-			out = append(out, o)
-		}
-	}
-	return out
 }
 
 // goroutines are the heads of columns.

@@ -149,7 +149,7 @@ func (r *report) missing() []string {
 			continue
 		}
 		compared := func(o *contender) bool { return len(r.ratios(s.key, s.Who, o.name)) > 0 }
-		if !slices.ContainsFunc(peersOf(c, s.Nodes), compared) {
+		if !slices.ContainsFunc(peersOf(c), compared) {
 			out = append(out, fmt.Sprintf("any peer of %s on %s with %s", s.Who,
 				plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
 		}

@@ -79,9 +79,10 @@ func (r *Report) Worst() Severity {
 }
 
 // Fingerprint is a short text that two programs share if they have the same nodes, in any order:
-// the number of the nodes, and the beginning of a hash of their addresses. Log it at the start of a
-// program, to see whether all of them know the same nodes while these are changed. Another name of
-// a server makes another fingerprint. It is "" if the pool of a node does not tell its address.
+// the number of the nodes, and the beginning of a hash of their addresses. Log it at the start of
+// each program. While the nodes are changed, it tells whether all programs know the same ones.
+// Another name of a server makes another fingerprint. It is "" if the pool of a node does not tell
+// its address.
 func (r *Report) Fingerprint() string {
 	var addrs []string
 	for _, n := range r.Nodes {

@@ -13,8 +13,8 @@
 // stores this one. It also locks the row until the transaction ends.
 //
 // Guarded transactions of one resource therefore run one after the other, and their tokens never
-// decrease. A stale holder's transaction either commits before the newer holder's Guard returns,
-// and then the newer holder sees all that it wrote, or it fails. This is mutual exclusion of what
+// decrease. A stale holder's transaction either commits before the newer holder's Guard returns, or
+// fails. If it commits, the newer holder sees all that it wrote. This is mutual exclusion of what
 // the holders do to the database. It does not depend on clocks, pauses or Redis. It depends on
 // the order of the tokens, see [redlock.WithFencing], and on the row lock of the database.
 //

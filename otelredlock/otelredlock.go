@@ -46,7 +46,7 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) 
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
 // WithNames adds the attribute redlock.name to spans, with what f makes of the name of a lock.
-// Names may be unbounded, and say what is not meant for those who read traces, so by default
+// There may be very many names, and they may say what readers of traces must not see. So by default
 // there are none. Metrics never have them.
 func WithNames(f func(name string) string) Option { return func(c *config) { c.name = f } }
 

@@ -2,8 +2,8 @@ package pool
 
 import "errors"
 
-// ErrNotSent is matched by the error of a command that was certainly not sent to the node, and is
-// not sent later: it could not connect, or its context ended in a queue. An adapter marks such an
+// ErrNotSent is matched by the error of a command that was certainly not sent to the node, nor is
+// later: the client could not connect, or the context ended in a queue. An adapter marks such an
 // error with [NotSent]. Redlock then has nothing to take back on that node. An error that is not
 // marked may belong to a command that the node has executed.
 var ErrNotSent = errors.New("pool: command not sent")

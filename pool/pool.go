@@ -1,9 +1,9 @@
 // Package pool says what redlock asks of a Redis node.
 //
 // A [Pool] is one node, usually a thin adapter around a client's own connections. Adapters ship
-// with redlock for go-redis (pool/goredis) and redigo (pool/redigo), and as modules of their own
-// for rueidis (pool/rueidis) and valkey-go (pool/valkeygo). An adapter for another client is two
-// methods; package pool/pooltest proves that it behaves.
+// with redlock for go-redis (pool/goredis) and redigo (pool/redigo). Those for rueidis
+// (pool/rueidis) and valkey-go (pool/valkeygo) are modules of their own. An adapter for another
+// client is two methods; package pool/pooltest proves that it behaves.
 //
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which
@@ -44,10 +44,10 @@ type Pool interface {
 	// is set and an error returned.
 	SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error)
 
-	// Eval runs script on the node, by EVALSHA and, where the node does not know the
-	// script yet, by EVAL (see [IsNoScript]). An integer reply is returned as
-	// int64, a string as string, an array as []any, a null as a nil any; an
-	// error reply is an error. Arguments are strings and integers.
+	// Eval runs script on the node, by EVALSHA. Where the node does not know the script yet, it
+	// sends EVAL (see [IsNoScript]). An integer reply is returned as int64, a string as string, an
+	// array as []any, a null as a nil any. An error reply is an error. Arguments are strings and
+	// integers.
 	//
 	// Calls on other nodes use the same keys and args at the same time. An implementation that
 	// changes them, to add a prefix for instance, changes a copy.
@@ -57,10 +57,9 @@ type Pool interface {
 // Subscriber is implemented by pools that can tell a waiter that a lock was
 // released.
 type Subscriber interface {
-	// Subscribe returns once the node has confirmed the subscription, so that no
-	// message published after it returned is missed while the connection lasts. It
-	// blocks no longer than ctx; afterwards ctx has no effect on the
-	// subscription, which lives until its Close.
+	// Subscribe returns once the node has confirmed the subscription. No message that is published
+	// later is missed while the connection lasts. It blocks no longer than ctx; afterwards ctx has
+	// no effect on the subscription, which lives until its Close.
 	//
 	// All subscriptions of one Pool share one connection, opened for the first and
 	// closed with the last of them. A lost connection is opened again by the Pool.
@@ -122,8 +121,8 @@ type Starter interface {
 type Carrier interface {
 	Starter
 	// Carry is Start for a caller who waits for the outcome, and for nothing else. It may block
-	// until then, but no longer than the deadline of ctx and a few milliseconds, whatever the
-	// node and the network do. Where the client cannot promise that, Carry returns as Start does.
+	// until then. Whatever the node and the network do, it returns within a few milliseconds of
+	// the deadline of ctx. Where the client cannot promise that, Carry returns as Start does.
 	Carry(ctx context.Context, c *Command, to Receiver)
 }
 

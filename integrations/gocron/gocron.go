@@ -1,9 +1,9 @@
 // Package redlockgocron runs the jobs of gocron on one of many replicas, by the locks of package
 // redlock.
 //
-// There are three ways. A [Locker] lets the replicas compete for each run of each job. An [Elector]
-// lets one of them run all jobs, as long as it leads. A [Task] takes the lock within the job, and
-// is the only one that tells a running job that its lock is lost: gocron cannot.
+// There are three ways. A [Locker] lets the replicas compete for each run of each job. An
+// [Elector] lets one of them run all jobs, as long as it leads. A [Task] takes the lock within
+// the job. Only a Task tells a running job that its lock is lost: gocron cannot.
 package redlockgocron
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // DefaultTries is how often a replica asks for the lock of a run. Replicas whose clocks agree ask
-// at the same moment, and may get some of the nodes each, and nobody a quorum.
+// at the same moment. Each may get some of the nodes then, and nobody a quorum.
 const DefaultTries int = 5
 
 // Locker returns a locker for [gocron.WithDistributedLocker], or for a single job by

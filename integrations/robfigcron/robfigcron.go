@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultTries is how often a replica asks for the lock of a run. Replicas whose clocks agree ask
-// at the same moment, and may get some of the nodes each, and nobody a quorum.
+// at the same moment. Each may get some of the nodes then, and nobody a quorum.
 const DefaultTries int = 5
 
 // ContextJob is a job that is told when it must stop.

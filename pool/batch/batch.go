@@ -33,8 +33,8 @@ import (
 const (
 	// maxCalls bounds the calls of one batch.
 	maxCalls = 256
-	// maxWorkers bounds the batches under way, and so the connections and goroutines that a node
-	// which does not answer can tie up.
+	// maxWorkers bounds the batches under way. So a node that does not answer can tie up no more
+	// connections and goroutines.
 	maxWorkers = 16
 	// Beyond that there is one more worker every rescue, up to maxStuck. So batches that wait for
 	// replies on lost connections do not keep a node unasked that has come back.
@@ -139,8 +139,8 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 }
 
 // Do sends a command and waits for its outcome, or until ctx is done. The reply to a SET NX is a
-// bool. The error matches [pool.ErrNotSent] if the command was certainly not sent, because ctx had
-// ended before or because Send said so.
+// bool. The error matches [pool.ErrNotSent] if the command was certainly not sent: ctx had ended
+// before, or Send said so.
 func (b *Batcher[T]) Do(ctx context.Context, command *pool.Command) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, pool.NotSent(err)

@@ -26,8 +26,8 @@
 // # Log
 //
 // go-redis writes a line to its log, by default standard error, whenever it fails to connect. A
-// Lock that waits for a dead node causes some twenty of them, and the error of the lock says the
-// same. A program that logs those errors can do without the lines:
+// Lock that waits for a dead node causes some twenty lines. The error of the lock says the same. A
+// program that logs those errors does not need the lines:
 //
 //	redis.SetLogger(logger)  // one of the program's own
 //	logging.Disable()        // or none, by package github.com/redis/go-redis/v9/logging
@@ -36,15 +36,15 @@
 //
 // # Contexts
 //
-// By default go-redis does not look at a context once it has sent a command, but waits for
-// ReadTimeout (3 s). Callers of [Pool.SetNX] and [Pool.Eval] return when their contexts end
-// nevertheless; a caller of [Pool.Do] is held up. At most 48 pipelines of one Pool wait for the
-// client. With ContextTimeoutEnabled nobody waits longer than a context says, but each timeout
-// costs a connection.
+// By default go-redis does not look at a context once it has sent a command. It waits for
+// ReadTimeout (3 s). Callers of [Pool.SetNX] and [Pool.Eval] still return when their contexts
+// end; a caller of [Pool.Do] is held up. At most 48 pipelines of one Pool wait for the client.
+// With ContextTimeoutEnabled nobody waits longer than a context says, but each timeout costs a
+// connection.
 //
-// With ContextTimeoutEnabled a lone caller of a group of one node sends its own commands, unless
-// the context of its Lock may end: see [Pool.Carry]. Hooks run on the caller's goroutine then, and
-// one that blocks holds up the caller.
+// With ContextTimeoutEnabled and one node, a lone caller sends its own commands, unless the context
+// of its Lock may end: see [Pool.Carry]. Hooks run on the caller's goroutine then. One that blocks
+// holds up the caller.
 //
 // # Which clients
 //

@@ -5,13 +5,13 @@
 //		pooltest.Run(t, func(t *testing.T) pool.Pool { return newPool(t, "127.0.0.1:6379") })
 //	}
 //
-// It works on any Redis or Valkey, real or embedded, and on one that other tests use at the same
-// time, if those can bear a SCRIPT FLUSH and the loss of Pub/Sub connections. Its keys and
-// channels have names of their own, begin with "pooltest:" and expire. Run it with -race.
+// It works on any Redis or Valkey, real or embedded. Other tests may use the server at the same
+// time, if they can bear a SCRIPT FLUSH and the loss of Pub/Sub connections. The keys and channels
+// have names of their own, begin with "pooltest:" and expire. Run it with -race.
 //
-// What a Pool cannot do is skipped: the optional interfaces that it does not implement, and the
-// calls of Subscribe and Do that return an error which matches [errors.ErrUnsupported]. On a
-// cluster, what one of its servers alone could tell is skipped too. Each skip says why.
+// What a Pool cannot do is skipped: the optional interfaces that it does not implement. So are
+// calls of Subscribe and Do whose error matches [errors.ErrUnsupported]. On a cluster, what one of
+// its servers alone could tell is skipped too. Each skip says why.
 package pooltest
 
 import (
@@ -26,7 +26,8 @@ import (
 )
 
 // Run runs the suite as subtests of t. It calls open at the beginning of each of them, with the
-// subtest; open may return the same Pool every time, or register with t.Cleanup what closes it.
+// subtest. The function open may return the same Pool every time, or register with t.Cleanup what
+// closes it.
 func Run(t *testing.T, open func(t *testing.T) pool.Pool) {
 	calls := []group{
 		{"SetNX", setNXTests},

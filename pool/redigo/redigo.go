@@ -15,10 +15,9 @@
 // takes longer than a millisecond, on another one, of up to 16. Where none of those brings a reply,
 // there is one more every 100 ms, up to 48.
 //
-// [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. When the contexts of all that
-// share a connection have ended, the connection, which may still bring replies, is closed within
-// 10 ms. Commands for which there is no connection, because the pool has reached MaxActive, are not
-// sent and fail; with Wait they wait for one.
+// [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
+// replies when the contexts of all that share it have ended. It is closed within 10 ms then. If the
+// pool has reached MaxActive, commands are not sent and fail; with Wait they wait for a connection.
 //
 // Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
 // ones know no context, and can make [Pool.Do] return late, with the context's error and nothing
@@ -107,10 +106,10 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	p.calls.Start(ctx, c, to)
 }
 
-// Carry implements [pool.Carrier]. The caller sends the command itself if the pool has DialContext
-// and an idle connection, and neither tests connections nor lets callers wait for them. On loopback
-// a lone lock and its release took 1.2 times as long as two bare commands of the client. By another
-// goroutine it was 1.5 times.
+// Carry implements [pool.Carrier]. The caller sends the command itself if the pool has
+// DialContext and an idle connection. It must have no TestOnBorrow of either kind, nor Wait with
+// a MaxActive. On loopback a lone lock and its release took 1.2 times as long as two bare
+// commands of the client. By another goroutine it was 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if p.pool != nil && p.ready() {
 		p.calls.Carry(ctx, c, to)

@@ -17,9 +17,9 @@ type Call[T any] struct {
 	ctx     context.Context
 	command *pool.Command
 	to      pool.Receiver
-	args    []any // of an EVAL, or nil for those of the command
-	dropped bool  // from the queue; the Batcher's mu guards it
 
+	bySource   bool // an EVAL takes the place of the EVALSHA
+	dropped    bool // from the queue; the Batcher's mu guards it
 	carried    bool // by the goroutine of its caller
 	handedOver bool // to a worker
 	answered   bool
@@ -38,10 +38,12 @@ func (c *Call[T]) Context() context.Context { return c.ctx }
 // Args returns what to send: the name of the command, which is a string, and its arguments, strings
 // and integers. They belong to the calls of other nodes as well and must not be changed.
 func (c *Call[T]) Args() []any {
-	if c.args != nil {
-		return c.args
+	args := c.command.Args()
+	if c.bySource {
+		args = slices.Clone(args)
+		args[0], args[1] = "EVAL", c.command.Script().Source
 	}
-	return c.command.Args()
+	return args
 }
 
 // Answer sets the outcome: a reply, of the types that [pool.Pool] promises, or an error. The
@@ -100,11 +102,10 @@ func granted(reply any, err error) (any, error) {
 // know. It returns nil if that is not what went wrong, or nobody waits any more.
 func (c *Call[T]) withSource() *Call[T] {
 	script := c.command.Script()
-	if script == nil || c.args != nil || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
+	if script == nil || c.bySource || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
 		return nil
 	}
 	next := newCall[T](c.ctx, c.command, c.to)
-	next.args = slices.Clone(c.Args())
-	next.args[0], next.args[1] = "EVAL", script.Source
+	next.bySource = true
 	return next
 }

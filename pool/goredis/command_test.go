@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -68,4 +70,19 @@ func setCommand(ctx context.Context, args []any) *command {
 	c := &command{}
 	c.set(ctx, args)
 	return c
+}
+
+// The commands of a lock that is free have their arguments in the room of the command.
+func TestRoomForTheArguments(t *testing.T) {
+	terms := wire.Terms{Expiry: time.Second, Queue: true, Window: int64(400)}
+	lock := wire.NewLock("k", &terms, &wire.Tokens{Now: time.Now})
+	for name, said := range map[string]quorum.Command{
+		"acquire": lock.Acquire("v"),
+		"release": lock.Release("v", ""),
+	} {
+		args, c := said.Args(), &command{}
+		if n := testing.AllocsPerRun(10, func() { c.set(t.Context(), args) }); n != 0 {
+			t.Errorf("%s: the %d arguments take %v allocations", name, len(args), n)
+		}
+	}
 }

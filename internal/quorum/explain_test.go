@@ -47,7 +47,7 @@ func TestATimeoutSaysWhyTheNodeDoesNotAnswer(t *testing.T) {
 				r := startRound(t.Context(), Lanes(nodes),
 					plan{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 				to := <-s.to
-				<-r.Done()
+				_, _ = r.Wait(t.Context())
 				err := r.Outcomes()[0].Err
 				assert.EqualError(t, err, c.text)
 				assert.ErrorIs(t, err, ErrTimeout)
@@ -73,7 +73,7 @@ func TestARoundAsksForAnExplanationWithoutItsMutex(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // the round expires now
 		synctest.Wait()
 		to.Receive(true, nil)
-		<-r.Done()
+		_, _ = r.Wait(t.Context())
 		<-mutex
 		synctest.Wait()
 		assert.Equal(t, Outcomes{{Reply: said(1)}}, r.Outcomes(),

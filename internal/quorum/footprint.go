@@ -98,7 +98,6 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 	r.expiry, r.hasty = f.expiry, s.Hasty
 	r.carry = s.Waits && len(lanes) == 1
 	r.base = detach(ctx)
-	r.done = make(chan struct{})
 	r.tally.Pending = len(lanes)
 	r.start = time.Now()
 	r.deadline = r.start.Add(r.budget)

@@ -76,14 +76,14 @@ type Round struct {
 	deadline time.Time
 	haste    *time.Timer // ends in giveUp, or nil; mu guards it
 
-	over    atomic.Bool   // nobody wants what has not been sent
-	expired atomic.Bool   // the deadline has passed
-	done    chan struct{} // closed when decided
+	over    atomic.Bool // nobody wants what has not been sent
+	expired atomic.Bool // the deadline has passed
 
 	mu      sync.Mutex // guards what follows, and the outcomes in calls
 	calls   []call
 	tally   Tally
 	decided bool
+	done    chan struct{} // closed when decided; nil as long as nobody waits for that
 }
 
 // newRound returns a round on n lanes, allocated in one piece with the calls of the usual numbers.
@@ -176,7 +176,9 @@ func (r *Round) decide() {
 // conclude ends the round. The caller holds mu.
 func (r *Round) conclude() {
 	r.decided = true
-	close(r.done)
+	if r.done != nil {
+		close(r.done)
+	}
 	if r.haste != nil {
 		r.haste.Stop()
 	}
@@ -236,11 +238,14 @@ func (r *Round) expire() {
 // or until ctx is done. It reports whether the needed votes were given; the
 // error is nil or the context's.
 func (r *Round) Wait(ctx context.Context) (bool, error) {
-	if ended := ctx.Done(); ended == nil {
-		<-r.done
-	} else {
+	decision, ended := r.undecided(), ctx.Done()
+	switch {
+	case decision == nil:
+	case ended == nil:
+		<-decision
+	default:
 		select {
-		case <-r.done:
+		case <-decision:
 		case <-ended:
 			return false, ctx.Err()
 		}
@@ -250,8 +255,17 @@ func (r *Round) Wait(ctx context.Context) (bool, error) {
 	return r.tally.Yes >= r.need, nil
 }
 
-// Done returns a channel that is closed when the round is decided.
-func (r *Round) Done() <-chan struct{} { return r.done }
+// undecided returns a channel that is closed when the round is decided, or nil if it was decided
+// before anybody waited. One who has sent the only command itself needs no channel: that saves 2 of
+// 15 allocations of a Lock and its Unlock.
+func (r *Round) undecided() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.decided && r.done == nil {
+		r.done = make(chan struct{})
+	}
+	return r.done
+}
 
 // Over returns a channel that is closed when every node has answered, or when its time is over.
 func (r *Round) Over() <-chan struct{} { return r.ctx.Done() }

@@ -402,9 +402,13 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 	old.add(held, 1)
 	old.add(pairs, 1)
 	old.add(peers, 1)
-	r := &report{Runs: map[string]*sectionRun{"pairs": {}}}
-	r.add(pairs, 2)
-	r.keep(old)
+	old.Runs["gone"] = &sectionRun{Notes: []string{"of a section that is no more"}}
+	measured := &report{Runs: map[string]*sectionRun{"pairs": {}}}
+	measured.add(pairs, 2)
+	r := measured.with(old)
+	if len(measured.Runs) != 1 || len(measured.Series) != 1 || len(r.Runs) != 2 {
+		t.Errorf("measured %v, all %v", measured.Runs, r.Runs)
+	}
 	if r.median(held) != 1 || r.median(pairs) != 2 || r.find(peers) != nil {
 		t.Errorf("held %v, pairs %v, of the peer %v", r.median(held), r.median(pairs),
 			r.find(peers))

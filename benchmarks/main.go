@@ -167,24 +167,23 @@ func command(c config, all, docs bool, only, out string, whole bool) (err error)
 	if docs {
 		r, err = load(results)
 	} else {
-		r, err = measure(c, only)
+		var old *report // nil if nothing is written, or nothing is there
+		if all {
+			old, _ = load(results)
+		}
+		r, err = measure(c, only, func(r *report) error {
+			if !all {
+				return nil
+			}
+			return r.with(old).save(results)
+		})
+		if err == nil {
+			fmt.Print(r.page())
+			r = r.with(old)
+		}
 	}
 	if err != nil {
 		return err
-	}
-	if !docs {
-		fmt.Print(r.page())
-	}
-	if all && only != "" {
-		// The other sections stay as an earlier run left them.
-		if old, err := load(results); err == nil {
-			r.keep(old)
-		}
-	}
-	if all {
-		if err := r.save(results); err != nil {
-			return err
-		}
 	}
 	if all || docs {
 		if err := r.docs(filepath.Join(out, "docs", "benchmarks.md"),
@@ -223,8 +222,9 @@ func chosen(list string) (out []section, err error) {
 	return out, nil
 }
 
-// measure starts the servers and runs the sections, all of them if only is empty.
-func measure(c config, only string) (r *report, err error) {
+// measure starts the servers and runs the sections, all of them if only is empty. It calls save
+// after each: what has been measured outlives an interrupted run.
+func measure(c config, only string, save func(*report) error) (r *report, err error) {
 	wanted, err := chosen(only)
 	if err != nil {
 		return nil, err
@@ -245,6 +245,9 @@ func measure(c config, only string) (r *report, err error) {
 		s.now = &sectionRun{Date: time.Now().UTC().Format(time.DateOnly), Config: c}
 		s.report.Runs[sec.name] = s.now
 		sec.run(s)
+		if err := save(s.report); err != nil {
+			return nil, err
+		}
 	}
 	s.say("done")
 	return s.report, nil

@@ -206,8 +206,8 @@ func (r *page) better() {
 		r.p("%s", t)
 	}
 	if rows := r.beaten(); len(rows) > 0 {
-		r.p("The other sections: figures in which a peer on go-redis, or etcd, is more than 3 %% " +
-			"better than redlock goredis on as many nodes. The median wait is left out: see " +
+		r.p("The other sections: figures in which redlock goredis is more than 3 %% behind a " +
+			"peer on go-redis, or etcd, on as many nodes. The median wait is left out: see " +
 			"[Waiting](#waiting).")
 		r.p("%s", table([]string{"where", "peer", "figure", "peer's", "redlock's"}, rows))
 	} else {

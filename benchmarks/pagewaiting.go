@@ -67,10 +67,11 @@ func (r *page) aboutProcesses() {
 	r.p("Processes share one lock. Each is a client with connections of its own and one waiter, "+
 		"and they are spread over %d operating-system processes. Each turn keeps the lock for "+
 		"%v.", crewCount, crewHold)
-	r.p("Those that *come back* want the lock again as soon as they have released it, for %v or "+
-		"%v for each process. Those that *come once* all want it at the same time; when each has "+
-		"had it, as many others come, on the same connections. What processes do to give up "+
-		"their wait at the end is not counted.", conf.ProcessSlice, conf.ProcessTime)
+	r.p("Those that *come back* want the lock again as soon as they have released it. They do "+
+		"so for %v, or for %v × processes if that is longer. Those that *come once* all want it "+
+		"at the same time. When each has had it, as many others come, on the same connections. "+
+		"What processes do to give up their wait at the end is not counted.", conf.ProcessSlice,
+		conf.ProcessTime)
 	r.p("The columns of the tables are these:")
 	r.p(`- *turns/s*: grants a second. *of the bound* is its share of 1/(hold + 2 round trips). A
   pair of *%s* on as many nodes is the two round trips: %s at most on %s.
@@ -127,8 +128,8 @@ func (r *page) processTable(processes int, kind string) string {
 // handOver is how long it takes from one client to the next.
 func (r *page) handOver() {
 	r.p("### Hand-over")
-	r.p("From Unlock returning in one client to Lock returning in another that waits, on an " +
-		"otherwise idle machine, with the default delays between tries:")
+	r.p("The time from Unlock returning in one client to Lock returning in another that waits. " +
+		"The machine does nothing else, and delays between tries are the defaults:")
 	r.figure("handover-5", "Hand-over, 5 nodes")
 	r.figure("handover-1", "Hand-over, 1 node")
 	r.p("%s", r.grid("handover", "ms", []string{"5 nodes", "1 node"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -188,20 +189,26 @@ func load(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
-// keep adds the sections of an earlier report that were not measured in this one. A section is
-// kept or replaced as a whole, so that all of its figures are of one run.
-func (r *report) keep(old *report) {
-	for section, run := range old.Runs {
-		if r.Runs[section] != nil {
+// with returns the report with those sections of an earlier one that were not measured in it. A
+// section is kept or replaced as a whole: all of its figures are of one run.
+func (r *report) with(old *report) *report {
+	out := &report{Machine: r.Machine, Runs: maps.Clone(r.Runs), Series: slices.Clone(r.Series)}
+	if old == nil {
+		return out
+	}
+	for _, section := range sectionNames() {
+		run := old.Runs[section]
+		if run == nil || out.Runs[section] != nil {
 			continue
 		}
-		r.Runs[section] = run
+		out.Runs[section] = run
 		for _, s := range old.Series {
 			if s.Section == section {
-				r.Series = append(r.Series, s)
+				out.Series = append(out.Series, s)
 			}
 		}
 	}
+	return out
 }
 
 // notMeasured stands for a table without rows.

@@ -93,8 +93,8 @@ func Sub(a, b time.Duration) time.Duration {
 	}
 }
 
-// Times returns d × n for an n that is not negative, or the longest or shortest duration if that
-// is out of range.
+// Times returns d × n for an n that is not negative. If that is out of range, it returns the
+// longest or shortest duration.
 func Times(d time.Duration, n int64) time.Duration {
 	switch {
 	case n == 0:

@@ -33,8 +33,8 @@ type Defeat struct {
 	keys *line.Expiries // what its replies tell about keys
 }
 
-// Stood is what it came to that the caller's process stood in the queue, in a round that began at a
-// time. The context has cut it short, or not.
+// Stood is the defeat of a waiter that asked for a place in the queue, in a round that began at a
+// time. The context has cut the round short, or not.
 func Stood(l *Lock, r *quorum.Round, began time.Time, cut bool) *Defeat {
 	return &Defeat{lock: l, began: began, met: r.Outcomes(), asked: r, cut: cut, stood: true}
 }
@@ -47,9 +47,9 @@ const MinAfterword = 5 * time.Millisecond
 //
 // The release tells more than the attempt. A client that sends SET NX again after a lost reply is
 // refused by its own key. The release then deletes what seemed to be somebody else's, and the lock
-// was free. Where the attempt was outvoted before a node had answered, perhaps by the errors of
-// others, it tells that the lock is taken there, too. And SET NX does not look at what it finds:
-// the release tells that it is no lock.
+// was free. The attempt may have been outvoted before a node had answered, perhaps by the errors of
+// others. The release then tells whether the lock is taken there, too. And SET NX does not look at
+// what it finds: the release tells that it is no lock.
 func (d *Defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	g := d.grant
 	d.grant = nil
@@ -68,9 +68,9 @@ func (d *Defeat) giveBack(ctx context.Context, skip func(node int) bool) {
 	}
 }
 
-// refusedItself waits for the release, and reports whether a node refused the attempt because of
-// its own key, and no others rule a quorum out. It does not wait for a node that is silent for so
-// much longer than the others: that does not tell any more.
+// refusedItself waits for the release. It reports whether a node refused the attempt because of its
+// own key, and no others rule a quorum out. It does not wait for a node that is silent for so much
+// longer than the others: that does not tell any more.
 func (d *Defeat) refusedItself(ctx context.Context) (own bool) {
 	took := d.lock.Now().Sub(d.began)
 	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), MinAfterword))

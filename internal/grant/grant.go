@@ -1,5 +1,5 @@
-// Package grant is what the nodes have of one acquisition of a lock: what they are asked for in an
-// attempt, and what of that is healed, kept for a while, or given back.
+// Package grant is what the nodes have of one acquisition of a lock: what an attempt asks them for,
+// and what of that is healed, kept for a while, or released.
 //
 // It asks, and decides by votes. Who has the lock, until when, and what errors say is the business
 // of package redlock. Each step is a file: grant.go makes the attempt, defeat.go has why it did not
@@ -54,11 +54,11 @@ func (g *Grant) Deadline() time.Time { return g.Began.Add(g.lock.Validity()) }
 // only a claim has a member.
 //
 // An attempt that does not win releases what it was granted before it returns. With how.Keep it
-// leaves that to [Defeat.Settle], if no node has granted anything yet. A final attempt does not
-// call the lock taken before it knows that the key which refused it was not its own.
+// leaves that to [Defeat.Settle], if no node has granted anything yet. A final attempt calls the
+// lock taken only when it knows that the key which refused it was not its own.
 func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Member) *Defeat {
-	// A contender that waits for the vote of a frozen node keeps its votes from the others, and
-	// they keep theirs from it. With a few of them, nobody ever gets a quorum.
+	// A contender that waits for the vote of a frozen node keeps its votes from the others. They
+	// keep theirs from it. With a few of them, nobody ever gets a quorum.
 	spec := quorum.Spec{Hasty: !how.Final}
 	if member != nil {
 		g.Member, g.Ticket = member.ID, member.Ticket

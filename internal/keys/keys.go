@@ -14,8 +14,7 @@ const SharedCounters = "redlock:fence:"
 
 // SharedCounter is the key of the fence counter that a lock shares with other names: redlock:fence:
 // and the first four hexadecimal digits of the SHA-256 of the lock's key. It follows from the whole
-// key alone, never from prefix and name separately, because all users of a key need the same
-// counter.
+// key, never from prefix and name separately: all users of a key need the same counter.
 func SharedCounter(key string) string {
 	var room [128]byte // a conversion of more than 32 bytes would be an allocation
 	sum := sha256.Sum256(append(room[:0], key...))

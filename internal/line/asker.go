@@ -30,8 +30,8 @@ type Asker interface {
 	Claim(m Member) bool
 	// Unsettled reports whether the latest attempt may have left something on the nodes.
 	Unsettled() bool
-	// Settle releases what the latest attempt may have left. Where the waiter is about to stand in
-	// the queue, it leaves out the nodes that refused, and returns the value, if there is one.
+	// Settle releases what the latest attempt may have left. If the waiter is about to stand in the
+	// queue, it leaves out the nodes that refused. It returns the value, if there is one.
 	Settle(stands bool) (value string)
 
 	// Stand is the command that stands in the queue. Its reply means [quorum.Standing] or

@@ -19,10 +19,10 @@ type head struct {
 	denied   bool // the latest stay was
 }
 
-// lead is the wait at the head of the line: an attempt whenever there is reason for one, and a
-// place in the queue on the nodes where turns can be heard. It begins with a retry delay of its
-// own; but a last try that was due behind the head is made then. It returns without an error, and
-// without having won, if the waiter has gone back to the end of the line.
+// lead is the wait at the head of the line. It makes an attempt whenever there is reason for one,
+// and stands in the queue on the nodes where turns can be heard. It begins with a retry delay of
+// its own; but a last try that was due behind the head is made then. If the waiter has gone back to
+// the end of the line, it returns without an error, and without having won.
 func (w *Waiter) lead() (won bool, err error) {
 	ln := w.line
 	if w.used+1 != w.Tries || w.due.IsZero() {
@@ -105,8 +105,8 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 }
 
 // hears reports whether turns can be heard. An attempt that is not settled yet is worth a moment's
-// wait for that: to stand in the queue settles it. To wait longer saves commands, but a node may
-// have granted the attempt late, and 1,000 processes that begin at once then block each other.
+// wait for that: to stand in the queue settles it. To wait longer saves commands. But a node may
+// grant the attempt afterwards, and 1,000 processes that begin at once then block each other.
 func (w *Waiter) hears(listener *turn.Listener) bool {
 	if w.asker.Unsettled() {
 		t := time.NewTimer(w.NodeTimeout / 4)

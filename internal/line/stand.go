@@ -73,9 +73,8 @@ func (s *stay) catchUp() {
 // is the least that fewer than a quorum of nodes exceed; nodes that have not answered count as if
 // they did.
 //
-// Whoever a quorum knows before this waiter's first command has a smaller one, because each node
-// of that quorum gives a greater one. A minority where others came first by chance makes no
-// difference.
+// A waiter that a quorum knows before this one's first command has a smaller one: each node of that
+// quorum gives a greater one. A minority where others came first by chance makes no difference.
 func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 	var tickets []int64
 	for _, o := range said {

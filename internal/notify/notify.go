@@ -11,7 +11,7 @@ import (
 )
 
 // Queue runs functions without a mutex that were added under it. It runs one at a time, in the
-// order in which they were added, on the goroutine of the first who comes.
+// order of addition, on the goroutine of the first who comes.
 type Queue struct {
 	mu      *sync.Mutex // guards what follows
 	added   []func()

@@ -83,8 +83,8 @@ func (c *call) context() context.Context {
 	return c.overtime.ctx
 }
 
-// close notes the outcome of a call, and returns the one that may run now: none if there is none
-// or c had been given up, for then another goroutine has gone on with the lane.
+// close notes the outcome of a call, and returns the one that may run now, or nil. If c had been
+// given up, there is none: another goroutine has gone on with the lane.
 func (l *Lane) close(c *call, reply Reply, err error) (next *call) {
 	r := c.round
 	if c.unsent == nil {

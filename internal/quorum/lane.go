@@ -7,10 +7,10 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 )
 
-// Lane keeps the commands of one owner on one node in order: each is sent only when the
-// outcome of the one before is known, because it replied, failed or was given up.
-// Clients with connection pools do not order commands across connections. Without a lane, a release
-// could overtake the slow SET that it takes back.
+// Lane keeps the commands of one mutex on one node in order. Each is sent only when the one before
+// has been answered, has failed or was given up. Clients with connection pools do not order
+// commands across connections. Without a lane, a release could overtake the slow SET that it takes
+// back.
 //
 // The zero value with a node is ready for use. A Lane is safe for concurrent use and is not copied.
 // An idle lane has no goroutine and no timer.
@@ -114,7 +114,7 @@ func (l *Lane) launch(c *call) {
 }
 
 // withdraw takes from the end of the backlog what has the mark of an Undo. None of it would be
-// sent, and the backlog stays short while an owner locks and unlocks beside a frozen node. The
+// sent. So the backlog stays short while an owner locks and unlocks beside a frozen node. The
 // caller holds mu.
 func (l *Lane) withdraw(m *Mark) (idle []*call) {
 	b := l.waiting

@@ -24,8 +24,8 @@ const (
 	leastOwed = time.Minute
 )
 
-// ledger is what is owed to a node. It sends the Undos again, at most maxTries at a time while the
-// node answers, and one in a budget while it does not. Any answer of the node, to whatever command,
+// ledger is what is owed to a node. It sends the Undos again, at most maxTries at a time. While the
+// node does not answer, it sends one in a budget. Any answer of the node, to whatever command,
 // makes the ledger go on.
 //
 // An Undo leaves the ledger
@@ -54,8 +54,8 @@ type ledger struct {
 	changed chan struct{}         // closed at the next change; nil unless somebody waits for it
 }
 
-// note notes when d is sent the next time, and does not send it: the caller calls pay. Where w
-// follows from the Mark, as onceLanded always does, the caller has held the lane's mu since it
+// note notes when d is sent the next time, and does not send it: the caller calls pay. Often w
+// follows from the Mark; onceLanded always does. Then the caller has held the lane's mu since it
 // looked at that. Otherwise what another one learned later could be noted earlier, and be lost.
 func (o *ledger) note(d *debt, w when) {
 	if d == nil {
@@ -132,8 +132,8 @@ func (o *ledger) stall(budget time.Duration) {
 	}
 }
 
-// answered makes the ledger go on, as the node has answered a command. A node that answers others
-// and fails the Undos is asked for them no more often than every quarter of a budget.
+// answered makes the ledger go on, as the node has answered a command. If a node answers others and
+// fails the Undos, it is sent those no more often than every quarter of a budget.
 func (o *ledger) answered() {
 	if !o.stalled.Load() {
 		return

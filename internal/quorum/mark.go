@@ -19,7 +19,7 @@ const (
 	Write
 	// Undo takes back the Writes with the same Mark. It is sent however late its turn comes, unless
 	// none of those Writes was ever sent. From its submission on no other command with the Mark is
-	// sent, also none that is ahead of it on the lane.
+	// sent, not even one that is ahead of it on the lane.
 	Undo
 )
 
@@ -35,9 +35,9 @@ type Mark struct {
 	debt   *debt  // the Undo, once it has failed, is overdue or may have come too early
 }
 
-// landed returns by when the Writes have arrived, in ticks, if no client waits for one of them any
-// more from now on: two budgets after the latest was sent, and a budget from now. What arrives even
-// later is beyond any client. The lane's mutex guards the Mark.
+// landed returns by when the Writes have arrived, in ticks, if from now on no client waits for one
+// of them. That is two budgets after the latest was sent, and at least a budget from now. What
+// arrives even later is beyond any client. The lane's mutex guards the Mark.
 func (m *Mark) landed(now int64, budget time.Duration) int64 {
 	since := time.Duration(uint32(now/1000)-m.sentAt) * time.Microsecond
 	left := max(budget, clock.Sub(clock.Times(budget, 2), since))

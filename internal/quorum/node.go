@@ -1,10 +1,10 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
 // Four things work together. A [Node] has a gate, which keeps commands back while it does not
-// answer, and a ledger of the Undos that it has not answered. A [Lane] keeps the commands of one
-// mutex on one node in order. A [Footprint] is what one acquisition leaves on the nodes. A [Round]
-// is one command for all lanes: it collects the votes, and tells as soon as no vote that is still
-// missing could change the outcome.
+// answer. It also has a ledger of the Undos that it has not answered. A [Lane] keeps the commands
+// of one mutex on one node in order. A [Footprint] is what one acquisition leaves on the nodes. A
+// [Round] is one command for all lanes. It collects the votes, and tells as soon as no vote that
+// is still missing could change the outcome.
 package quorum
 
 import (
@@ -140,10 +140,10 @@ func (n *Node) Addr() (addr string) {
 	return oneline.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }
 
-// Finish waits until the client of each node has returned from every command and nothing is owed,
+// Finish waits until the clients have returned from every command and nothing is owed to a node,
 // or until ctx is done. It does not wait for what is owed to a node that fails one more try. It
-// returns how many commands are still in the clients' hands, and how many Undos are owed, which it
-// forgets: their keys expire by themselves.
+// returns how many commands are still in the clients' hands, and how many Undos are owed. It
+// forgets these: their keys expire by themselves.
 func Finish(ctx context.Context, nodes []*Node) (commands, owed int) {
 	if len(nodes) == 0 {
 		return 0, 0

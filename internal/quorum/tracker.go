@@ -36,8 +36,8 @@ func (t *Tracker) Leave() {
 	}
 }
 
-// Wait blocks until nothing is under way, and returns 0, or until ctx is done, and
-// returns how many were left.
+// Wait blocks until nothing is under way, or until ctx is done. It returns how many are under way
+// then.
 func (t *Tracker) Wait(ctx context.Context) int {
 	// Wait counts itself in and takes zero before it loads n; Leave decrements n before it looks
 	// for waiters. So either this sees nothing under way, or the last Leave sees the waiter and

@@ -14,8 +14,8 @@ type Command struct {
 	*pool.Command
 	// Read reads the client's reply to the command.
 	Read func(c *pool.Command, reply any, err error) (Reply, error)
-	// Decide is asked when the turn of a node has come, if it is not nil, for what to send to that
-	// node. It may be nothing.
+	// Decide, if it is not nil, is asked what to send to a node when the command would be sent. It
+	// may be nothing.
 	Decide func(node int) (c Command, send bool)
 }
 

@@ -55,8 +55,8 @@ func (c *Call) Where() []bool {
 	return slices.Clone(c.heard)
 }
 
-// Ask begins to ask those nodes, all if nil, whether it is the number's turn there, and forgets
-// what was heard of them. What they reply is told by Note.
+// Ask begins to ask those nodes, all if nil, whether it is the number's turn there. It forgets what
+// was heard of them. What they reply is told by Note.
 func (c *Call) Ask(these []bool) (question uint64) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

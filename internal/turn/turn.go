@@ -140,8 +140,8 @@ const (
 	failed                 // it cannot be made, or has been lost; it may be tried again
 )
 
-// listen begins to listen. The goroutines it starts, one for a node, end soon after the listener is
-// cancelled, or when the client lets go of them.
+// listen begins to listen. It starts a goroutine for each node. They end soon after the listener is
+// cancelled, or when the client returns.
 func (s *Source) listen() *Listener {
 	l := &Listener{
 		source: s, quorum: len(s.nodes)/2 + 1,

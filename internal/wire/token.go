@@ -29,8 +29,8 @@ func (t *Tokens) Saw(token uint64) {
 	}
 }
 
-// proposal is the least token a client would like: greater than any it has seen, and after a
-// node has lost its counters still greater than those, as long as clocks are roughly right.
+// proposal is the least token a client would like: greater than any it has seen. As long as clocks
+// are roughly right, it is also greater than the counters that a node has lost.
 func (t *Tokens) proposal() uint64 {
 	return max(t.last.Load()+1, uint64(max(t.Now().UnixMicro(), 1)))
 }

@@ -76,6 +76,7 @@ var (
 	_ pool.Doer       = (*rueidis.Pool)(nil)
 	_ pool.Addressed  = (*rueidis.Pool)(nil)
 	_ pool.Starter    = (*rueidis.Pool)(nil)
+	_ pool.Carrier    = (*rueidis.Pool)(nil)
 	_ pool.Explainer  = (*rueidis.Pool)(nil)
 )
 

@@ -28,7 +28,7 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 		} else if unreached != nil {
 			c.Answer(nil, pool.NotSent(unreached))
 		} else {
-			sent, commands = append(sent, c), append(commands, p.routed(c.Args()))
+			sent, commands = append(sent, c), append(commands, p.routed(c))
 		}
 	}
 	switch len(sent) {
@@ -47,26 +47,43 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 func (p *Pool) command(args []any) rueidis.Completed {
 	b := p.client.B().Arbitrary()
 	for _, arg := range args {
-		switch arg := arg.(type) {
-		case string:
-			b = b.Args(arg)
-		case int64:
-			b = b.Args(strconv.FormatInt(arg, 10))
-		default:
-			b = b.Args(fmt.Sprint(arg))
-		}
+		b = b.Args(text(arg))
 	}
 	return b.Build()
 }
 
+// carried returns a command that its caller's goroutine sends. As one that blocks, it goes on a
+// connection that nobody else uses meanwhile, and waits for nobody else's to be made.
+func (p *Pool) carried(args []any) rueidis.Completed {
+	b := p.client.B().Arbitrary()
+	for _, arg := range args {
+		b = b.Args(text(arg))
+	}
+	return b.Blocking()
+}
+
+func text(arg any) string {
+	switch arg := arg.(type) {
+	case string:
+		return arg
+	case int64:
+		return strconv.FormatInt(arg, 10)
+	}
+	return fmt.Sprint(arg)
+}
+
 // routed returns a command of a lock, for the master of a cluster that has its first key. One
 // without keys goes to the master of "", because rueidis puts no such command beside others.
-func (p *Pool) routed(args []any) rueidis.Completed {
-	c := p.command(args)
-	if p.cluster {
-		c = c.SetSlot(firstKey(args))
+func (p *Pool) routed(c *call) rueidis.Completed {
+	args := c.Args()
+	if c.Carried() {
+		return p.carried(args)
 	}
-	return c
+	command := p.command(args)
+	if p.cluster {
+		command = command.SetSlot(firstKey(args))
+	}
+	return command
 }
 
 // firstKey returns the first key of a SET, an EVALSHA or an EVAL, or "" if there is none.

@@ -78,6 +78,7 @@ var (
 	_ pool.Doer       = (*valkeygo.Pool)(nil)
 	_ pool.Addressed  = (*valkeygo.Pool)(nil)
 	_ pool.Starter    = (*valkeygo.Pool)(nil)
+	_ pool.Carrier    = (*valkeygo.Pool)(nil)
 	_ pool.Explainer  = (*valkeygo.Pool)(nil)
 )
 

@@ -64,7 +64,7 @@ func (a *asker) attempt(how line.Attempt, member *line.Member) *grant.Defeat {
 	d := l.Attempt(a.ctx, how, member)
 	if d == nil {
 		a.won = l
-		l.adopt(a.ctx, a.told)
+		l.install(a.ctx, a.told)
 	}
 	return d
 }
@@ -163,9 +163,9 @@ func (c *config) newValue() (string, error) {
 	return owner + ":" + wire.NewValue(), nil
 }
 
-// adopt makes l, which a quorum has just granted, the current lease of its mutex. An older one is
+// install makes l, which a quorum has just granted, the current lease of its mutex. An older one is
 // lost: no quorum had that any more.
-func (l *lease) adopt(ctx context.Context, told *acquisition) {
+func (l *lease) install(ctx context.Context, told *acquisition) {
 	m := l.m
 	m.mu.Lock()
 	old := m.cur

@@ -463,7 +463,7 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 				if keys == 2 && name != "own counter" {
 					keys++ // the counter that all trials share
 				}
-				nodes[2].Restart(true) // the guard keeps it out: it is tried all the same
+				nodes[2].Restart(true) // the guard keeps it out: it is tried nevertheless
 				log := nodes.Record()
 				r, err := rl.Check(t.Context())
 				require.NoError(t, err)

@@ -55,7 +55,7 @@ func login(address string) (addr, user, password string) {
 }
 
 // hungUp stands for what a client makes of a server that says "ERR max number of clients reached"
-// and hangs up at once: mostly it finds the connection closed before it has read that.
+// and hangs up at once: usually it finds the connection closed before it has read that.
 const (
 	hungUp = "ERR max number of clients reached|" + cut
 	cut    = "broken pipe|connection reset|EOF"
@@ -74,7 +74,7 @@ func mentions(text, want string) bool {
 }
 
 // serverFault is a state of a server in which it answers with errors, and what a lock's commands
-// get to hear then; "" for a command that works all the same.
+// get to hear then; "" for a command that still works.
 type serverFault struct {
 	opts                  []redistest.Option
 	login                 string // of the clients

@@ -69,7 +69,7 @@ func (m *Mutex) Handoff() (string, error) {
 		return "", err
 	}
 	after := l.releasing(EndHandedOff)
-	l.settle(false)
+	l.endUnlock(false)
 	m.mu.Unlock()
 	l.Cease()
 	after.run()
@@ -156,7 +156,7 @@ func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease
 	old.TakeOver()
 	old.Doubt() // nobody waits any more for what the old holder has sent
 	if decided.Won {
-		l.adopt(ctx, told)
+		l.install(ctx, told)
 		said := decided.Round.Outcomes()
 		// Where the old value is left, the new lease could not be healed.
 		old.Release(ctx, quorum.Spec{Skip: func(node int) bool { return said[node].Yes() }})

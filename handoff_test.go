@@ -308,7 +308,7 @@ func TestAHandoffThatFails(t *testing.T) {
 			for _, n := range nodes {
 				n.Next("swap", sim.Reply("1"))
 			}
-		}, "Failed NoQuorum", "swap script: reply", false},
+		}, "Failed NoQuorum", "swap script: unexpected reply", false},
 		"it is granted too late": {func(_ *testing.T, nodes sim.Nodes) {
 			for _, n := range nodes {
 				n.Next("swap", sim.Slow(990*time.Millisecond))

@@ -58,11 +58,11 @@ func TestEachEventInEachState(t *testing.T) {
 			stateLost: stateReleasing, stateUnreleased: stateReleasing,
 		}, EndReleased},
 		{"too few nodes have answered an Unlock", func(l *lease) aftermath {
-			l.settle(true)
+			l.endUnlock(true)
 			return aftermath{}
 		}, map[state]state{stateReleasing: stateUnreleased}, ""},
 		{"an Unlock is over", func(l *lease) aftermath {
-			l.settle(false)
+			l.endUnlock(false)
 			return aftermath{}
 		}, map[state]state{stateReleasing: stateReleased}, ""},
 	}

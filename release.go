@@ -62,7 +62,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	if l.loss != nil {
 		err, lingers = l.releasedLost(failed, r), false
 	}
-	l.settle(errors.Is(err, ErrNoQuorum))
+	l.endUnlock(errors.Is(err, ErrNoQuorum))
 	told.ended(err)
 	m.mu.Unlock()
 	if lingers {
@@ -85,9 +85,9 @@ func (l *lease) awaitUnlock() {
 	}
 }
 
-// settle ends the Unlock under way, and lets the next one begin. It is unfinished if too few nodes
-// answered; then Unlock may be called again. The caller holds mu.
-func (l *lease) settle(unfinished bool) {
+// endUnlock ends the Unlock under way, and lets the next one begin. It is unfinished if too few
+// nodes answered; then Unlock may be called again. The caller holds mu.
+func (l *lease) endUnlock(unfinished bool) {
 	if l.unlocked != nil {
 		close(l.unlocked)
 		l.unlocked = nil

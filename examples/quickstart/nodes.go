@@ -23,7 +23,7 @@ type nodes struct {
 
 type node struct {
 	client *redis.Client
-	line   *line
+	link   *link
 }
 
 // The nodes' errors are in those of the lock. go-redis does not guard what this changes, so it
@@ -47,8 +47,8 @@ func open(addrs string) (*nodes, error) {
 		}
 	}
 	for _, addr := range list {
-		l := &line{open: map[net.Conn]bool{}}
-		ns.list = append(ns.list, node{line: l, client: redis.NewClient(&redis.Options{
+		l := &link{open: map[net.Conn]bool{}}
+		ns.list = append(ns.list, node{link: l, client: redis.NewClient(&redis.Options{
 			Addr:   addr,
 			Dialer: l.dial,
 			// The others vote meanwhile: there is no point in knocking for long.
@@ -75,12 +75,12 @@ func (ns *nodes) close() {
 	}
 }
 
-// stop takes node i away and says how. Somebody's real server is not stopped, only the line to it
-// is cut.
+// stop takes node i away and says how. Somebody's real server is not stopped: only the connection
+// to it is cut.
 func (ns *nodes) stop(i int) string {
 	if ns.embedded == nil {
-		ns.list[i].line.cut()
-		return "the line to node %d is cut"
+		ns.list[i].link.cut()
+		return "the connection to node %d is cut"
 	}
 	ns.embedded[i].Close()
 	ns.embedded[i].FlushAll()
@@ -90,22 +90,22 @@ func (ns *nodes) stop(i int) string {
 // restart undoes stop and says how.
 func (ns *nodes) restart(i int) (string, error) {
 	if ns.embedded == nil {
-		ns.list[i].line.mend()
-		return "the line to node %d is mended", nil
+		ns.list[i].link.restore()
+		return "the connection to node %d is restored", nil
 	}
 	return "node %d is restarted, empty", ns.embedded[i].Restart()
 }
 
-// line is the way to a node. It can be cut.
-type line struct {
+// link is the way to a node. It can be cut.
+type link struct {
 	mu     sync.Mutex
 	broken bool
 	open   map[net.Conn]bool
 }
 
-var errCut = errors.New("line cut")
+var errCut = errors.New("connection cut")
 
-func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken {
@@ -118,7 +118,7 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return conn, err
 }
 
-func (l *line) cut() {
+func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broken = true
@@ -128,7 +128,7 @@ func (l *line) cut() {
 	clear(l.open)
 }
 
-func (l *line) mend() {
+func (l *link) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broken = false

@@ -244,8 +244,8 @@ func (o *ledger) lastTry() {
 	o.last++
 }
 
-// settle blocks until nothing is owed any more, the node does not answer, or ctx is done.
-func (o *ledger) settle(ctx context.Context) {
+// drain blocks until nothing is owed any more, the node does not answer, or ctx is done.
+func (o *ledger) drain(ctx context.Context) {
 	for {
 		o.mu.Lock()
 		if o.size() == 0 || o.stalled.Load() && o.debts[trying].Len() == 0 {

@@ -154,7 +154,7 @@ func Finish(ctx context.Context, nodes []*Node) (commands, owed int) {
 	tracker := nodes[0].tracker
 	tracker.Wait(ctx)
 	for _, n := range nodes {
-		n.owed.settle(ctx)
+		n.owed.drain(ctx)
 	}
 	for _, n := range nodes {
 		owed += n.owed.forget()

@@ -320,7 +320,7 @@ func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 	})
 }
 
-// A timer that fires late, on a busy machine or after a pause, ends the context all the same.
+// A timer that fires late, on a busy machine or after a pause, still ends the context.
 func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes := newLanes(1)

@@ -203,7 +203,7 @@ func (l *Listener) are(in state) (n int) {
 func (l *Listener) listen(node int, p pool.Subscriber) {
 	for {
 		l.follow(node, p)
-		l.settle(node, failed)
+		l.record(node, failed)
 		t := time.NewTimer(retry)
 		select {
 		case <-t.C:
@@ -224,7 +224,7 @@ func (l *Listener) follow(node int, p pool.Subscriber) {
 	}
 	defer func() { _ = sub.Close() }()
 	messages := sub.Messages()
-	l.settle(node, confirmed)
+	l.record(node, confirmed)
 	for {
 		select {
 		case value, ok := <-messages:
@@ -255,8 +255,8 @@ func (l *Listener) subscribe(node int, p pool.Subscriber) pool.Subscription {
 	return sub
 }
 
-// settle notes what has become of a node's subscription. What was sent while it was lost is lost.
-func (l *Listener) settle(node int, now state) {
+// record notes what has become of a node's subscription. What was sent while it was lost is lost.
+func (l *Listener) record(node int, now state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now == confirmed && l.nodes[node] == failed {

@@ -145,8 +145,8 @@ func (p *Pool) do(ctx context.Context, name string, args ...any) (reply any, err
 	// to its pool says is of no interest then.
 	defer func() { _ = conn.Close() }()
 	// A pool with Dial instead of DialContext, or an old-style TestOnBorrow, may have
-	// kept us past the context's end; DoContext would start to write all the same, and
-	// close the connection.
+	// kept us past the context's end. DoContext would still start to write, and close the
+	// connection.
 	if ctx.Err() != nil {
 		return nil, pool.NotSent(ctx.Err())
 	}

@@ -168,7 +168,7 @@ func TestCutOffHoldersAreToldInTime(t *testing.T) {
 }
 
 // Servers that lose their data at once or whose clocks jump are more than Redlock claims to
-// survive. Two may hold the lock then. The fence must hold all the same, held contexts must end
+// survive. Two may hold the lock then. The fence must still hold, held contexts must end
 // in time, and everything must be well afterwards.
 func TestFenceHoldsWhenTheLockBreaks(t *testing.T) {
 	redistest.Require(t)

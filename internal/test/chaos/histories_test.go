@@ -652,7 +652,7 @@ func TestH12OneErrorWhileExtending(t *testing.T) {
 	}
 }
 
-// H13: the caller's context is dead; what is on the servers is deleted all the same.
+// H13: the caller's context is dead; what is on the servers is still deleted.
 func TestH13CleanUpUnderADeadContext(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5)
@@ -780,7 +780,7 @@ func TestH17OwnKeyInTheWay(t *testing.T) {
 	}
 }
 
-// H14: a server that hangs delays nobody beyond the node timeout, and mostly not at all.
+// H14: a server that hangs delays nobody beyond the node timeout, and usually not at all.
 func TestH14OneServerHangs(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5)

@@ -8,7 +8,7 @@ import (
 )
 
 // asService gives a process a session of its own, as a service has, and makes it end with its
-// parent all the same. Linux shares the processors among sessions (autogroup), and a test with
+// parent. Linux shares the processors among sessions (autogroup), and a test with
 // dozens of threads would leave little to its servers.
 func asService() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}

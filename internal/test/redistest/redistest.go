@@ -10,9 +10,9 @@
 //
 // Environment: REDLOCK_REQUIRE_REDIS=1 makes tests fail that would be skipped, or leave something
 // out, for want of a redis-server or of what it takes to do something to it; REDLOCK_LEAVE_OUT
-// names what may be left out all the same, see LeaveOut; REDLOCK_REDIS_SERVER names the program
+// names what may still be left out, see LeaveOut; REDLOCK_REDIS_SERVER names the program
 // to run ("redis-server" from the PATH by default; valkey-server works as well);
-// REDLOCK_EMBEDDED=1 makes Nodes give embedded nodes all the same.
+// REDLOCK_EMBEDDED=1 makes Nodes give embedded nodes in any case.
 package redistest
 
 import (

@@ -345,7 +345,7 @@ func TestLeaveOut(t *testing.T) {
 	}
 }
 
-// The address of a node that is down, or not up yet, belongs to it all the same.
+// The address of a node that is down, or not up yet, still belongs to it.
 func TestAddressesAreReserved(t *testing.T) {
 	addr := FreeAddr(t, "127.0.0.1")
 	if c, err := net.ListenPacket("udp", addr); err == nil {

@@ -303,7 +303,7 @@ var mutants = []mutant{
 		"		c.free = n.get(c.key).value != \"\"\n",
 	}}, handOvers, 150, []string{"I5 ownership"}},
 	{"M49", "Handoff goes on with the renewals", []edit{{
-		"Mutex.Handoff", "	after := l.releasing(EndHandedOff)\n	l.settle(false)\n",
+		"Mutex.Handoff", "	after := l.releasing(EndHandedOff)\n	l.endUnlock(false)\n",
 		"	after := aftermath{}\n",
 	}}, handOvers, 150, []string{"I21 succession", "I11 silence"}},
 	{"M50", "Adopt counts the nodes that have lost the lock", []edit{{

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,11 +188,11 @@ func TestTurnsAlternate(t *testing.T) {
 type stubborn struct {
 	closed chan struct{}
 	until  chan struct{} // when Lock ends
-	lone   bool          // the context could not end
+	lone   atomic.Bool   // the context could not end
 }
 
 func (s *stubborn) Lock(ctx context.Context, _ string) (func() error, error) {
-	s.lone = ctx.Done() == nil
+	s.lone.Store(ctx.Done() == nil)
 	<-s.until
 	return nil, errors.New("closed")
 }
@@ -212,8 +213,8 @@ func TestALoneCallerThatHangs(t *testing.T) {
 				start := time.Now()
 				r := drive(e, workload{goroutines: 1, slice: time.Second})
 				took := time.Since(start)
-				if !l.lone || r.pairs != 0 || r.hung == ends || (r.err != nil) == ends {
-					t.Errorf("alone: %v; %+v", l.lone, r)
+				if !l.lone.Load() || r.pairs != 0 || r.hung == ends || (r.err != nil) == ends {
+					t.Errorf("alone: %v; %+v", l.lone.Load(), r)
 				}
 				if ends && took != time.Second+grace || !ends && took != time.Second+2*grace {
 					t.Errorf("it took %v", took)

@@ -131,6 +131,6 @@ func quickstartOnRealNodes(t *testing.T, e example) {
 	assert.Zero(t, status, "%s", out)
 	assert.Contains(t, out, `msg="redlock: lock acquired" lock=quickstart:counter`)
 	assert.Regexp(t, `(?m)^ +1\d  acquire, ok$`, out)
-	assert.Contains(t, out, "the line to node 1 is mended")
+	assert.Contains(t, out, "the connection to node 1 is restored")
 	assert.Contains(t, out, "The counter is 10 after 10 additions: exact.")
 }

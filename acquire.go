@@ -163,6 +163,9 @@ func (c *config) newValue() (string, error) {
 	return owner + ":" + wire.NewValue(), nil
 }
 
+// lockedAgain is why a lease ends whose mutex is granted the lock once more.
+const lockedAgain = "gone on the nodes, and its own mutex was granted the lock again"
+
 // install makes l, which a quorum has just granted, the current lease of its mutex. An older one is
 // lost: no quorum had that any more.
 func (l *lease) install(ctx context.Context, told *acquisition) {
@@ -174,9 +177,9 @@ func (l *lease) install(ctx context.Context, told *acquisition) {
 	kept := old != nil && old.kept()
 	switch {
 	case kept:
-		after = old.lose(EndLost, m.fail("lost", ErrExpired, "granted to its own mutex anew"))
+		after = old.lose(EndLost, m.fail("lost", ErrExpired, lockedAgain))
 	case old != nil:
-		after = old.lose(EndReplaced, m.fail("ended", ErrExpired, "granted to its own mutex anew"))
+		after = old.lose(EndReplaced, m.fail("ended", ErrExpired, lockedAgain))
 	}
 	told.granted(l)
 	m.mu.Unlock()

@@ -113,6 +113,15 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 	"lost while held": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		return causeAfter(t, rl.NewMutex("x"), func() { nodes[0].Flush(); nodes[1].Flush() })
 	},
+	"locked again": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
+		m := rl.NewMutex("x")
+		return causeAfter(t, m, func() {
+			for _, n := range nodes {
+				n.Flush()
+			}
+			require.NoError(t, m.TryLock())
+		})
+	},
 	"held for too long": func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
 		return causeAfter(t, rl.NewMutex("x", redlock.WithMaxHold(time.Minute)), func() {})
 	},

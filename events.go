@@ -43,7 +43,7 @@ type Events struct {
 	// Lost is called before End if the lock was not released by its holder: its Err is then not
 	// [ErrReleased].
 	Lost func(e Ended)
-	// Overrun is called once for a lock of which Unlock or Extend is called after [Mutex.Until].
+	// Overrun is called once for a lock whose Unlock or Extend is called after [Mutex.Until].
 	// The work under the lock went on for too long, and somebody else may have had the lock.
 	Overrun func(o Overrun)
 	// NoQuorum is called when an operation has failed because too few nodes answered. It is also

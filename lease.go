@@ -82,7 +82,7 @@ func (s state) relied() bool { return s <= stateRenewing }
 // trusted reports whether a lease in the state counts until its deadline.
 func (s state) trusted() bool { return s <= stateLetGo }
 
-// newLease returns a lease of which nothing has been written to the nodes.
+// newLease returns a lease that has written nothing to the nodes.
 func newLease(m *Mutex, value string) *lease {
 	l := &lease{m: m}
 	l.Open(&m.nodes, value)

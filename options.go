@@ -25,7 +25,7 @@ const (
 	// tries.
 	DefaultMinRetryDelay time.Duration = 50 * time.Millisecond
 	DefaultMaxRetryDelay time.Duration = 250 * time.Millisecond
-	// DefaultDriftFactor allows for clocks of which one runs a hundredth faster than another.
+	// DefaultDriftFactor allows for a clock that runs a hundredth faster than another.
 	DefaultDriftFactor float64 = 0.01
 	// DefaultTimeoutFactor times the default expiry makes a node timeout of 400 ms.
 	DefaultTimeoutFactor float64 = 0.05

@@ -1,5 +1,5 @@
-// Command httpmiddleware serves requests of which only one per account is handled at a time,
-// whatever replica of the service it reaches.
+// Command httpmiddleware handles one request per account at a time, whatever replica of the service
+// it reaches.
 //
 //	go run ./examples/httpmiddleware
 //	go run ./examples/httpmiddleware -addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379

@@ -40,7 +40,7 @@ type Grant struct {
 	lock *Lock
 }
 
-// Open makes the zero Grant one with that value, of which nothing has been written to the nodes.
+// Open makes the zero Grant one with that value. Nothing of it has been written to the nodes.
 func (g *Grant) Open(l *Lock, value string) {
 	g.Value, g.lock = value, l
 	g.Footprint.Open(l.Lanes, l.NodeTimeout, l.Expiry)

@@ -164,8 +164,8 @@ func (l *Lane) arm() {
 	l.waiting.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline())), l.giveUp)
 }
 
-// giveUp lets the backlog go on past a call that has used up its time. Who waits for the client's
-// answer to that call stays with it.
+// giveUp lets the backlog go on past a call that has used up its time. A goroutine that waits for
+// the client's answer to that call stays with it.
 func (l *Lane) giveUp() {
 	l.mu.Lock()
 	if l.running == nil || l.waiting == nil || time.Now().Before(l.running.deadline()) {

@@ -111,7 +111,7 @@ func (c *Call) End() {
 	delete(c.listener.calls, c.Number)
 }
 
-// signal wakes who waits for the call.
+// signal wakes the one that waits for the call.
 func (c *Call) signal() {
 	select {
 	case c.wake <- struct{}{}:

@@ -16,8 +16,8 @@ import (
 const (
 	// grace is how long a call waits for a quorum of nodes after the first of them has sent it.
 	grace = time.Millisecond
-	// linger is how long a process listens after its last call: who waits for a lock often waits
-	// for the next one soon.
+	// linger is how long a process listens after its last call. Often it waits for a lock again
+	// soon.
 	linger = time.Second
 	// patience is how long a node may take to confirm a subscription. No lock waits for that.
 	patience = 5 * time.Second

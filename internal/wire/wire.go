@@ -21,7 +21,7 @@ type Terms struct {
 	// How long a reservation lasts: the node timeout in milliseconds, as what scripts are given.
 	// That saves 1 of 16 allocations of a Lock and its Unlock.
 	Window       any
-	Queue        bool          // who waits stands in a queue on the nodes
+	Queue        bool          // waiters stand in a queue on the nodes
 	Fencing      bool          // each acquisition has a token
 	FencePerName bool          // from a counter that is the lock's own
 	FenceTTL     time.Duration // of such a counter

@@ -51,7 +51,7 @@ var full = config{
 	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond,
 	Rounds: 3, Slice: time.Second, FrozenPatience: 12 * time.Second,
 	FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
-	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 30,
+	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 25,
 	HeldReal: []int{1000, 10000}, HeldSim: []int{1000, 10000, 100000},
 	HeldWatch: 15 * time.Second, HeldPatience: 2 * time.Minute,
 }

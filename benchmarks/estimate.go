@@ -18,7 +18,7 @@ func (c config) many(n int, ok func(*contender) bool) time.Duration {
 }
 
 func (c config) pairTime() (sum time.Duration) {
-	const beside = 20 * time.Millisecond // to warm up and to end
+	const beside = 15 * time.Millisecond // to warm up and to end
 	for _, n := range c.Nodes {
 		for _, g := range c.Goroutines {
 			turn := c.PairSlice + beside
@@ -81,8 +81,8 @@ func (c config) frozenTime() time.Duration {
 
 func (c config) latencyTime() (sum time.Duration) {
 	for _, l := range c.Latencies {
-		// Half of the contenders wait for the node that is far away.
-		sum += c.many(5, everybody) * time.Duration(c.LatencyOps+2) * 2 * (l + 6*l)
+		// Most contenders wait for the node that is far away.
+		sum += c.many(5, everybody) * time.Duration(c.LatencyOps+2) * 2 * (l + 9*l)
 	}
 	return sum
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -39,7 +38,7 @@ func (s *suite) latency() {
 			turns(in, s.LatencyOps+warm, func(e *entrant) {
 				i := done[e.name]
 				done[e.name]++
-				lock, unlock, err := timed(e.lockers[0], "latency:"+strconv.Itoa(i))
+				lock, unlock, err := timed(e.lockers[0], fmt.Sprintf("latency:%s:%d", e.name, i))
 				switch {
 				case err != nil:
 					s.warn("%s, %s: %v", e.name, variant, err)

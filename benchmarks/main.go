@@ -28,6 +28,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
@@ -75,6 +77,7 @@ func benchmark() error {
 			"write an allocation profile, every allocation sampled, to `file`")
 	)
 	flag.Parse()
+	logging.Disable() // go-redis tells of each connection that it does not get
 	if *mem != "" {
 		runtime.MemProfileRate = 1
 	}

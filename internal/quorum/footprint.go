@@ -111,9 +111,7 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 		}
 	}
 	r.schedule = lanes[0].node.schedule
-	r.mu.Lock() // which expire takes, so that it sees the timer
 	r.schedule.add(r)
-	r.mu.Unlock()
 	for i := range lanes {
 		if out, reply, err := s.leftOut(i); out {
 			r.settle(&r.calls[i], reply, err)

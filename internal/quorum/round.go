@@ -238,9 +238,10 @@ func (r *Round) expire() {
 // or until ctx is done. It reports whether the needed votes were given; the
 // error is nil or the context's.
 func (r *Round) Wait(ctx context.Context) (bool, error) {
-	decision, ended := r.undecided(), ctx.Done()
-	switch {
+	won, decision := r.standing()
+	switch ended := ctx.Done(); {
 	case decision == nil:
+		return won, nil
 	case ended == nil:
 		<-decision
 	default:
@@ -250,21 +251,24 @@ func (r *Round) Wait(ctx context.Context) (bool, error) {
 			return false, ctx.Err()
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally.Yes >= r.need, nil
+	won, _ = r.standing()
+	return won, nil
 }
 
-// undecided returns a channel that is closed when the round is decided, or nil if it was decided
-// before anybody waited. One who has sent the only command itself needs no channel: that saves 2 of
-// 15 allocations of a Lock and its Unlock.
-func (r *Round) undecided() <-chan struct{} {
+// standing reports whether the needed votes were given. It returns a channel that is closed when
+// the round is decided, or nil if it is. One who has sent the only command itself needs no channel:
+// that saves 2 of 15 allocations of a Lock and its Unlock.
+func (r *Round) standing() (won bool, decision <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.decided && r.done == nil {
+	won = r.tally.Yes >= r.need
+	if r.decided {
+		return won, nil
+	}
+	if r.done == nil {
 		r.done = make(chan struct{})
 	}
-	return r.done
+	return won, r.done
 }
 
 // Over returns a channel that is closed when every node has answered, or when its time is over.

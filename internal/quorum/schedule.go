@@ -27,15 +27,23 @@ type place struct {
 	prev, next *Round
 }
 
-// add lets the round expire when its context's deadline has come. The caller holds the round's mu.
+// add lets the round expire when its context's deadline has come.
 func (s *schedule) add(r *Round) {
+	if !s.queue(r) {
+		r.mu.Lock() // which expire takes, so that it sees the timer
+		defer r.mu.Unlock()
+		r.timer = time.AfterFunc(clock.Ahead(time.Until(r.ctx.deadline)), r.expire)
+	}
+}
+
+// queue puts the round at the end of the queue, unless it ends before the last one there: then it
+// has a smaller budget, or began at the same moment.
+func (s *schedule) queue(r *Round) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	end := r.ctx.deadline
 	if s.last != nil && end.Before(s.last.ctx.deadline) {
-		// It has a smaller budget than the one before, or began at the same moment.
-		r.timer = time.AfterFunc(clock.Ahead(time.Until(end)), r.expire)
-		return
+		return false
 	}
 	r.place = place{queued: true, prev: s.last}
 	if s.last == nil {
@@ -48,6 +56,7 @@ func (s *schedule) add(r *Round) {
 	if s.at.IsZero() || s.at.Before(r.start) || end.Before(s.at) {
 		s.set(s.first.ctx.deadline)
 	}
+	return true
 }
 
 // remove forgets the round, which does not expire any more unless it does already.

@@ -421,3 +421,36 @@ func TestCloseSaysThatALockIsGone(t *testing.T) {
 		require.NoError(t, rl.Close(), "nothing is left to do")
 	})
 }
+
+// A node executes a SET after the release that takes it back. CloseContext waits for the release
+// that follows. Close waits for one node timeout, which may be too short for it: then the key stays
+// until it expires.
+func TestCloseContextWaitsForTheReleaseThatFollowsALateSet(t *testing.T) {
+	const nodeTimeout = 400 * time.Millisecond
+	for name, tt := range map[string]struct {
+		close func(ctx context.Context, rl *redlock.Redlock) error
+		most  time.Duration
+		left  bool
+	}{
+		"Close": {func(_ context.Context, rl *redlock.Redlock) error {
+			return rl.Close()
+		}, nodeTimeout, true},
+		"CloseContext": {func(ctx context.Context, rl *redlock.Redlock) error {
+			return rl.CloseContext(ctx)
+		}, 2*nodeTimeout + nodeTimeout/10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				nodes[2].Next("set", sim.Fate{Request: nodeTimeout + nodeTimeout/4})
+				mustUnlock(t, locked(t, rl))
+				start := time.Now()
+				require.NoError(t, tt.close(t.Context(), rl))
+				assert.LessOrEqual(t, time.Since(start), tt.most)
+				time.Sleep(time.Until(start.Add(time.Second)))
+				assert.Equal(t, tt.left, nodes[2].Value("x") != "")
+				time.Sleep(redlock.DefaultExpiry)
+				assert.Empty(t, nodes[2].Value("x"))
+			})
+		})
+	}
+}

@@ -104,9 +104,12 @@ func (t *tool) command(args []string) int {
 	return status
 }
 
-// say tells the user what went wrong.
+// say tells the user what went wrong, and how to find out more.
 func (t *tool) say(command string, err error) {
 	fmt.Fprintf(t.stderr, "redlock %s: %s\n", command, strings.TrimPrefix(err.Error(), "redlock: "))
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		fmt.Fprintln(t.stderr, `"redlock doctor" says what is wrong with the nodes.`)
+	}
 }
 
 // statusOf is the exit status for an error of the library.

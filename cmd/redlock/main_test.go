@@ -330,6 +330,7 @@ func TestTooFewNodes(t *testing.T) {
 	assert.Equal(t, exitUnavailable, status)
 	assert.Empty(t, out)
 	assert.Contains(t, errs, "connection refused")
+	assert.Contains(t, errs, `"redlock doctor" says what is wrong with the nodes.`)
 }
 
 func TestSignalsReachTheCommand(t *testing.T) {

@@ -35,12 +35,12 @@ func (t *tool) lockFlags(command string) *lockFlags {
 	c := &lockFlags{common: t.flags(command, "-name NAME -- COMMAND [ARGUMENT …]")}
 	c.set.StringVar(&c.lock, "name", "", "the `name` of the lock")
 	c.set.DurationVar(&c.expiry, "expiry", 10*time.Second,
-		"after how long the lock ends if this process dies")
+		"the time after which the lock ends if this process dies")
 	c.set.DurationVar(&c.grace, "grace", 0,
-		"if the lock cannot be extended, send TERM so `long` before it ends, and KILL "+
+		"if the lock cannot be extended, send TERM this `duration` before it ends, and KILL "+
 			"when a quarter of that is left (default a fifth of the expiry)")
 	c.set.DurationVar(&c.limit, "max", 0,
-		"end the command after so long, at least the expiry (default no limit)")
+		"end the command after this time, which is at least the expiry (default no limit)")
 	c.set.BoolVar(&c.plain, "no-token", false, "do without REDLOCK_TOKEN, the fencing token")
 	return c
 }
@@ -75,10 +75,10 @@ func (c *lockFlags) check() error {
 func (t *tool) run(args []string) (int, error) {
 	c := t.lockFlags("run")
 	patience := wait{}
-	c.set.Var(&patience, "wait", "how `long` to wait for the lock, or forever")
+	c.set.Var(&patience, "wait", "the `duration` to wait for the lock, or forever (default 0)")
 	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
 	atLeast := c.set.Duration("at-least", 0,
-		"leave the lock taken until so `long` after it was granted, if the command ends before")
+		"leave the lock taken until this `duration` after the grant, if the command ends before")
 	return c.with(args, c.check, func() (int, error) {
 		tries := redlock.Unlimited
 		if patience.d == 0 {

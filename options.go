@@ -138,9 +138,9 @@ func WithNodeTimeout(timeout time.Duration) Option {
 }
 
 // WithGenValueFunc sets where values come from, for instance to write the host's name into them.
-// What it returns is only the beginning of the value: redlock appends 128 random bits, because
-// two acquisitions with one value could release each other's lock. An error it returns fails the
-// Lock. Default: the random bits alone.
+// The function is called for each attempt, by many goroutines at once. What it returns is only the
+// beginning of the value: redlock appends 128 random bits, because two acquisitions with one value
+// could release each other's lock. An error it returns fails the Lock. Default: the random bits.
 func WithGenValueFunc(gen func() (string, error)) Option {
 	return option(func(c *config) { c.genValue, c.genValueBy, c.owned = gen, true, false })
 }

@@ -86,6 +86,7 @@ type Pool struct {
 	plain   bool // see isPlain
 	link    link
 	calls   batch.Batcher[struct{}]
+	numbers numbers
 	hub     pubsub.Hub
 }
 

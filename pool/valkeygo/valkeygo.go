@@ -88,6 +88,7 @@ type Pool struct {
 	plain   bool // see isPlain
 	link    link
 	calls   batch.Batcher[struct{}]
+	numbers numbers
 	hub     pubsub.Hub
 }
 

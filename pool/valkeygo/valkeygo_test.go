@@ -213,3 +213,23 @@ func TestOnlyOKIsAGrant(t *testing.T) {
 		cancel()
 	}
 }
+
+// Numbers arrive as they are, whichever were sent before or are sent at the same time.
+func TestNumbers(t *testing.T) {
+	p := valkeygo.NewPool(newClient(t, options(redistest.Start(t, 1)[0].Addr())))
+	add := &pool.Script{
+		Name: "add", Source: `return tonumber(ARGV[1]) + 1`,
+		ID: "b7be0a850e2db3a846c2a50affe4a993c4fabbcd",
+	}
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for i := int64(-100); i <= 100; i++ { // more than texts are kept
+				if got, err := p.Eval(t.Context(), add, nil, i*int64(n)); got != i*int64(n)+1 {
+					t.Errorf("%d + 1 = %v, %v", i*int64(n), got, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

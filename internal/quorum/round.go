@@ -238,27 +238,27 @@ func (r *Round) expire() {
 // or until ctx is done. It reports whether the needed votes were given; the
 // error is nil or the context's.
 func (r *Round) Wait(ctx context.Context) (bool, error) {
-	won, decision := r.standing()
+	won, pending := r.decision()
 	switch ended := ctx.Done(); {
-	case decision == nil:
+	case pending == nil:
 		return won, nil
 	case ended == nil:
-		<-decision
+		<-pending
 	default:
 		select {
-		case <-decision:
+		case <-pending:
 		case <-ended:
 			return false, ctx.Err()
 		}
 	}
-	won, _ = r.standing()
+	won, _ = r.decision()
 	return won, nil
 }
 
-// standing reports whether the needed votes were given. It returns a channel that is closed when
+// decision reports whether the needed votes were given. It returns a channel that is closed when
 // the round is decided, or nil if it is. One who has sent the only command itself needs no channel:
 // that saves 2 of 15 allocations of a Lock and its Unlock.
-func (r *Round) standing() (won bool, decision <-chan struct{}) {
+func (r *Round) decision() (won bool, pending <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	won = r.tally.Yes >= r.need

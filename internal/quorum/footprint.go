@@ -102,7 +102,7 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 	r.start = time.Now()
 	r.deadline = r.start.Add(r.budget)
 	last := min(r.budget/16, lastWord)
-	r.ctx.Context, r.ctx.deadline = r.base, r.deadline.Add(-last)
+	r.ctx.Context, r.ctx.Limit = r.base, r.deadline.Add(-last)
 	for i := range lanes {
 		on := &r.calls[i]
 		on.round, on.lane = r, &lanes[i]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/term"
 )
 
 // ErrUnsent is the outcome of a command that was certainly not sent: its round was over
@@ -68,7 +69,7 @@ type Round struct {
 	budget   time.Duration
 	expiry   time.Duration   // of the key that an Undo takes back
 	base     context.Context // values only
-	ctx      term            // base, ended at deadline or when every call has settled
+	ctx      term.Term       // base, ended at deadline or when every call has settled
 	schedule *schedule       // calls expire at the context's end
 	place    place           // in the schedule
 	timer    *time.Timer     // ends in expire, for what is not in the schedule; guarded by mu
@@ -150,7 +151,7 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 		if r.timer != nil {
 			r.timer.Stop()
 		}
-		r.ctx.end(&errCanceled)
+		r.ctx.Cancel()
 	}
 }
 
@@ -200,7 +201,7 @@ func (r *Round) giveUp() {
 // answer. Then it counts every missing answer as a failure, and lets the lanes go on without it.
 func (r *Round) expire() {
 	r.mu.Lock()
-	r.ctx.end(&errDeadline) // also when the timer fires so late that the deadline has passed
+	r.ctx.Expire() // also when the timer fires so late that the deadline has passed
 	if left := time.Until(r.deadline); left > 0 {
 		r.timer = time.AfterFunc(left, r.expire)
 		r.mu.Unlock()

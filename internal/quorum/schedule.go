@@ -32,7 +32,7 @@ func (s *schedule) add(r *Round) {
 	if !s.queue(r) {
 		r.mu.Lock() // which expire takes, so that it sees the timer
 		defer r.mu.Unlock()
-		r.timer = time.AfterFunc(clock.Ahead(time.Until(r.ctx.deadline)), r.expire)
+		r.timer = time.AfterFunc(clock.Ahead(time.Until(r.ctx.Limit)), r.expire)
 	}
 }
 
@@ -41,8 +41,8 @@ func (s *schedule) add(r *Round) {
 func (s *schedule) queue(r *Round) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end := r.ctx.deadline
-	if s.last != nil && end.Before(s.last.ctx.deadline) {
+	end := r.ctx.Limit
+	if s.last != nil && end.Before(s.last.ctx.Limit) {
 		return false
 	}
 	r.place = place{queued: true, prev: s.last}
@@ -54,7 +54,7 @@ func (s *schedule) queue(r *Round) bool {
 	s.last = r
 	// A timer that is late, or was set for a round with a greater budget, is not waited for.
 	if s.at.IsZero() || s.at.Before(r.start) || end.Before(s.at) {
-		s.set(s.first.ctx.deadline)
+		s.set(s.first.ctx.Limit)
 	}
 	return true
 }
@@ -102,12 +102,12 @@ func (s *schedule) fire() {
 		return
 	}
 	s.at = time.Time{}
-	for r := s.first; r != nil && !now.Before(r.ctx.deadline); r = s.first {
+	for r := s.first; r != nil && !now.Before(r.ctx.Limit); r = s.first {
 		s.take(r)
 		due = append(due, r)
 	}
 	if s.first != nil {
-		s.set(s.first.ctx.deadline)
+		s.set(s.first.ctx.Limit)
 	}
 	s.mu.Unlock()
 	for _, r := range due {

@@ -71,7 +71,7 @@ func TestRoundsShareATimer(t *testing.T) {
 			require.NoError(t, err)
 			assert.Nil(t, r.timer)
 			s.mu.Lock()
-			assert.Equal(t, r.ctx.deadline.Add(-time.Duration(i)*time.Millisecond), s.at)
+			assert.Equal(t, r.ctx.Limit.Add(-time.Duration(i)*time.Millisecond), s.at)
 			s.mu.Unlock()
 			time.Sleep(time.Millisecond)
 		}
@@ -115,7 +115,7 @@ func TestATimerThatIsSetHoldsNobodyUp(t *testing.T) {
 			_, err := second.Wait(t.Context())
 			require.NoError(t, err)
 			assert.LessOrEqual(t, time.Since(start), budget/2+budget)
-			first.ctx.end(&errCanceled)
+			first.ctx.Cancel()
 		})
 	}
 }

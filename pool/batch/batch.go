@@ -67,8 +67,8 @@ const (
 type Batcher[T any] struct {
 	// Send sends the calls in one round trip, and calls [Call.Answer] for each of them before it
 	// returns. It does not send a call whose context has ended. The context has the values of the
-	// first call's, and ends with the last of the calls' contexts. Send may be called for several
-	// batches at the same time.
+	// first call's, and the last of the calls' deadlines. It ends when the contexts of all calls
+	// have ended, within 10 ms. Send may be called for several batches at the same time.
 	//
 	// A panic is the outcome of the calls that have not been answered, and of no other. A call that
 	// Send does not answer fails.

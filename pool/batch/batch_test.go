@@ -664,6 +664,51 @@ func TestTheContextOfAnAbandonedBatchEnds(t *testing.T) {
 	})
 }
 
+// The context of a batch ends within 10 ms after the last of the calls' contexts, for the reason
+// that they have.
+func TestTheContextOfABatchEndsSoonAfterTheCalls(t *testing.T) {
+	for want, canceled := range map[error]bool{
+		context.DeadlineExceeded: false, context.Canceled: true,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls batch.Batcher[struct{}]
+			gate, ended := make(chan struct{}), make(chan error, 1)
+			calls.Send = func(ctx context.Context, all []*batch.Call[struct{}]) {
+				if len(all) == 1 {
+					<-gate
+					return
+				}
+				<-ctx.Done()
+				ended <- ctx.Err()
+			}
+			start := func(ctx context.Context) {
+				calls.Start(ctx, pool.SetNX("k", "v", time.Minute), make(told, 1))
+			}
+			start(t.Context())
+			synctest.Wait()
+			for _, lasts := range []time.Duration{17 * time.Millisecond, 43 * time.Millisecond} {
+				ctx, cancel := context.WithTimeout(t.Context(), lasts)
+				if canceled {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+					time.AfterFunc(lasts, cancel)
+				}
+				defer cancel()
+				start(ctx)
+			}
+			begun := time.Now()
+			close(gate)
+			if err := <-ended; err != want {
+				t.Errorf("the context ended with %v, want %v", err, want)
+			}
+			const last = 43 * time.Millisecond
+			if took := time.Since(begun); took < last || took > last+10*time.Millisecond {
+				t.Errorf("%v: the context ended after %v, want %v to 10ms more", want, took, last)
+			}
+			time.Sleep(idle)
+		})
+	}
+}
+
 type told chan error
 
 func (t told) Receive(_ any, err error) { t <- err }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/term"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -28,8 +29,8 @@ type worker[T any] struct {
 	batcher *Batcher[T]
 
 	// While the batch is under way, the Batcher's mu guards these.
-	calls  []*Call[T]         // of the batch
-	cancel context.CancelFunc // of the context of several calls
+	calls []*Call[T] // of the batch
+	term  *term.Term // the context of several calls, or nil
 
 	room []*Call[T] // of the last batch, empty
 	last int        // how many calls the last batch had
@@ -128,32 +129,28 @@ func (w *worker[T]) send() {
 	w.batcher.Send(w.context(), w.calls)
 }
 
-// context returns the context with which the batch is sent.
+// context returns the context with which the batch is sent. That of several calls has no timer,
+// because the Batcher looks at the batches under way: with one, the locks of 64 callers on 5 nodes
+// took 2 % more processor time.
 func (w *worker[T]) context() context.Context {
-	ctx := w.calls[0].ctx
+	first := w.calls[0].ctx
 	if len(w.calls) == 1 {
-		return ctx
+		return first
 	}
-	var end time.Time
-	endless := false
+	ctx := &term.Term{Context: context.WithoutCancel(first)}
 	for _, c := range w.calls {
 		deadline, ok := c.ctx.Deadline()
 		if !ok {
-			endless = true
-		} else if deadline.After(end) {
-			end = deadline
+			ctx.Limit = time.Time{}
+			break
 		}
-	}
-	ctx = context.WithoutCancel(ctx)
-	var cancel context.CancelFunc
-	if endless {
-		ctx, cancel = context.WithCancel(ctx)
-	} else {
-		ctx, cancel = context.WithDeadline(ctx, end)
+		if deadline.After(ctx.Limit) {
+			ctx.Limit = deadline
+		}
 	}
 	w.batcher.mu.Lock()
 	defer w.batcher.mu.Unlock()
-	w.cancel = cancel
+	w.term = ctx
 	return ctx
 }
 
@@ -166,8 +163,12 @@ func (w *worker[T]) abandonIfEnded() (until time.Time) {
 			return until
 		}
 	}
-	if w.cancel != nil {
-		w.cancel()
+	switch {
+	case w.term == nil:
+	case w.term.Limit.IsZero(), time.Now().Before(w.term.Limit):
+		w.term.Cancel()
+	default:
+		w.term.Expire()
 	}
 	if w.batcher.Abandon != nil {
 		w.batcher.Abandon(w.calls)
@@ -182,9 +183,9 @@ func (w *worker[T]) deliver(err error) {
 	i := slices.Index(b.sending, w)
 	b.sending = slices.Delete(b.sending, i, i+1)
 	b.mu.Unlock()
-	if w.cancel != nil {
-		w.cancel()
-		w.cancel = nil
+	if w.term != nil {
+		w.term.Cancel()
+		w.term = nil
 	}
 	for i, c := range w.calls {
 		if !c.answered {

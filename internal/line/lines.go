@@ -8,7 +8,8 @@
 // The head listens on the channel of its process. When a quorum of nodes can be heard, the head
 // stands in the queue that the nodes keep for all processes. A release hands the key on: each node
 // reserves it for the first in its queue, and tells that one. A head that a quorum has told claims
-// the key. It relies on no message, and stands again from time to time.
+// the key. It relies on no message, and stands again from time to time. Until its subscriptions are
+// open, it makes attempts, which become rarer.
 //
 // Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and
 // makes an attempt when there is a reason: the retry delay is over, its own process has released
@@ -38,6 +39,7 @@ import (
 //
 //	W × (H + longest delay + 2 × node timeout)
 //	  + one expiry for each holder that died, and for what was left behind before
+//	  + the time that it takes to subscribe to the nodes
 //
 // Among processes that only poll, waiters that come back again and again take turns, see rivals.
 type Lines struct {

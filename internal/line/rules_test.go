@@ -316,6 +316,52 @@ func TestANewcomerSettlesByStandingInTheQueue(t *testing.T) {
 	}
 }
 
+// While subscriptions are being opened, attempts become rarer: where many processes begin at once,
+// they would keep each other from opening any. A delay costs a try even so, and the last try is an
+// attempt.
+func TestAttemptsBecomeRarerWhileSubscriptionsAreOpened(t *testing.T) {
+	const delay, tries = 100 * time.Millisecond, 41
+	for _, tt := range []struct {
+		name        string
+		opens       time.Duration // each; 0: nothing can be opened
+		takes       time.Duration // an attempt
+		delay       time.Duration
+		tries       int
+		lasts       time.Duration
+		least, most int // attempts
+	}{
+		{"by one that waits for ever", time.Minute, 0, delay, 0, tries * delay, 16, 16},
+		{"by one with tries", time.Minute, delay / 2, delay, tries, tries * delay * 3 / 2, 16, 16},
+		{"if nothing can be opened", 0, 0, delay, tries, tries * delay, tries, tries},
+		{"if it takes for ever", time.Hour, 0, delay, 0, time.Minute, 200, 205},
+		{"with a long delay", time.Minute, 0, maxDelayQueued, 0, time.Minute, 20, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, 3, tt.opens > 0, func(t *testing.T, g *group, ls *Lines) {
+				g.occupy()
+				g.takes = tt.takes
+				for _, b := range g.boards {
+					b.opens = tt.opens
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), tt.lasts-delay/2)
+				defer cancel()
+				start := time.Now()
+				wish := Wish{Delay: every(tt.delay), Tries: tt.tries, Queue: true}
+				err := g.lock(ctx, ls, 1, wish)
+				if tt.tries == 0 {
+					assert.Equal(t, context.DeadlineExceeded, err)
+				} else {
+					assert.Equal(t, errTaken, err)
+					assert.InDelta(t, tt.lasts-delay, time.Since(start), float64(delay)/2)
+				}
+				asked := g.asked() - 1 // less that of occupy
+				assert.GreaterOrEqual(t, asked, tt.least)
+				assert.LessOrEqual(t, asked, tt.most)
+			})
+		})
+	}
+}
+
 // A release by its own process ends that wait.
 func TestANewcomerHearsOfAReleaseBeforeItHearsTurns(t *testing.T) {
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {

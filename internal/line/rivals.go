@@ -7,7 +7,7 @@ const (
 	handedFor = time.Second
 	// handOver is for how long a process that has handed a key on leaves the nodes to the one that
 	// claims it, before it stands in the queue again. It does so if manyBefore were before it the
-	// last time, and so loses nothing. With 64 processes on two cores it makes 3 % more turns.
+	// last time, and so loses nothing. With 64 processes on two cores it makes 1 to 3 % more turns.
 	handOver   = time.Millisecond
 	manyBefore = 4
 	// maxRest bounds how long a process leaves a free key to processes that poll.

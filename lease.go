@@ -101,9 +101,9 @@ func (m *Mutex) current() *lease {
 }
 
 // change moves the lease to a state if an arrow leads there, and does nothing otherwise. If the
-// owner relied on it until now, the lease ends, for the reason and with the cause. The caller holds
-// mu. After unlocking it, the caller runs what is returned, and has the teller tell all. There is
-// nothing to run if the owner relies on the lease further, or did not before.
+// owner relied on the lease before and no longer does, the lease ends, for the reason and with the
+// cause. The caller holds mu. After unlocking it, the caller runs the returned aftermath, and has
+// the teller tell all. A change that does not end the lease returns an empty aftermath.
 func (l *lease) change(to state, reason EndReason, cause error) aftermath {
 	from := l.state
 	if !slices.Contains(arrows[from], to) {

@@ -114,9 +114,10 @@ func (g *Grant) Take(ctx context.Context, s quorum.Spec) (d Decision) {
 
 // inTime reports whether the lock was granted in time: before its deadline, and under the restart
 // guard within [wire.AttemptRounds] node timeouts. Each round keeps to its node timeout, but the
-// process can stop between two of them. Meanwhile a node that has voted restarts, is healed by the
-// holder, and votes for that one. Healing waits for as long as an attempt may take, see
-// [wire.Lock.Heal]. The node measures that time: a slow clock of ours is allowed for.
+// process can stop between two of them. Meanwhile a node that has voted for this attempt may
+// restart without the key. If another client holds the lock, it heals the node, which then votes
+// for that client too. A node refuses to be healed until it has been up for as long as an attempt
+// may take, see [wire.Lock.Heal]. The node measures that time: limit allows for a slow clock here.
 func (g *Grant) inTime() bool {
 	l, end := g.lock, g.Deadline()
 	limit := wire.AttemptRounds * float64(l.NodeTimeout) * (1 - l.DriftFactor)

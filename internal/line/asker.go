@@ -51,8 +51,9 @@ type Asker interface {
 // Attempt says how the nodes are asked for the key.
 type Attempt struct {
 	Final bool // it is the last try: it waits to learn why it was refused
-	// Keep leaves an attempt that nobody has granted yet for [Asker.Settle]. To release it by
-	// standing in the queue saves 14 % of the commands of 64 processes that come once.
+	// Keep leaves the release of an attempt that no node has granted yet to [Asker.Settle]. If the
+	// waiter then stands in the queue, the command of [Asker.Stand] releases the attempt on nodes
+	// that refused it. That saves 14 % of the commands of 64 processes that come once.
 	Keep bool
 	Keys *Expiries // which learn from the replies; nil: new ones
 	// Latest is what the line was refused last, or nil: for [Asker.Stopped].

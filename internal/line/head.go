@@ -26,9 +26,10 @@ type head struct {
 }
 
 // lead is the wait at the head of the line. It makes an attempt whenever there is reason for one,
-// and stands in the queue on the nodes where turns can be heard. It begins with a retry delay of
-// its own; but a last try that was due behind the head is made then. If the waiter has gone back to
-// the end of the line, it returns without an error, and without having won.
+// and stands in the queue on the nodes where turns can be heard. It begins with a new retry delay.
+// A follower that becomes the head with one try left keeps the delay that it has begun. If the
+// waiter has gone back to the end of the line, lead returns without an error, and without having
+// won.
 func (w *Waiter) lead() (won bool, err error) {
 	ln := w.line
 	if w.used+1 != w.Tries || w.due.IsZero() {
@@ -198,9 +199,13 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 }
 
 // waives reports whether a retry delay that is over is no reason for an attempt, because turns will
-// be heard in a moment: at first, each attempt doubles the time until the next one. Attempts keep
-// subscriptions from being opened: 1,000 processes that began at once, beside eight busy programs
-// on two cores, had 3 turns a second in the first 25 seconds, and have 83 so.
+// be heard in a moment. At first, the time since the waiter became the head doubles from one
+// attempt to the next. No delay is waived once maxDelays of them, or maxDelayQueued, have passed
+// since the latest attempt. The last try is never waived.
+//
+// Attempts keep subscriptions from being opened. 1,000 processes began at once, beside eight busy
+// programs on two cores. They had 3 turns a second in the first 25 seconds. With this rule they
+// have 83.
 func (w *Waiter) waives(l *turn.Listener, now time.Time) bool {
 	most := min(clock.Times(w.drawn, maxDelays), maxDelayQueued)
 	return !l.Deaf() && w.used+1 != w.Tries && now.Sub(w.asked) < min(w.asked.Sub(w.led), most)

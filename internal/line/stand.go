@@ -173,9 +173,10 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 	return next
 }
 
-// latest is how long one with so many before it waits at most before it asks again. The nodes keep
-// its place for longer: for [RollGrace] since somebody is known to have died. With 300 or more
-// before it they keep it for that and 10 ms for each of them, since it asked. See stand.lua.
+// latest is how long a waiter with so many before it waits at most before it asks again. The nodes
+// keep its place for longer. With fewer than 300 before it, they keep the place for [RollGrace]
+// after they find that somebody has died. With 300 or more, they keep it for [RollGrace] and 10 ms
+// for each of these, counted from when the waiter last asked. See stand.lua.
 func latest(before int64) time.Duration {
 	return max(maxDelayQueued, min(clock.Times(perWaiter, before), QueueTTL/2))
 }

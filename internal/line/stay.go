@@ -130,8 +130,9 @@ func (s *stay) wait() (ending, error) {
 			s.partial = 0
 			s.claims++
 		case turns > 0:
-			// It hands on what it has, and keeps its place. The first time, the others have just
-			// been asked: that saves 6 % of the commands of 64 processes that come back.
+			// A minority has reserved the key for it. To stand there again hands the key on, and
+			// keeps the place. The first time in a row it asks only these nodes: that saves 6 % of
+			// the commands of 64 processes that come back.
 			if s.partial++; s.partial == 1 && s.member.Agreed {
 				only = s.call.Where()
 			}

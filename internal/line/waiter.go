@@ -47,9 +47,9 @@ func (w *Waiter) Wait(ctx context.Context, asker Asker) error {
 }
 
 // follow waits until the waiter is the head, and then returns without an error, and without having
-// won. Each retry delay, and as long as an attempt takes, costs a try, as it would at the head. The
-// head asks for all. A waiter asks by itself if it sees nobody ask during a retry delay of its own,
-// or has one try left.
+// won. For a follower a try lasts for a retry delay and the duration of an attempt, as for the
+// head. Then the try is used up. The head asks for all. A follower asks by itself if it sees nobody
+// ask during a retry delay of its own, or has one try left.
 func (w *Waiter) follow() (won bool, err error) {
 	ln, head := w.line, w.place.Head()
 	w.due = time.Time{}

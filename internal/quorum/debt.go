@@ -18,8 +18,9 @@ type debt struct {
 	budget  time.Duration
 	expires time.Time // of the key
 
-	// An answer to what is sent from then on is the last word; 0 if the node has not answered
-	// anything yet; see Mark.landed and clock.Ticks. The lane's mutex guards this.
+	// final is when the Writes have landed: an answer to an Undo that is sent from then on leaves
+	// nothing to take back. It is 0 if the node has not answered the Undo yet. See Mark.landed and
+	// clock.Ticks. The lane's mutex guards it.
 	final int64
 
 	// The ledger's mutex guards these.
@@ -154,8 +155,8 @@ func (d *debt) answered() when {
 	return onceLanded
 }
 
-// untilLanded is how long from now on an answer would not be the last word. The caller holds the
-// lane's mu.
+// untilLanded is how long it takes from now until the Writes have landed, see final. The caller
+// holds the lane's mu.
 func (d *debt) untilLanded() time.Duration {
 	now, final := clock.Ticks(time.Now()), d.final
 	if final == 0 {

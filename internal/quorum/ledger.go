@@ -29,15 +29,17 @@ const (
 // makes the ledger go on.
 //
 // An Undo leaves the ledger
-//   - when the node has answered it and no Write can arrive any more, or when it turns out that no
-//     Write was sent,
-//   - while a client still has a Write that was given up, if the node has answered the Undo: the
-//     Undo enters again when that Write succeeds or fails,
-//   - when it fails, or a silent node is asked again, after the key has expired and leastOwed has
-//     passed,
-//   - as the oldest that is due, when a new one would make it more than maxOwed; if none is due,
-//     the new one does not enter,
+//   - when it turns out that no Write was sent,
+//   - when the node has answered it, and no Write can arrive any more,
+//   - when the node has answered it, and a client still has a Write that was given up. The Undo
+//     enters again when that Write succeeds or fails,
+//   - when a try fails, if the Undo has expired,
+//   - when the ledger asks a silent node again, if the Undo has expired,
+//   - when it is the oldest that is due, and a new one would make it more than maxOwed. If none is
+//     due, the new one does not enter,
 //   - by forget.
+//
+// An Undo expires with its key, but not before leastOwed has passed.
 //
 // The zero value is empty. A ledger is safe for concurrent use.
 type ledger struct {
@@ -54,9 +56,10 @@ type ledger struct {
 	changed chan struct{}         // closed at the next change; nil unless somebody waits for it
 }
 
-// note notes when d is sent the next time, and does not send it: the caller calls pay. Often w
-// follows from the Mark; onceLanded always does. Then the caller has held the lane's mu since it
-// looked at that. Otherwise what another one learned later could be noted earlier, and be lost.
+// note notes when d is sent the next time, and does not send it: the caller calls pay. If w follows
+// from the Mark, the caller holds the lane's mu from reading the Mark to the end of note. Otherwise
+// it could overwrite what another caller has read later and noted earlier. The value onceLanded
+// always follows from the Mark.
 func (o *ledger) note(d *debt, w when) {
 	if d == nil {
 		return

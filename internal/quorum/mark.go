@@ -77,10 +77,14 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 	return nil, never
 }
 
-// undid notes the outcome of an Undo's first sending, and says when it is sent again. If it failed,
-// that is as soon as the node answers. If it was answered but a Write may yet arrive, see answered;
-// if the ledger has sent it meanwhile, the ledger decides. Otherwise nothing is left to take back,
-// and the Undo leaves the ledger. The caller holds mu.
+// undid notes the outcome of an Undo's first sending, and says when the Undo is sent again:
+//   - never, if no Write was sent,
+//   - as soon as the node answers, if the Undo failed,
+//   - never, if the answer leaves nothing to take back, see settledBy,
+//   - when the ledger says, if the ledger has sent the Undo meanwhile and was answered,
+//   - as debt.answered says, in all other cases: a Write may yet arrive.
+//
+// An Undo that is never sent again leaves the ledger. The caller holds mu.
 func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	switch {
@@ -100,6 +104,7 @@ func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 	return d, d.answered()
 }
 
-// settledBy reports whether an answer to an Undo leaves nothing to take back: no Write can arrive
-// any more, or it took back the only one. The lane's mutex guards the Mark.
+// settledBy reports whether an answer to an Undo leaves nothing to take back. That is so if no
+// Write can arrive any more, or if only one was sent and the Undo took it back. The lane's mutex
+// guards the Mark.
 func (m *Mark) settledBy(reply Reply) bool { return !m.unsure || reply.Yes() && m.sent == 1 }

@@ -80,7 +80,7 @@ var targets = slices.Concat(pairTargets(), []target{
 		ratio(fencedLock(""), "redlock fenced", we)),
 	atMost(2, "hand-over, 5 nodes: median ms",
 		value(key{Section: "handover", Who: we, Nodes: 5, Workers: 2, Metric: "ms"})),
-	atMost(50, "1,000 waiters on 5 nodes: commands per turn",
+	atMost(100, "1,000 waiters on 5 nodes: commands per turn",
 		value(key{Section: "crowd", Who: we, Nodes: 5, Workers: 1000, Metric: "commands/turn"})),
 	atMost(0, "most held locks on 5 nodes: locks lost", mostHeld(we, "lost")),
 	atLeast(onTime-1, "most held locks on 5 nodes: least seconds left of the validity",
@@ -166,7 +166,7 @@ func contentionTargets() (ts []target) {
 				return r.median(contended(w, "p99 wait ms")) / (float64(w) * (millis(hold) + 1))
 			}),
 			atLeast(0.5, of+"fewest / most turns per waiter", value(contended(w, "fewest/most"))),
-			atMost(50, of+"commands per turn", value(contended(w, "commands/turn"))),
+			atMost(100, of+"commands per turn", value(contended(w, "commands/turn"))),
 		)
 	}
 	return ts

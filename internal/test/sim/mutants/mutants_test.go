@@ -150,8 +150,7 @@ var mutants = []mutant{
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
 		"internal/quorum.Round.decide",
-		"if r.tally.Yes >= r.need || r.tally.Yes+r.tally.Pending < " +
-			"r.need {", "if r.tally.Pending == 0 {",
+		"if r.won() || r.tally.Yes+r.tally.Pending < r.need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
 		"internal/grant.Grant.Attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",

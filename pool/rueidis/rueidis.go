@@ -187,7 +187,7 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	go func() {
 		var r result
 		r.err = try(func() (err error) {
-			r.reply, err = p.reply(p.client.Do(ctx, p.command(args)))
+			r.reply, err = p.reply(p.client.Do(ctx, p.command(args, false)))
 			return err
 		})
 		done <- r
@@ -203,7 +203,7 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 // hello asks the node for a reply. Every user may send HELLO, which changes nothing without
 // arguments; an error is a reply too.
 func (p *Pool) hello(ctx context.Context) error {
-	return p.client.Do(ctx, p.command([]any{"HELLO"})).NonRedisError()
+	return p.client.Do(ctx, p.command([]any{"HELLO"}, false)).NonRedisError()
 }
 
 // Explain implements [pool.Explainer]. It returns the error of the last attempt to reach the node,

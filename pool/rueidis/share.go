@@ -45,26 +45,22 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 
 // command returns the command with the given name and arguments. Without keys that rueidis knows
 // of, the commands for a server that is no cluster go on one connection, in order.
-func (p *Pool) command(args []any) rueidis.Completed {
+//
+// A carried one is sent by its caller's goroutine. As one that blocks, it goes on a connection that
+// nobody else uses meanwhile, and waits for nobody else's to be made.
+func (p *Pool) command(args []any, carried bool) rueidis.Completed {
 	b := p.client.B().Arbitrary()
 	for _, arg := range args {
 		b = b.Args(p.text(arg))
+	}
+	if carried {
+		return b.Blocking()
 	}
 	return b.Build()
 }
 
-// carried returns a command that its caller's goroutine sends. As one that blocks, it goes on a
-// connection that nobody else uses meanwhile, and waits for nobody else's to be made.
-func (p *Pool) carried(args []any) rueidis.Completed {
-	b := p.client.B().Arbitrary()
-	for _, arg := range args {
-		b = b.Args(p.text(arg))
-	}
-	return b.Blocking()
-}
-
-// text is an argument as rueidis takes it. Locks send the same few numbers again and again, such as
-// their expiry, so the texts are kept.
+// text is an argument as rueidis takes it. Locks send the same few numbers again and again, such
+// as their expiry, so the texts are kept.
 func (p *Pool) text(arg any) string {
 	switch arg := arg.(type) {
 	case string:
@@ -101,11 +97,8 @@ func (n *numbers) text(value int64) string {
 // without keys goes to the master of "", because rueidis puts no such command beside others.
 func (p *Pool) routed(c *call) rueidis.Completed {
 	args := c.Args()
-	if c.Carried() {
-		return p.carried(args)
-	}
-	command := p.command(args)
-	if p.cluster {
+	command := p.command(args, c.Carried())
+	if p.cluster { // of which no call is carried
 		command = command.SetSlot(firstKey(args))
 	}
 	return command

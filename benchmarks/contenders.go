@@ -61,6 +61,11 @@ func peersOf(c *contender) []*contender { return c.on(peers) }
 // rivalsOf returns the other libraries, and the bare contenders, on the client of c.
 func rivalsOf(c *contender) []*contender { return slices.Concat(c.on(peers), c.on(floor)) }
 
+// joins reports whether the contender takes part where so many processes share a lock.
+func (c *contender) joins(processes int) bool {
+	return c.crews && (c.most == 0 || processes <= c.most)
+}
+
 // fits reports whether the contender can lock on n nodes.
 func (c *contender) fits(n int) bool { return n == 1 || !c.oneNode }
 

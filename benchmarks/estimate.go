@@ -52,7 +52,7 @@ func (c config) crowdTime() time.Duration {
 
 func (c config) processTime() (sum time.Duration) {
 	for _, p := range c.Processes {
-		takePart := func(o *contender) bool { return o.crews && (o.most == 0 || p <= o.most) }
+		takePart := func(c *contender) bool { return c.joins(p) }
 		rounds := time.Duration(c.rounds(p))
 		start := time.Second + time.Duration(p)*5*time.Millisecond
 		sum += 2 * c.many(1, takePart) * rounds * (c.stretch(p) + start)

@@ -17,12 +17,12 @@ func (r *page) pairs() {
 		for i, metric := range times {
 			if t := r.ratioTable(metric, n, workers, rivalsOf); t != "" {
 				r.p("%s over that of another contender on the same client:",
-					[]string{"Time", "Processor time"}[i])
+					timeNames[i])
 				r.p("%s", t)
 			}
 		}
 		for i, metric := range times {
-			r.p("%s of a pair:", []string{"Time", "Processor time"}[i])
+			r.p("%s of a pair:", timeNames[i])
 			r.p("%s", r.grid(pairPart, metric, goroutines(workers), at))
 		}
 	}
@@ -57,7 +57,7 @@ func (r *page) fencing() {
 			"µs for Lock", "µs for Unlock"))
 	}
 	for i, metric := range times {
-		r.p("%s of a pair, in slices as above:", []string{"Time", "Processor time"}[i])
+		r.p("%s of a pair, in slices as above:", timeNames[i])
 		r.p("%s", r.grid("fencing", metric, []string{"1 goroutine", "64 goroutines"},
 			func(i int) key { return key{Nodes: 5, Workers: []int{1, 64}[i]} }))
 	}

@@ -14,6 +14,9 @@ const ahead = 1.03
 // times are the figures of a pair that contenders are compared by.
 var times = []string{"µs/pair", "CPU µs/pair"}
 
+// timeNames are what the page calls them.
+var timeNames = []string{"Time", "Processor time"}
+
 // ratios are those of who's figure to other's in each round.
 func (r *report) ratios(k key, who, other string) (out []float64) {
 	mine, theirs := k, k

@@ -44,7 +44,7 @@ func (c config) stretch(p int) time.Duration {
 }
 
 func (s *suite) queueUp(p int, kind string) {
-	cs := s.pick(func(c *contender) bool { return c.crews && (c.most == 0 || p <= c.most) })
+	cs := s.pick(func(c *contender) bool { return c.joins(p) })
 	for r := range s.rounds(p) {
 		for i := range cs {
 			c := cs[(i+r)%len(cs)]

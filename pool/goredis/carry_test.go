@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/lone"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
@@ -33,7 +32,7 @@ func strict() redis.Options {
 func carriers(count *atomic.Int64) redis.Hook {
 	return hooks{process: func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
-			if ours([]redis.Cmder{cmd}) && strings.Contains(string(debug.Stack()), "(*Mutex)") {
+			if ours([]redis.Cmder{cmd}) && lone.Sends() {
 				count.Add(1)
 			}
 			return next(ctx, cmd)
@@ -121,24 +120,7 @@ func testEndsInTime(b *bench, fault func(*bench, *faulty)) {
 		b.Fatal(err)
 	}
 	fault(b, f)
-	for _, call := range []struct {
-		name string
-		do   func() error
-	}{
-		{"Unlock", func() error { _, err := held.Unlock(); return err }},
-		{"TryLock", free.TryLock},
-	} {
-		synctest.Wait()
-		began := time.Now()
-		err := call.do()
-		took := time.Since(began)
-		if took < nodeTimeout-2*time.Millisecond || took > 2*nodeTimeout {
-			b.Errorf("%s took %v, the node timeout is %v: %v", call.name, took, nodeTimeout, err)
-		}
-		if !errors.Is(err, redlock.ErrNoQuorum) {
-			b.Errorf("%s: %v, want it to match ErrNoQuorum", call.name, err)
-		}
-	}
+	lone.FailInTime(b, nodeTimeout, lone.Unlock(held), lone.TryLock(free))
 	if n := carried.Load(); n != 3 {
 		b.Errorf("%d commands were sent by their caller, want 3", n)
 	}
@@ -249,25 +231,16 @@ func TestWhatALoneCallerSendsEndsInTimeOnSockets(t *testing.T) {
 			rl := redlock.New(goredis.NewPool(client)).
 				With(redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithExpiry(time.Minute))
 			held := rl.NewMutex("held")
+			calls := []lone.Call{lone.TryLock(rl.NewMutex("free"))}
 			if c.frozen {
 				if err := held.Lock(); err != nil {
 					t.Fatal(err)
 				}
 				server.Freeze()
 				defer server.Thaw()
+				calls = append(calls, lone.Unlock(held))
 			}
-			began := time.Now()
-			if err := rl.NewMutex("free").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) {
-				t.Errorf("TryLock: %v, want it to match ErrNoQuorum", err)
-			}
-			if c.frozen {
-				if _, err := held.Unlock(); !errors.Is(err, redlock.ErrNoQuorum) {
-					t.Errorf("Unlock: %v, want it to match ErrNoQuorum", err)
-				}
-			}
-			if took := time.Since(began); took > time.Minute {
-				t.Errorf("they took %v", took)
-			}
+			lone.FailOnSockets(t, calls...)
 			if carried.Load() == 0 {
 				t.Error("no command was sent by its caller")
 			}

@@ -7,8 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	client "github.com/valkey-io/valkey-go"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/lone"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/valkeygo"
@@ -59,7 +58,7 @@ type watchedConn struct {
 }
 
 func (c *watchedConn) Write(b []byte) (int, error) {
-	if strings.Contains(string(debug.Stack()), "(*Mutex)") {
+	if lone.Sends() {
 		c.carried.Add(1)
 	}
 	if c.full.Load() {
@@ -199,24 +198,7 @@ func (b *bench) testEndsInTime(known bool, fault func(), repair func()) {
 	}
 	synctest.Wait()
 	fault()
-	for _, call := range []struct {
-		name string
-		do   func() error
-	}{
-		{"Unlock", func() error { _, err := held.Unlock(); return err }},
-		{"TryLock", free.TryLock},
-	} {
-		synctest.Wait()
-		began := time.Now()
-		err := call.do()
-		took := time.Since(began)
-		if took < nodeTimeout-2*time.Millisecond || took > 2*nodeTimeout {
-			b.Errorf("%s took %v, the node timeout is %v: %v", call.name, took, nodeTimeout, err)
-		}
-		if !errors.Is(err, redlock.ErrNoQuorum) {
-			b.Errorf("%s: %v, want it to match ErrNoQuorum", call.name, err)
-		}
-	}
+	lone.FailInTime(b, nodeTimeout, lone.Unlock(held), lone.TryLock(free))
 	repair()
 	if err := rl.Close(); err != nil {
 		b.Error(err)
@@ -335,16 +317,7 @@ func TestWhatALoneCallerSendsEndsInTimeOnSockets(t *testing.T) {
 			}
 			before := w.carried.Load()
 			c.fault(server)
-			began := time.Now()
-			if _, err := held.Unlock(); !errors.Is(err, redlock.ErrNoQuorum) {
-				t.Errorf("Unlock: %v, want it to match ErrNoQuorum", err)
-			}
-			if err := rl.NewMutex("free").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) {
-				t.Errorf("TryLock: %v, want it to match ErrNoQuorum", err)
-			}
-			if took := time.Since(began); took > time.Minute {
-				t.Errorf("they took %v", took)
-			}
+			lone.FailOnSockets(t, lone.Unlock(held), lone.TryLock(rl.NewMutex("free")))
 			if c.want && w.carried.Load() == before {
 				t.Error("no command was sent by its caller")
 			}

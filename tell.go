@@ -121,17 +121,18 @@ type operation[E any] struct {
 	done  func(E) // nil: nobody wants to know, or its end was noted
 }
 
-// begin tells of a beginning. It returns the context with which the operation goes on, and what is
-// to be told of its end.
-func begin[B, E any](ctx context.Context, t *teller, tell notify.Begin[B, E], b B, what E) (
-	context.Context, operation[E]) {
-	o := operation[E]{t: t, what: what}
+// begin tells of a beginning. It returns the context with which the operation goes on, when it
+// began, and who is told of its end. If done is nil, nobody wants to know, and start is zero.
+func begin[B, E any](ctx context.Context, t *teller, tell notify.Begin[B, E], b B) (
+	next context.Context, start time.Time, done func(E)) {
 	if tell == nil {
-		return ctx, o
+		return ctx, start, nil
 	}
 	told, done := tell(ctx, b)
-	o.start, o.done = t.m.core.now(), done
-	return notify.WithValues(ctx, told), o
+	if done != nil {
+		start = t.m.core.now()
+	}
+	return notify.WithValues(ctx, told), start, done
 }
 
 // end notes the end, once; fill completes what is told. The caller holds mu.
@@ -158,10 +159,10 @@ func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, 
 		return h.obtain(ctx, m, tries, nil)
 	}
 	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing}
-	ctx, o := begin(ctx, t, t.Acquire, begun, Acquired{Acquiring: begun})
+	ctx, start, done := begin(ctx, t, t.Acquire, begun)
 	var a *acquisition
-	if o.done != nil {
-		a = &acquisition{o}
+	if done != nil {
+		a = &acquisition{operation[Acquired]{t, start, Acquired{Acquiring: begun}, done}}
 	}
 	err = errPanicked
 	defer func() { t.acquired(a, err) }()
@@ -205,6 +206,10 @@ func (a *acquisition) granted(l *lease) {
 
 // acquired tells what is left to be told when a Lock is over.
 func (t *teller) acquired(a *acquisition, err error) {
+	if a == nil && err == nil {
+		t.all()
+		return
+	}
 	t.m.mu.Lock()
 	if a != nil {
 		a.end(func(what *Acquired, now time.Time) {
@@ -230,10 +235,11 @@ func (t *teller) extending(ctx context.Context, l *lease, who by) (context.Conte
 	}
 	overdue := t.overdue(l)
 	begun := Extending{Name: t.m.name, Key: t.m.key, Token: l.Token, Renewal: who == byHold}
-	ctx, o := begin(ctx, t, t.Extend, begun, Extended{Extending: begun})
-	if o.done == nil && overdue == 0 {
+	ctx, start, done := begin(ctx, t, t.Extend, begun)
+	if done == nil && overdue == 0 {
 		return ctx, nil
 	}
+	o := operation[Extended]{t, start, Extended{Extending: begun}, done}
 	return ctx, &extension{o, overdue}
 }
 
@@ -297,10 +303,11 @@ func (t *teller) unlocking(ctx context.Context, l *lease, who by) (context.Conte
 		overdue = t.overdue(l)
 	}
 	begun := Releasing{Name: t.m.name, Key: t.m.key, Token: l.Token, Closing: who == byClose}
-	ctx, o := begin(ctx, t, t.Release, begun, Released{Releasing: begun})
-	if o.done == nil && overdue == 0 {
+	ctx, start, done := begin(ctx, t, t.Release, begun)
+	if done == nil && overdue == 0 {
 		return ctx, nil
 	}
+	o := operation[Released]{t, start, Released{Releasing: begun}, done}
 	return ctx, &unlocking{o, overdue}
 }
 
@@ -317,6 +324,10 @@ func (u *unlocking) ended(err error) {
 // unlocked tells what is left to be told when an Unlock is over.
 func (t *teller) unlocked(u *unlocking, l *lease, err error) {
 	if t == nil {
+		return
+	}
+	if u == nil && err == nil {
+		t.all()
 		return
 	}
 	t.m.mu.Lock()

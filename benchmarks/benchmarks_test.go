@@ -127,6 +127,29 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// A kilobyte that each hundred pairs leave behind is growth. Moments in which much more waits for
+// an answer are not.
+func TestHeapGrowth(t *testing.T) {
+	const samples, pairs = 120, 20_000 // in half a second each
+	for leaked, most := range map[float64]float64{0: 1.05, 1e3 / 100: math.Inf(1)} {
+		var r report
+		for i := range samples {
+			mb := 12 + leaked*pairs/1e6*float64(i) + 0.3*float64(i%3)
+			if i%5 == 0 {
+				mb += 15
+			}
+			r.add(key{Section: "frozen", Who: we, Nodes: 5, Workers: 64, Variant: "one frozen",
+				Metric: heapOverTime}, mb)
+		}
+		if got := heapGrowth(&r); got > most || leaked > 0 && got < 1.2 {
+			t.Errorf("with %v bytes left by each pair the heap has grown to %.2f", leaked, got)
+		}
+	}
+	if got := heapGrowth(&report{}); !math.IsNaN(got) {
+		t.Errorf("nothing has grown to %v", got)
+	}
+}
+
 // Redlock is compared with the peers on the same client, time and processor time.
 func TestPageTellsWhereAPeerIsBetter(t *testing.T) {
 	var c config

@@ -47,7 +47,7 @@ func (r *report) costs(out map[string]string) {
 		"memory": chart{"Memory while a node is frozen",
 			"one of 5 nodes stopped, 64 busy goroutines; heap after collection", "MB", false}.
 			lines("seconds", false, r.overTime(key{Section: "frozen", Who: we, Nodes: 5,
-				Workers: 64, Variant: "one frozen", Metric: "heap MB over time"})),
+				Workers: 64, Variant: "one frozen", Metric: heapOverTime})),
 	})
 }
 

@@ -50,7 +50,7 @@ var full = config{
 	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 2,
 	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond,
 	Rounds: 3, Slice: time.Second, FrozenPatience: 12 * time.Second,
-	FrozenWatch: 60 * time.Second, SampleEvery: 2 * time.Second,
+	FrozenWatch: 60 * time.Second, SampleEvery: 500 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 25,
 	HeldReal: []int{1000, 10000}, HeldSim: []int{1000, 10000, 100000},
 	HeldWatch: 15 * time.Second, HeldPatience: 2 * time.Minute,

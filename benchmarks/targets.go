@@ -114,17 +114,6 @@ func pairTargets() []target {
 	}
 }
 
-// heapGrowth compares the last quarter of the time that a node is frozen with the first.
-func heapGrowth(r *report) float64 {
-	s := r.find(key{Section: "frozen", Who: we, Nodes: 5, Workers: 64, Variant: "one frozen",
-		Metric: "heap MB over time"})
-	if s == nil || len(s.Values) < 4 {
-		return math.NaN()
-	}
-	quarter := len(s.Values) / 4
-	return median(s.Values[len(s.Values)-quarter:]) / median(s.Values[:quarter])
-}
-
 // mostHeld is a figure of the most locks that were held at a time.
 func mostHeld(who, metric string) func(*report) float64 {
 	return func(r *report) float64 {

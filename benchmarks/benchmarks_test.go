@@ -351,7 +351,7 @@ func made(c config) *report {
 				for _, k.Variant = range []string{againKind, onceKind} {
 					k.Section = processPart
 					of(k, "turns/s", "passes/s", "commands/turn", laterCommands, "fewest/most",
-						"longest wait/fair", "overtakes")
+						"longest wait/fair", overtakes, calledLater)
 				}
 			}
 		}
@@ -634,26 +634,35 @@ func TestProxyDelaysRoundTripsAndCloses(t *testing.T) {
 	}
 }
 
-// Two waiters, and a third who asks last and is served first: that is an overtaking. A fourth
-// waits for ever.
+// Two waiters, and a third who asks last and is served first. It overtakes the first, which was in
+// the queue before, and not the second, which was not. A fourth waits for ever.
 func TestJudge(t *testing.T) {
 	at := func(ms int) int64 { return time.UnixMilli(int64(1000 + ms)).UnixNano() }
 	half, end := time.UnixMilli(1100), time.UnixMilli(2000)
 	logs := []shiftLog{
-		{Turns: [][]turn{{{at(0), at(10), at(15)}, {at(16), at(200), at(205)},
-			{at(206), at(210), at(215)}},
-			{{at(1), at(20), at(25)}}}, CPU: time.Second},
-		{Turns: [][]turn{{{at(60), at(100), at(105)}}, {{at(500), 0, 0}}}, CPU: time.Second,
-			Err: "oops"},
+		{Turns: [][]turn{{{at(0), at(10), at(15), 0}, {at(16), at(200), at(205), at(59)},
+			{at(206), at(210), at(215), 0}},
+			{{at(1), at(20), at(25), at(3)}}}, CPU: time.Second},
+		{Turns: [][]turn{{{at(60), at(100), at(105), at(62)}}, {{at(500), 0, 0, at(502)}}},
+			CPU: time.Second, Err: "oops"},
 	}
 	q := judge(logs, half, end)
-	if q.granted != 5 || q.fewest != 0 || q.most != 3 || q.overtakes != 1 || q.overlaps != 0 ||
-		q.err != "oops" || q.clientCPU != 2*time.Second {
+	if q.granted != 5 || q.fewest != 0 || q.most != 3 || q.overtakes != 1 || q.later != 1 ||
+		q.overlaps != 0 || q.err != "oops" || q.clientCPU != 2*time.Second {
 		t.Errorf("%+v", q)
+	}
+	slices.Sort(q.entries)
+	if !slices.Equal(q.entries, []float64{2, 2, 2, 43}) {
+		t.Errorf("in the queue after %v ms", q.entries)
 	}
 	if q.longest != 500*time.Millisecond || q.elapsed != 215*time.Millisecond {
 		t.Errorf("longest %v, elapsed %v", q.longest, q.elapsed)
 	}
+	logs[0].Turns[0][1].Queued = at(60) // and the other called Lock at the same moment
+	if q := judge(logs, half, end); q.overtakes != 0 || q.later != 1 {
+		t.Errorf("%d overtakes, %d later callers", q.overtakes, q.later)
+	}
+	logs[0].Turns[0][1].Queued = at(59)
 	logs[1].Turns[0][0].Asked = at(2)
 	logs[1].Turns[0][0].Granted = at(22) // while the second has it
 	if q := judge(logs, half, end); q.overlaps != 1 {
@@ -663,7 +672,7 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%d grants in the second half, %d to another waiter", q.late, q.passes)
 	}
 	q.join(judge(logs, half, end))
-	if q.granted != 10 || q.most != 6 || q.overtakes != 1 {
+	if q.granted != 10 || q.most != 6 || q.overtakes != 1 || q.later != 1 || len(q.entries) != 8 {
 		t.Errorf("%+v", q)
 	}
 }
@@ -679,7 +688,7 @@ func TestCrewOfSimulatedLockers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, l := range lockers {
-		lockers[i] = l.(stranger).forget()
+		lockers[i] = l.(queuer).seen().(stranger).forget()
 		defer lockers[i].Close()
 	}
 	log := shift{Start: time.Now(), Hold: time.Millisecond, Most: time.Minute}.work(lockers)

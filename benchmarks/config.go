@@ -25,6 +25,9 @@ type config struct {
 	ProcessSlice  time.Duration // one contender's turn, at least
 	ProcessTime   time.Duration // of it for each process, at least
 
+	FarProcesses   int           // how many share a lock on nodes that are far away, too
+	FarProcessTrip time.Duration // to these and back
+
 	Rounds         int           // of frozen
 	Slice          time.Duration // one contender's turn there
 	FrozenPatience time.Duration // how long one Lock and Unlock may take
@@ -49,6 +52,7 @@ var full = config{
 	IdleWaiters: 1000, IdleWatch: 4 * time.Second,
 	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 2,
 	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond,
+	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 3, Slice: time.Second, FrozenPatience: 12 * time.Second,
 	FrozenWatch: 60 * time.Second, SampleEvery: 500 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 25,
@@ -64,6 +68,7 @@ var quick = config{
 	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1,
 	IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
 	Processes: []int{1, 64}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
+	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 1, Slice: 50 * time.Millisecond, FrozenPatience: 300 * time.Millisecond,
 	FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,
 	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 1,

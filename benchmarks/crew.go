@@ -44,8 +44,9 @@ type shiftLog struct {
 	Err   string // the first
 }
 
-// turn is one Lock and Unlock, in nanoseconds since the epoch; 0 is never.
-type turn struct{ Asked, Granted, Released int64 }
+// turn is one Lock and Unlock, in nanoseconds since the epoch; 0 is never. Queued is when the
+// waiter was in the queue, of a contender that tells.
+type turn struct{ Asked, Granted, Released, Queued int64 }
 
 // crewMain is the program of a crew.
 func crewMain(in io.Reader, out io.Writer) error {
@@ -63,6 +64,9 @@ func crewMain(in io.Reader, out io.Writer) error {
 		l, err := c.open(r.Addrs)
 		if err != nil {
 			return err
+		}
+		if q, ok := l.(queuer); ok {
+			l = q.seen()
 		}
 		defer l.Close()
 		lockers[i] = l
@@ -98,6 +102,13 @@ func crewMain(in io.Reader, out io.Writer) error {
 // leaving is for how long waiters who come back go on after the end of their shift. What they do
 // to give up their wait is not counted: with 256 of them, that was one command in fifteen.
 const leaving = 200 * time.Millisecond
+
+// queuer is a locker whose waiters stand in a queue. Seen makes one of the same connections that
+// has one waiter at a time, and knows since when that is in the queue.
+type queuer interface {
+	seen() locker
+	queued() int64
+}
 
 // stranger is a locker that knows something of locks it has had. One that comes once knows nothing.
 type stranger interface{ forget() locker }
@@ -152,6 +163,9 @@ func (s shift) work(lockers []locker) shiftLog {
 					preciseSleep(s.Hold)
 					t.Released = time.Now().UnixNano()
 					err = unlock()
+				}
+				if q, ok := l.(queuer); ok {
+					t.Queued = q.queued()
 				}
 				log.Turns[i] = append(log.Turns[i], t)
 				if err != nil && ctx.Err() == nil {
@@ -256,13 +270,15 @@ type queueing struct {
 	elapsed       time.Duration
 	fewest, most  int
 	longest       time.Duration // a wait, finished or cut off by the end
-	overtakes     int           // grants while somebody waited who had asked earlier
+	overtakes     int           // grants while somebody waited who was in the queue before the Lock
+	later         int           // grants while somebody waited who had called Lock earlier
 	overlaps      int           // two holders at a time
 	passes        int           // grants to another waiter than the one before
 	late          int           // grants in the second half of a stretch
 	clientCPU     time.Duration
 	err           string
 	waits         []float64 // ms
+	entries       []float64 // ms until a waiter was in the queue, of those that were
 	first, latest int64
 }
 
@@ -270,7 +286,8 @@ type queueing struct {
 type event struct {
 	at     int64
 	waiter int
-	kind   int // released, asked, granted
+	kind   int   // released, asked, granted
+	queued int64 // for asked: when it was in the queue, or 0
 }
 
 const (
@@ -298,7 +315,7 @@ func judge(logs []shiftLog, half, end time.Time) (q queueing) {
 				if q.first == 0 || t.Asked < q.first {
 					q.first = t.Asked
 				}
-				events = append(events, event{t.Asked, waiters, asked})
+				events = append(events, event{t.Asked, waiters, asked, t.Queued})
 				until := end.UnixNano()
 				if t.Granted != 0 && t.Granted < until {
 					until = t.Granted
@@ -306,11 +323,14 @@ func judge(logs []shiftLog, half, end time.Time) (q queueing) {
 					if t.Granted >= half.UnixNano() {
 						q.late++
 					}
-					events = append(events, event{t.Granted, waiters, granted},
-						event{t.Released, waiters, released})
+					events = append(events, event{t.Granted, waiters, granted, 0},
+						event{t.Released, waiters, released, 0})
 					q.latest = max(q.latest, t.Released)
 				}
 				q.waits = append(q.waits, float64(until-t.Asked)/1e6)
+				if t.Queued != 0 {
+					q.entries = append(q.entries, float64(t.Queued-t.Asked)/1e6)
+				}
 				q.longest = max(q.longest, time.Duration(until-t.Asked))
 			}
 			q.granted += n
@@ -326,33 +346,38 @@ func judge(logs []shiftLog, half, end time.Time) (q queueing) {
 	return q
 }
 
-// order counts overtakes, overlaps and passes.
+// order counts overtakes, overlaps and passes. A waiter is overtaken by another if it was in the
+// queue before the other called Lock, and the other has the lock first.
 func (q *queueing) order(events []event, waiters int) {
 	slices.SortFunc(events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind))
 	})
-	since, inside, last := make([]int64, waiters), 0, -1 // since when each waits
+	since, queued := make([]int64, waiters), make([]int64, waiters) // by waiter; 0: it does not
+	inside, last := 0, -1
 	for _, e := range events {
 		switch e.kind {
 		case released:
 			inside--
 		case asked:
-			since[e.waiter] = e.at
+			since[e.waiter], queued[e.waiter] = e.at, e.queued
 		case granted:
 			if last >= 0 && last != e.waiter {
 				q.passes++
 			}
 			last = e.waiter
 			mine := since[e.waiter]
-			since[e.waiter] = 0
+			since[e.waiter], queued[e.waiter] = 0, 0
 			if inside++; inside > 1 {
 				q.overlaps++
 			}
-			for _, other := range since {
-				if other != 0 && other+int64(slack) < mine {
-					q.overtakes++
-					break
-				}
+			before := func(at int64) bool { return at != 0 && at < mine }
+			if slices.ContainsFunc(queued, before) {
+				q.overtakes++
+			}
+			if slices.ContainsFunc(since, func(at int64) bool {
+				return at != 0 && before(at+int64(slack))
+			}) {
+				q.later++
 			}
 		}
 	}

@@ -55,7 +55,11 @@ func (c config) processTime() (sum time.Duration) {
 		takePart := func(c *contender) bool { return c.joins(p) }
 		rounds := time.Duration(c.rounds(p))
 		start := time.Second + time.Duration(p)*5*time.Millisecond
-		sum += 2 * c.many(1, takePart) * rounds * (c.stretch(p) + start)
+		kinds := time.Duration(2)
+		if p == c.FarProcesses {
+			kinds++
+		}
+		sum += kinds * c.many(1, takePart) * rounds * (c.stretch(p) + start)
 	}
 	return sum
 }

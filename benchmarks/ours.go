@@ -106,16 +106,30 @@ type redlockLocker struct {
 	rl      *redlock.Redlock
 	pools   []pool.Pool
 	opts    []redlock.Option
+	place   *place // of its only waiter, or nil if nobody wants to know
 	closers []func()
 }
 
 // forget makes a client with the same connections.
 func (l *redlockLocker) forget() locker {
 	l.rl.Close()
-	n := &redlockLocker{closers: l.closers}
+	n := &redlockLocker{closers: l.closers, place: l.place}
 	n.open(l.pools, l.opts...)
 	return n
 }
+
+// seen makes a client with the same connections, of whose only waiter the place is known.
+func (l *redlockLocker) seen() locker {
+	l.rl.Close()
+	n := &redlockLocker{closers: l.closers}
+	pools, place := see(l.pools)
+	n.place = place
+	n.open(pools, l.opts...)
+	return n
+}
+
+// queued returns since when the waiter of the latest Lock was in the queue, or 0.
+func (l *redlockLocker) queued() int64 { return l.place.reached() }
 
 func (l *redlockLocker) open(pools []pool.Pool, opts ...redlock.Option) {
 	l.pools, l.opts = pools, opts
@@ -124,6 +138,9 @@ func (l *redlockLocker) open(pools []pool.Pool, opts ...redlock.Option) {
 
 func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	m := l.rl.NewMutex(name)
+	if l.place != nil {
+		l.place.begin()
+	}
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // waiting is what waiters of a few clients cost, and how fair it is.
 func (r *page) waiting() {
@@ -53,10 +56,15 @@ func (r *page) processes() {
 		r.figure("processes-waits-"+kind, "Longest wait over processes that come "+kind)
 	}
 	r.figure("processes-passes", "Grants to another process per second")
+	conf := r.config(processPart)
 	for _, n := range distinct(r.report, processPart, func(k key) int { return k.Workers }) {
 		for _, kind := range []string{againKind, onceKind} {
 			r.p("%s, %s:", plural(n, "process"), kind)
-			r.p("%s", r.processTable(n, kind))
+			r.p("%s", r.processTable(n, kind, 0))
+		}
+		if away := conf.FarProcessTrip; away > 0 && n == conf.FarProcesses {
+			r.p("%s, %s:", plural(n, "process"), farKind(againKind, away))
+			r.p("%s", r.processTable(n, farKind(againKind, away), away))
 		}
 	}
 }
@@ -72,6 +80,10 @@ func (r *page) aboutProcesses() {
 		"at the same time. When each has had it, as many others come, on the same connections. "+
 		"What processes do to give up their wait at the end is not counted.", conf.ProcessSlice,
 		conf.ProcessTime)
+	if conf.FarProcessTrip > 0 {
+		r.p("Where nodes are *%v away*, a proxy in front of each of them adds that to every round "+
+			"trip.", conf.FarProcessTrip)
+	}
 	r.p("The columns of the tables are these:")
 	r.p(`- *turns/s*: grants a second. *of the bound* is its share of 1/(hold + 2 round trips). A
   pair of *%s* on as many nodes is the two round trips: %s at most on %s.
@@ -81,8 +93,13 @@ func (r *page) aboutProcesses() {
   half, when the arrival of all processes at once is over.
 - *fewest/most*: turns of the process with the fewest over those of the one with the most.
 - *longest wait/fair*: the longest wait over the fair share, processes × the mean time of a turn.
-- *overtakes*: grants while somebody waited whose Lock was called at least %v earlier. The nodes
-  know of a new waiter after a few round trips.
+- *overtakes*: grants of a Lock that was called when somebody else was in the queue, who was still
+  waiting. One is in the queue when a quorum of nodes has said that it has the ticket on which it
+  has agreed. [docs/safety.md](safety.md#who-is-next) promises that there are none.
+- *p99 ms to the queue*: from when Lock is called until then, 99th percentile.
+- *later callers*: grants while somebody waited whose Lock was called at least %v earlier. Callers
+  that are not in the queue yet have no place: on a machine with many processes some wait for a
+  processor first.
 - *CPU ms/turn*: processor time of all clients, and of all servers. They share %s cores.`,
 		bare, number(r.mostTurns(crewNodes, crewHold))+" turns a second", on(crewNodes), slack,
 		r.Machine["cores"])
@@ -90,10 +107,10 @@ func (r *page) aboutProcesses() {
 		"to disk, as the Redis servers do not. Its commands are not counted.", etcdMembers)
 }
 
-// processTable has the contenders of a number of processes.
-func (r *page) processTable(processes int, kind string) string {
+// processTable has the contenders of a number of processes, on nodes that are so far away.
+func (r *page) processTable(processes int, kind string, away time.Duration) string {
 	metrics := []string{"turns/s", "of the bound", "passes/s", "commands/turn", laterCommands,
-		"fewest/most", "longest wait ms", "longest wait/fair", "overtakes",
+		"fewest/most", "longest wait ms", "longest wait/fair", overtakes, toTheQueue, calledLater,
 		"clients' CPU ms/turn", "servers' CPU ms/turn"}
 	var rows [][]string
 	for _, w := range r.who(processPart, metrics[0]) {
@@ -110,7 +127,7 @@ func (r *page) processTable(processes int, kind string) string {
 			continue
 		}
 		row := []string{w}
-		share := r.median(k) / r.mostTurns(nodes, crewHold)
+		share := r.median(k) / r.mostTurns(nodes, crewHold+2*away)
 		for _, m := range metrics {
 			if k.Metric = m; m != "of the bound" {
 				row = append(row, r.cell(k))

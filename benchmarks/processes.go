@@ -25,9 +25,20 @@ const (
 func (s *suite) processes() {
 	for _, p := range s.Processes {
 		for _, kind := range []string{againKind, onceKind} {
-			s.queueUp(p, kind)
+			s.queueUp(p, kind, 0)
+		}
+		if p == s.FarProcesses {
+			s.queueUp(p, againKind, s.FarProcessTrip)
 		}
 	}
+}
+
+// farKind is that of processes whose nodes are so far away.
+func farKind(kind string, away time.Duration) string {
+	if away == 0 {
+		return kind
+	}
+	return fmt.Sprintf("%s, nodes %v away", kind, away)
 }
 
 // rounds is how often p processes are measured.
@@ -43,8 +54,9 @@ func (c config) stretch(p int) time.Duration {
 	return max(c.ProcessSlice, time.Duration(p)*c.ProcessTime)
 }
 
-func (s *suite) queueUp(p int, kind string) {
-	cs := s.pick(func(c *contender) bool { return c.joins(p) })
+// queueUp lets every contender's p processes share a lock, on nodes that are so far away.
+func (s *suite) queueUp(p int, kind string, away time.Duration) {
+	cs := s.pick(func(c *contender) bool { return c.joins(p) && (away == 0 || !c.etcd) })
 	for r := range s.rounds(p) {
 		for i := range cs {
 			c := cs[(i+r)%len(cs)]
@@ -54,16 +66,27 @@ func (s *suite) queueUp(p int, kind string) {
 				continue
 			}
 			s.flush()
-			o, err := s.shiftOf(c, on, p, kind)
+			k := key{Section: processPart, Who: c.name, Nodes: on.nodes, Workers: p,
+				Variant: farKind(kind, away)}
+			var o outcome
+			err = on.behind(away, func(on backend) (err error) {
+				o, err = s.shiftOf(c, on, p, kind)
+				return err
+			})
 			if err != nil {
-				s.warn("%s, %d processes that %s: %v", c.name, p, kind, err)
+				s.warn("%s, %d processes that %s: %v", c.name, p, k.Variant, err)
 				continue
 			}
-			s.note(o, key{Section: processPart, Who: c.name, Nodes: on.nodes, Workers: p,
-				Variant: kind})
+			s.note(o, k)
 		}
 	}
 }
+
+const (
+	overtakes   = "overtakes"           // of those in the queue
+	calledLater = "later callers"       // that had the lock first
+	toTheQueue  = "p99 ms to the queue" // from when Lock is called
+)
 
 // laterCommands are those of the second half, without the arrival of all processes at once.
 const laterCommands = "later commands/turn"
@@ -76,6 +99,12 @@ func (s *suite) note(o outcome, k key) {
 	}
 	if o.overlaps > 0 {
 		s.warn("%s: %d OVERLAPS of two holders", who, o.overlaps)
+	}
+	if len(o.entries) > 0 {
+		k.Metric = overtakes
+		s.report.add(k, float64(o.overtakes))
+		k.Metric = toTheQueue
+		s.report.add(k, quantile(o.entries, 0.99))
 	}
 	turns := float64(max(1, o.granted))
 	fair := float64(k.Workers) * o.elapsed.Seconds() / turns
@@ -90,7 +119,7 @@ func (s *suite) note(o outcome, k key) {
 		"longest wait ms":      millis(o.longest),
 		"longest wait/fair":    o.longest.Seconds() / fair,
 		"p99 wait ms":          quantile(o.waits, 0.99),
-		"overtakes":            float64(o.overtakes),
+		calledLater:            float64(o.later),
 		"clients' CPU ms/turn": millis(o.clientCPU) / turns,
 		"servers' CPU ms/turn": millis(o.serverCPU) / turns,
 	} {
@@ -102,10 +131,12 @@ func (s *suite) note(o outcome, k key) {
 		}
 	}
 	s.say("%s: %4.0f turns/s, %4.0f passes/s, %4.0f commands, %d/%d turns, longest %4.0f ms "+
-		"(%.2f of fair), %d overtook, CPU %.2f+%.2f ms a turn", who,
+		"(%.2f of fair), %d overtakes (%d of %d in the queue after %.0f ms at most), %d later "+
+		"callers, CPU %.2f+%.2f ms a turn", who,
 		float64(o.granted)/o.elapsed.Seconds(), float64(o.passes)/o.elapsed.Seconds(),
 		float64(o.sent)/turns, o.fewest, o.most, millis(o.longest), o.longest.Seconds()/fair,
-		o.overtakes, millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
+		o.overtakes, len(o.entries), len(o.waits), quantile(append(o.entries, 0), 1), o.later,
+		millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
 }
 
 // backend is the servers that a contender locks on.
@@ -134,6 +165,24 @@ func (s *suite) backend(c *contender) (backend, error) {
 	}
 	return backend{addrs(on), len(on), func() int64 { return commands(on) },
 		func() time.Duration { return serverCPU(on) }}, nil
+}
+
+// behind calls f with the servers behind proxies that make them so far away, if they are.
+func (b backend) behind(away time.Duration, f func(backend) error) error {
+	if away == 0 {
+		return f(b)
+	}
+	var through []string
+	for _, addr := range b.addrs {
+		p, err := newProxy(addr, away)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		through = append(through, p.addr())
+	}
+	b.addrs = through
+	return f(b)
 }
 
 // outcome is what processes came to, and what that cost the servers.
@@ -212,6 +261,8 @@ func (q *queueing) join(o queueing) {
 	q.passes += o.passes
 	q.late += o.late
 	q.overtakes += o.overtakes
+	q.later += o.later
+	q.entries = append(q.entries, o.entries...)
 	q.overlaps += o.overlaps
 	q.clientCPU += o.clientCPU
 	q.waits = append(q.waits, o.waits...)

@@ -21,7 +21,7 @@ func processTargets() (ts []target) {
 			ts = append(ts, sized(p,
 				atMost(150, of+"commands per turn", value(at("commands/turn"))),
 				atMost(2, of+"longest wait / fair share", value(at("longest wait/fair"))),
-				atMost(0, of+"overtakes", value(at("overtakes"))),
+				atMost(0, of+"overtakes", value(at(overtakes))),
 				atLeast(1, of+"turns per second / redsync goredis",
 					ratio(at("turns/s"), we, "redsync goredis")))...)
 			if kind == againKind {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -322,6 +323,15 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 			}()
 		}
 	},
+	"Start/calls with a lock held": func(p *redigo.Pool, b *broken) {
+		var mu sync.Mutex
+		b.start = func(ctx context.Context, c *pool.Command, to pool.Receiver) {
+			mu.Lock()
+			defer mu.Unlock()
+			reply, err := c.Run(ctx, p)
+			to.Receive(reply, err)
+		}
+	},
 	"Start/tells outcomes twice": func(p *redigo.Pool, b *broken) {
 		b.start = func(ctx context.Context, c *pool.Command, to pool.Receiver) {
 			reply, err := c.Run(ctx, p)
@@ -462,6 +472,8 @@ func TestDefects(t *testing.T) {
 				pooltest.Hurry()
 			case tolerated[name] != nil:
 				tolerated[name](b.Pool, b)
+			default:
+				watch(t, b)
 			}
 			if b.start != nil {
 				return starting{b}
@@ -471,14 +483,14 @@ func TestDefects(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	if out, err := runDefect("none", ".*"); err != nil {
+	if out, err := runDefect("none", []string{".*"}); err != nil {
 		t.Fatalf("without a defect the suite fails: %v\n%s", err, out)
 	}
 	for defect := range defects {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()
 			group, _, _ := strings.Cut(defect, "/")
-			out, err := runDefect(defect, group)
+			out, err := runDefect(defect, []string{group})
 			if err == nil {
 				t.Errorf("the suite did not find it:\n%s", out)
 			}
@@ -489,9 +501,13 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// runDefect runs a group of the suite on a Pool with a defect, and returns what go test says.
-func runDefect(defect, group string) (string, error) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestDefects$/^"+group+"$", "-test.failfast",
+// runDefect runs groups of the suite on a Pool with a defect, and returns what go test says.
+func runDefect(defect string, groups []string) (string, error) {
+	var patterns []string
+	for _, group := range groups {
+		patterns = append(patterns, "^TestDefects$/^"+strings.ReplaceAll(group, "/", "$/^")+"$")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(patterns, "|"), "-test.failfast",
 		"-test.timeout=60s", "-test.v")
 	cmd.Env = append(os.Environ(), "POOLTEST_DEFECT="+defect)
 	out, err := cmd.CombinedOutput()
@@ -592,13 +608,57 @@ var (
 	}
 )
 
+// The groups of the suite that call a method of the Pool.
+var (
+	callEval = []string{
+		"SetNX", "Eval", "Context", "Concurrency", "Do", "Subscribe", "Start/Start", "Carry/Carry",
+	}
+	callDo        = []string{"Eval", "Do", "Subscribe", "Start/Eval", "Carry/Eval"}
+	callSubscribe = []string{"Subscribe"}
+)
+
+// watch fails a test that calls a method and is in none of its groups.
+func watch(t *testing.T, b *broken) {
+	called := func(method string, groups []string) {
+		if !slices.ContainsFunc(groups, func(group string) bool {
+			return strings.HasPrefix(t.Name(), "TestDefects/"+group+"/")
+		}) {
+			t.Errorf("it calls %s, and is not among those that do", method)
+		}
+	}
+	p := b.Pool
+	b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+		called("Eval", callEval)
+		return p.Eval(ctx, s, keys, args...)
+	}
+	b.do = func(ctx context.Context, args []any) (any, error) {
+		called("Do", callDo)
+		return p.Do(ctx, args...)
+	}
+	b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+		called("Subscribe", callSubscribe)
+		return p.Subscribe(ctx, channel)
+	}
+}
+
+// A difference is tried where the suite calls the method that differs.
+//
 // lesson L91
 func TestDifferencesThatAreAllowed(t *testing.T) {
 	t.Parallel()
-	for name := range tolerated {
+	for name, differ := range tolerated {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := runDefect(name, ".*")
+			var b broken
+			differ(nil, &b)
+			groups := callDo
+			switch {
+			case b.eval != nil:
+				groups = callEval
+			case b.sub != nil:
+				groups = callSubscribe
+			}
+			out, err := runDefect(name, groups)
 			if err != nil {
 				t.Errorf("the suite fails: %v\n%s", err, out)
 			}

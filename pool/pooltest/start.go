@@ -113,7 +113,7 @@ var startTests = []test{
 						next()
 					}))
 			}
-			next()
+			go next() // which may wait for ever for that lock
 		}
 		end := time.After(arrival)
 		for range chains {

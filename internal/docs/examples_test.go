@@ -66,7 +66,7 @@ func TestExamplesOnRealNodes(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
 	dir := t.TempDir()
-	out, err := command("go", "build", "-o", dir, "./examples/...")
+	out, err := command("go", "build", "-ldflags=-s -w", "-o", dir, "./examples/...")
 	require.NoError(t, err, "%s", out)
 	for name, test := range map[string]func(t *testing.T, e example){
 		"cron": cronOnRealNodes, "fencing": fencingOnRealNodes,

@@ -207,7 +207,7 @@ func TestTheConfigurationForTLSIsSound(t *testing.T) {
 	assert.NoError(t, rl.Do(t.Context(), "app:x", func(context.Context) error { return nil }))
 
 	tool := filepath.Join(t.TempDir(), "redlock")
-	build := exec.Command("go", "build", "-o", tool, "./cmd/redlock")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", tool, "./cmd/redlock")
 	build.Dir = root
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -73,7 +73,8 @@ func TestAtEveryCommandFindsWhatPlainTestsDoNot(t *testing.T) {
 			require.NoError(t, os.WriteFile(list, overlay, 0o600))
 
 			binary := copied + ".test"
-			out, err := command("go", "test", "-overlay", list, "-c", "-o", binary, "./"+p.pkg)
+			out, err := command("go", "test", "-ldflags=-s -w", "-overlay", list, "-c", "-o",
+				binary, "./"+p.pkg)
 			require.NoError(t, err, "%s", out)
 			out, err = command(binary, "-test.v", "-test.run", p.plain)
 			require.NoError(t, err, "the plain tests: %s", out)

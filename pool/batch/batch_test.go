@@ -875,8 +875,8 @@ func TestAnIdleBatcherHasNoGoroutine(t *testing.T) {
 	})
 }
 
-// The queue of a busy Batcher has room already.
-func TestACallIsOneAllocation(t *testing.T) {
+// A busy Batcher has room and calls already: at worst one batch begins with a new worker.
+func TestACallIsNoAllocation(t *testing.T) {
 	calls := batch.Batcher[struct{}]{
 		Send: func(_ context.Context, all []*batch.Call[struct{}]) {
 			for _, c := range all {
@@ -889,9 +889,79 @@ func TestACallIsOneAllocation(t *testing.T) {
 		calls.Start(t.Context(), set, all)
 		<-all
 	})
-	if n > 1 {
-		t.Errorf("a call makes %v allocations, want 1", n)
+	if n > 0 {
+		t.Errorf("a call makes %v allocations, want none", n)
 	}
+}
+
+// A caller of Do still has its call when it learns that its context has ended. The outcome may have
+// come meanwhile. If the call were another's by then, that would leave the queue unsent.
+func TestTheCallOfDoIsNotUsedAgain(t *testing.T) {
+	for between := range 4 {
+		inBubble(t, func(n *node) {
+			ctx := &lingering{
+				Context: n.Context(), done: make(chan struct{}), left: make(chan struct{}),
+			}
+			go func() { _, _ = n.calls.Do(ctx, pool.SetNX("slow", "v", time.Minute)) }()
+			synctest.Wait()
+			close(ctx.done) // Do is about to take its call back
+			synctest.Wait()
+			n.gate <- struct{}{} // and the call is answered
+			for range between {
+				n.start(n.Context(), "other").granted()
+			}
+			slow, queued := n.start(n.Context(), "slow"), n.start(n.Context(), "queued")
+			close(ctx.left)
+			synctest.Wait()
+			close(n.gate)
+			slow.granted()
+			queued.granted()
+		})
+	}
+}
+
+// lingering is a context whose Err returns late, once it has ended.
+type lingering struct {
+	context.Context
+	done, left chan struct{}
+}
+
+func (c *lingering) Done() <-chan struct{} { return c.done }
+
+func (c *lingering) Err() error {
+	select {
+	case <-c.done:
+		<-c.left
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// What Send has not answered it may still have.
+func TestACallWithoutAnAnswerIsNotUsedAgain(t *testing.T) {
+	inBubble(t, func(n *node) {
+		var calls []*call
+		send := n.calls.Send
+		n.calls.Send = func(ctx context.Context, all []*call) {
+			for _, c := range all {
+				if slices.Contains(calls, c) {
+					t.Errorf("%s is a call without an answer", key(c))
+				}
+			}
+			if key(all[0]) == "panic" {
+				calls = append(calls, all...)
+			}
+			send(ctx, all)
+		}
+		for range 5 {
+			var why *pool.PanicError
+			if o := n.start(n.Context(), "panic"); !errors.As(o.err, &why) {
+				t.Errorf("a call whose client panics: %v", o.err)
+			}
+			n.start(n.Context(), "a").granted()
+		}
+	})
 }
 
 // workers returns how many workers there are in bubbles.

@@ -9,7 +9,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Call is one command under way. The function Send of a [Batcher] has it until it returns.
+// Call is one command under way. The function Send of a [Batcher] has it until it returns, and no
+// longer.
 type Call[T any] struct {
 	// Client is room for what the client needs to know of the call. It begins as the zero value.
 	Client T
@@ -18,6 +19,7 @@ type Call[T any] struct {
 	command *pool.Command
 	to      pool.Receiver
 
+	kept       bool // by a caller of Do
 	bySource   bool // an EVAL takes the place of the EVALSHA
 	dropped    bool // from the queue; the Batcher's mu guards it
 	carried    bool // by the goroutine of its caller
@@ -25,10 +27,6 @@ type Call[T any] struct {
 	answered   bool
 	reply      any
 	err        error
-}
-
-func newCall[T any](ctx context.Context, command *pool.Command, to pool.Receiver) *Call[T] {
-	return &Call[T]{ctx: ctx, command: command, to: to}
 }
 
 // Context ends when nobody waits for the outcome any more. If the call has not been sent by then,
@@ -105,7 +103,5 @@ func (c *Call[T]) withSource() *Call[T] {
 	if script == nil || c.bySource || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
 		return nil
 	}
-	next := newCall[T](c.ctx, c.command, c.to)
-	next.bySource = true
-	return next
+	return &Call[T]{ctx: c.ctx, command: c.command, to: c.to, bySource: true}
 }

@@ -32,7 +32,7 @@ type worker[T any] struct {
 	calls []*Call[T] // of the batch
 	term  *term.Term // the context of several calls, or nil
 
-	room []*Call[T] // of the last batch, empty
+	room []*Call[T] // of the last batch, empty; behind its end are calls that are over
 	last int        // how many calls the last batch had
 	rest time.Time  // until when the worker does not yield
 	over bool       // it ends as it should
@@ -188,11 +188,16 @@ func (w *worker[T]) deliver(err error) {
 		w.term = nil
 	}
 	for i, c := range w.calls {
+		over := c.answered && !c.kept // so nobody has it any more
 		if !c.answered {
 			c.Answer(nil, err)
 		}
 		b.deliver(c)
-		w.calls[i] = nil
+		if over {
+			*c = Call[T]{} // for newCall
+		} else {
+			w.calls[i] = nil
+		}
 	}
 	w.last = len(w.calls)
 	w.room = nil

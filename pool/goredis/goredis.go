@@ -83,7 +83,7 @@ type Pool struct {
 	client redis.UniversalClient
 	dials  *dials
 	strict bool // the client keeps to the deadlines of contexts, see keepsDeadlines
-	calls  batch.Batcher[command]
+	calls  batch.Batcher[*command]
 	hub    pubsub.Hub
 }
 

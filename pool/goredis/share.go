@@ -15,23 +15,25 @@ import (
 // and it does not know Ring.
 
 // call is a command that shares round trips.
-type call = batch.Call[command]
+type call = batch.Call[*command]
 
 // send sends the calls in one round trip, and answers them.
 func (p *Pool) send(ctx context.Context, calls []*call) {
-	for _, c := range calls {
+	cmds := make([]command, len(calls)) // new ones: hooks may keep them
+	for i, c := range calls {
+		c.Client = &cmds[i]
 		c.Client.set(c.Context(), c.Args())
 	}
 	var err error
 	if len(calls) == 1 {
-		cmd := &calls[0].Client
+		cmd := calls[0].Client
 		err = p.process(ctx, cmd)
 		cmd.SetErr(err) // a hook may have wrapped it
 	} else {
 		err = p.pipeline(ctx, calls)
 	}
 	for _, c := range calls {
-		cmd := &c.Client
+		cmd := c.Client
 		if cmd.Err() != nil || cmd.Val() != nil {
 			c.Answer(cmd.reply(cmd.Err()))
 		} else {
@@ -44,7 +46,7 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 func (p *Pool) pipeline(ctx context.Context, calls []*call) error {
 	cmds := make([]redis.Cmder, len(calls))
 	for i, c := range calls {
-		cmds[i] = &c.Client
+		cmds[i] = c.Client
 	}
 	pipe := p.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues

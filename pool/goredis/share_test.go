@@ -551,6 +551,53 @@ func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return h.pipeline(next)
 }
 
+// A hook may look at a command when that is long over: no other one takes its place.
+func TestAHookMayKeepCommands(t *testing.T) {
+	var kept []redis.Cmder
+	keep := func(cmds ...redis.Cmder) {
+		if cmds[0].Name() == "set" { // not how the client opens a connection
+			kept = append(kept, cmds...)
+		}
+	}
+	inBubbleHooked(t, hooks{
+		process: func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				keep(cmd)
+				return next(ctx, cmd)
+			}
+		},
+		pipeline: func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+			return func(ctx context.Context, cmds []redis.Cmder) error {
+				keep(cmds...)
+				return next(ctx, cmds)
+			}
+		},
+	}, func(b *bench) {
+		var keys []string
+		for _, together := range []int{1, 3, 1, 5, 3, 1} {
+			told := make(outcomes, together)
+			for range together {
+				keys = append(keys, fmt.Sprint("key", len(keys)))
+				b.pool.Start(b.ctx, pool.SetNX(keys[len(keys)-1], "v", time.Hour), told)
+			}
+			for range together {
+				if err := <-told; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if len(kept) != len(keys) {
+			t.Fatalf("the hook has seen %d commands, want %d", len(kept), len(keys))
+		}
+		for i, cmd := range kept {
+			key, reply := cmd.Args()[1], cmd.(interface{ Val() any }).Val()
+			if key != keys[i] || reply != "OK" {
+				t.Errorf("command %d is about %v now, with the reply %v", i, key, reply)
+			}
+		}
+	})
+}
+
 var errHook = errors.New("hook")
 
 // lesson L39

@@ -100,7 +100,10 @@ func (s *suite) note(o outcome, k key) {
 	if o.overlaps > 0 {
 		s.warn("%s: %d OVERLAPS of two holders", who, o.overlaps)
 	}
+	order := ""
 	if len(o.entries) > 0 {
+		order = fmt.Sprintf("%d overtakes (%d of %d waits in the queue, after %.0f ms at most), ",
+			o.overtakes, len(o.entries), len(o.waits), quantile(o.entries, 1))
 		k.Metric = overtakes
 		s.report.add(k, float64(o.overtakes))
 		k.Metric = toTheQueue
@@ -131,12 +134,10 @@ func (s *suite) note(o outcome, k key) {
 		}
 	}
 	s.say("%s: %4.0f turns/s, %4.0f passes/s, %4.0f commands, %d/%d turns, longest %4.0f ms "+
-		"(%.2f of fair), %d overtakes (%d of %d in the queue after %.0f ms at most), %d later "+
-		"callers, CPU %.2f+%.2f ms a turn", who,
+		"(%.2f of fair), %s%d later callers, CPU %.2f+%.2f ms a turn", who,
 		float64(o.granted)/o.elapsed.Seconds(), float64(o.passes)/o.elapsed.Seconds(),
 		float64(o.sent)/turns, o.fewest, o.most, millis(o.longest), o.longest.Seconds()/fair,
-		o.overtakes, len(o.entries), len(o.waits), quantile(append(o.entries, 0), 1), o.later,
-		millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
+		order, o.later, millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
 }
 
 // backend is the servers that a contender locks on.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -301,11 +302,13 @@ func TestContendersSayWhatPreventsTheLockOnNodes(t *testing.T) {
 			for _, n := range nodes[:3] {
 				n.Kill()
 			}
-			errs := contend(2, 300*time.Millisecond)
-			assert.Len(t, errs, 16)
-			for _, err := range errs {
-				assert.ErrorIs(t, err, redlock.ErrNoQuorum)
-			}
+			eventually(t, "who contends says that there is no quorum", func() bool {
+				errs := contend(2, 300*time.Millisecond) // a busy machine may take longer
+				assert.Len(t, errs, 16)
+				return !slices.ContainsFunc(errs, func(err error) bool {
+					return !errors.Is(err, redlock.ErrNoQuorum)
+				})
+			})
 			for _, rl := range redlocks {
 				mustClose(t, rl)
 			}

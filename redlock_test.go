@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"os"
-	"runtime/debug"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,14 +19,7 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// TestMain lets the garbage collector run less often: simulated nodes leave much and keep little.
-// That saves a fifth of the processor time.
-func TestMain(m *testing.M) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-	os.Exit(redistest.Main(m))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
 

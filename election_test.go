@@ -119,6 +119,7 @@ func TestThereIsOneLeaderAtATime(t *testing.T) {
 	type size struct{ candidates, seeds, expiries int }
 	for _, tt := range []size{{1, 20, 20}, {3, 20, 20}, {50, 2, 8}} {
 		t.Run(fmt.Sprint(tt.candidates), func(t *testing.T) {
+			t.Parallel()
 			terms := 0
 			for seed := range uint64(tt.seeds) {
 				synctest.Test(t, func(t *testing.T) {

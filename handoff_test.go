@@ -483,101 +483,111 @@ func TestEventsTellOfAHandOver(t *testing.T) {
 // tries handoffs of the past: it is in one hand at a time, and tokens rise from one hand to the
 // next.
 func TestAHandOverThroughFaults(t *testing.T) {
-	var adopted, failed, stolen atomic.Int64
-	for seed := range uint64(80) {
-		r := rand.New(rand.NewPCG(seed, 7))
-		n := []int{1, 3, 5}[r.IntN(3)]
-		bubble(t, n, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
-			var mu sync.Mutex // guards r and past
-			pools := nodes.Pools("b")
-			plan(pools, func(sim.Op) sim.Fate {
-				mu.Lock()
-				defer mu.Unlock()
-				f := sim.Fate{Request: between(r, 0, 30*time.Millisecond),
-					Reply: between(r, 0, 30*time.Millisecond)}
-				if r.IntN(20) == 0 {
-					f = sim.Hang()
-				}
-				return f
-			})
-			var inside atomic.Int32
-			var last atomic.Uint64
-			enter := func(token uint64) {
-				assert.EqualValues(t, 1, inside.Add(1), "seed %d: two holders", seed)
-				assert.Greater(t, token, last.Swap(token), "seed %d", seed)
+	var seen handedOn
+	beside(t, func(t *testing.T, shard, shards uint64) {
+		for seed := shard; seed < 80; seed += shards {
+			handOverThroughFaults(t, seed, &seen)
+		}
+	})
+	t.Logf("%d handed on, %d failures, %d stolen", seen.adopted.Load(), seen.failed.Load(),
+		seen.stolen.Load())
+	assert.Greater(t, seen.adopted.Load(), int64(1000))
+	assert.Greater(t, seen.failed.Load(), int64(100))
+	assert.Greater(t, seen.stolen.Load(), int64(5))
+}
+
+// handedOn counts what became of handoffs.
+type handedOn struct{ adopted, failed, stolen atomic.Int64 }
+
+func handOverThroughFaults(t *testing.T, seed uint64, seen *handedOn) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	n := []int{1, 3, 5}[r.IntN(3)]
+	bubble(t, n, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
+		var mu sync.Mutex // guards r and past
+		pools := nodes.Pools("b")
+		plan(pools, func(sim.Op) sim.Fate {
+			mu.Lock()
+			defer mu.Unlock()
+			f := sim.Fate{Request: between(r, 0, 30*time.Millisecond),
+				Reply: between(r, 0, 30*time.Millisecond)}
+			if r.IntN(20) == 0 {
+				f = sim.Hang()
 			}
-			rl := redlock.New(pools...).With(redlock.WithFencing(),
-				redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(100*time.Millisecond))
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			var past []string // handoffs
-			handOn := func(m *redlock.Mutex) string {
-				handoff, _ := m.Handoff() // or what nobody can adopt
-				mu.Lock()
-				defer mu.Unlock()
-				past = append(past, handoff)
-				return handoff
-			}
-			some := func() (handoff string) {
-				mu.Lock()
-				defer mu.Unlock()
-				if len(past) > 0 {
-					handoff = past[max(r.IntN(len(past)), len(past)-3)]
-				}
-				return handoff
-			}
-			var everybody sync.WaitGroup
-			for range 3 {
-				everybody.Go(func() {
-					for ctx.Err() == nil {
-						m := rl.NewMutex("x")
-						held, err := m.Hold(ctx)
-						for ; err == nil; held, err = m.Adopt(ctx, handOn(m)) {
-							enter(m.FencingToken())
-							select {
-							case <-held.Done():
-							case <-time.After(50 * time.Millisecond):
-							}
-							inside.Add(-1)
-							if held.Err() != nil {
-								_, _ = m.Unlock()
-								break
-							}
-							adopted.Add(1)
-						}
-						if err != nil {
-							failed.Add(1)
-						}
-					}
-				})
-			}
-			everybody.Go(func() { // a thief
-				for ctx.Err() == nil {
-					time.Sleep(17 * time.Millisecond)
-					m := rl.NewMutex("x")
-					held, err := m.Adopt(ctx, some())
-					if err != nil {
-						continue
-					}
-					stolen.Add(1)
-					enter(m.FencingToken())
-					select {
-					case <-held.Done():
-					case <-time.After(20 * time.Millisecond):
-					}
-					inside.Add(-1)
-					_, _ = m.Unlock()
-				}
-			})
-			everybody.Wait()
-			nodes.Close()
-			_ = rl.Close()
+			return f
 		})
-	}
-	t.Logf("%d handed on, %d failures, %d stolen", adopted.Load(), failed.Load(), stolen.Load())
-	assert.Greater(t, adopted.Load(), int64(1000))
-	assert.Greater(t, failed.Load(), int64(100))
-	assert.Greater(t, stolen.Load(), int64(5))
+		var inside atomic.Int32
+		var last atomic.Uint64
+		enter := func(token uint64) {
+			assert.EqualValues(t, 1, inside.Add(1), "seed %d: two holders", seed)
+			assert.Greater(t, token, last.Swap(token), "seed %d", seed)
+		}
+		rl := redlock.New(pools...).With(redlock.WithFencing(),
+			redlock.WithExpiry(time.Second), redlock.WithNodeTimeout(100*time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var past []string // handoffs
+		handOn := func(m *redlock.Mutex) string {
+			handoff, _ := m.Handoff() // or what nobody can adopt
+			mu.Lock()
+			defer mu.Unlock()
+			past = append(past, handoff)
+			return handoff
+		}
+		some := func() (handoff string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(past) > 0 {
+				handoff = past[max(r.IntN(len(past)), len(past)-3)]
+			}
+			return handoff
+		}
+		var everybody sync.WaitGroup
+		for range 3 {
+			everybody.Go(func() {
+				for ctx.Err() == nil {
+					m := rl.NewMutex("x")
+					held, err := m.Hold(ctx)
+					for ; err == nil; held, err = m.Adopt(ctx, handOn(m)) {
+						enter(m.FencingToken())
+						select {
+						case <-held.Done():
+						case <-time.After(50 * time.Millisecond):
+						}
+						inside.Add(-1)
+						if held.Err() != nil {
+							_, _ = m.Unlock()
+							break
+						}
+						seen.adopted.Add(1)
+					}
+					if err != nil {
+						seen.failed.Add(1)
+					}
+				}
+			})
+		}
+		everybody.Go(func() { // a thief
+			for ctx.Err() == nil {
+				time.Sleep(17 * time.Millisecond)
+				m := rl.NewMutex("x")
+				held, err := m.Adopt(ctx, some())
+				if err != nil {
+					continue
+				}
+				seen.stolen.Add(1)
+				enter(m.FencingToken())
+				select {
+				case <-held.Done():
+				case <-time.After(20 * time.Millisecond):
+				}
+				inside.Add(-1)
+				_, _ = m.Unlock()
+			}
+		})
+		everybody.Wait()
+		nodes.Close()
+		_ = rl.Close()
+	})
 }
 
 func FuzzHandoff(f *testing.F) {

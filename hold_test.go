@@ -128,58 +128,65 @@ func TestHeldContextInheritsFromItsParent(t *testing.T) {
 // cancelled at until, and nobody else can have been granted the lock by then.
 func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 	const trials = 1000
-	synctest.Test(t, func(t *testing.T) {
-		for seed := range uint64(trials) {
-			r := rand.New(rand.NewPCG(seed, 1))
-			expiry := between(r, 300*time.Millisecond, 10*time.Second)
-			nodes := sim.NewNodes(5)
-			pools, start := nodes.Pools("holder"), time.Now()
-			dark := between(r, 0, 3*expiry)
-			deaf, replies := r.IntN(2) == 0, r.IntN(2) == 0
-			plan(pools, func(sim.Op) sim.Fate {
-				f := sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond,
-					Deaf: deaf}
-				if time.Since(start) >= dark {
-					f.Lost, f.ReplyLost = !replies, replies
-				}
-				return f
-			})
-			rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
-			m := rl.NewMutex("x")
-			held, err := m.Hold(t.Context())
-			if err != nil {
-				require.Less(t, dark, time.Millisecond)
-				nodes.Close()
-				continue
+	beside(t, func(t *testing.T, shard, shards uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			for seed := shard; seed < trials; seed += shards {
+				trialInTheDark(t, seed)
 			}
-			var cancelled time.Time
-			var until atomic.Value
-			over := make(chan struct{})
-			context.AfterFunc(held, func() { cancelled = time.Now(); close(over) })
-			// Nothing is under way any more when the last that was sent before the darkness has
-			// been answered.
-			time.AfterFunc(dark+time.Millisecond, func() { until.Store(m.Until()) })
-
-			rival := redlock.New(nodes.Pools("rival")...).With(redlock.WithExpiry(expiry),
-				redlock.WithTries(redlock.Unlimited),
-				redlock.WithRetryDelay(between(r, expiry/10, expiry/5)))
-			time.Sleep(between(r, 0, expiry))
-			theirs := rival.NewMutex("x")
-			require.NoError(t, theirs.Lock())
-			granted := time.Now()
-			<-over
-			require.Equal(t, until.Load(), cancelled, "seed %d: cancelled at until", seed)
-			require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
-			require.True(t, cancelled.Before(granted), "seed %d: cancelled before the next holder",
-				seed)
-			nodes.Close()
-			_, err = m.Unlock()
-			require.ErrorIs(t, err, redlock.ErrLost)
-			require.ErrorIs(t, err, redlock.ErrExpired)
-			require.NoError(t, rl.Close())
-			_ = rival.Close()
-		}
+		})
 	})
+}
+
+// trialInTheDark silences the nodes while a lock is held and another client wants it.
+func trialInTheDark(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	expiry := between(r, 300*time.Millisecond, 10*time.Second)
+	nodes := sim.NewNodes(5)
+	pools, start := nodes.Pools("holder"), time.Now()
+	dark := between(r, 0, 3*expiry)
+	deaf, replies := r.IntN(2) == 0, r.IntN(2) == 0
+	plan(pools, func(sim.Op) sim.Fate {
+		f := sim.Fate{Request: 100 * time.Microsecond, Reply: 100 * time.Microsecond,
+			Deaf: deaf}
+		if time.Since(start) >= dark {
+			f.Lost, f.ReplyLost = !replies, replies
+		}
+		return f
+	})
+	rl := redlock.New(pools...).With(redlock.WithExpiry(expiry))
+	m := rl.NewMutex("x")
+	held, err := m.Hold(t.Context())
+	if err != nil {
+		require.Less(t, dark, time.Millisecond)
+		nodes.Close()
+		return
+	}
+	var cancelled time.Time
+	var until atomic.Value
+	over := make(chan struct{})
+	context.AfterFunc(held, func() { cancelled = time.Now(); close(over) })
+	// Nothing is under way any more when the last that was sent before the darkness has
+	// been answered.
+	time.AfterFunc(dark+time.Millisecond, func() { until.Store(m.Until()) })
+
+	rival := redlock.New(nodes.Pools("rival")...).With(redlock.WithExpiry(expiry),
+		redlock.WithTries(redlock.Unlimited),
+		redlock.WithRetryDelay(between(r, expiry/10, expiry/5)))
+	time.Sleep(between(r, 0, expiry))
+	theirs := rival.NewMutex("x")
+	require.NoError(t, theirs.Lock())
+	granted := time.Now()
+	<-over
+	require.Equal(t, until.Load(), cancelled, "seed %d: cancelled at until", seed)
+	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+	require.True(t, cancelled.Before(granted), "seed %d: cancelled before the next holder",
+		seed)
+	nodes.Close()
+	_, err = m.Unlock()
+	require.ErrorIs(t, err, redlock.ErrLost)
+	require.ErrorIs(t, err, redlock.ErrExpired)
+	require.NoError(t, rl.Close())
+	_ = rival.Close()
 }
 
 // lesson L27: an outage of whatever kind does not end a hold, if it is over when until is still

@@ -3,8 +3,10 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,6 +24,19 @@ import (
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
+
+// beside runs as many shards of a test as there are processors, beside each other.
+func beside(t *testing.T, f func(t *testing.T, shard, shards uint64)) {
+	t.Run("shards", func(t *testing.T) {
+		shards := uint64(runtime.GOMAXPROCS(0))
+		for shard := range shards {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				f(t, shard, shards)
+			})
+		}
+	})
+}
 
 // bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has
 // returned, nothing may be left: no command in a client's hands, no goroutine, no timer that

@@ -281,32 +281,43 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		for without := range n + 1 {
 			t.Run(fmt.Sprintf("%d of %d", without, n), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					nodes := sim.NewNodes(n)
-					c := contention{processes: 4, waiters: 2, hold: 5 * time.Millisecond,
-						last: 20 * time.Second, fate: func(op sim.Op) sim.Fate {
-							if op.Command == "stand" && op.Node < without {
-								return sim.Fail(errors.New("NOPERM no permissions to run 'zadd'"))
-							}
-							return sim.Fate{}
-						}}
-					c.run(t, nodes, 1)
-					fewest, most := slices.Min(c.turns), slices.Max(c.turns)
-					t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most,
-						c.longest)
-					if without <= n/2 && without < n {
+				queue := without <= n/2 && without < n
+				for try := 1; ; try++ {
+					c := withoutAQueue(t, n, without)
+					least := float64(slices.Min(c.turns)) / float64(slices.Max(c.turns))
+					t.Logf("%d turns, fewest/most %.2f, longest wait %v", c.sum(), least, c.longest)
+					if queue {
 						assert.Less(t, c.longest, 8*2*(c.hold+time.Millisecond))
-						assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.9)
-					} else {
-						assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.2)
-						assert.Greater(t, c.sum(), 1600, "of 3,500 where they queue")
-						assert.Less(t, c.longest, 10*time.Second)
+						assert.GreaterOrEqual(t, least, 0.9)
+						return
 					}
-					nodes.Close()
-				})
+					assert.Greater(t, c.sum(), 1600, "of 3,500 where they queue")
+					if least >= 0.2 && c.longest < 10*time.Second {
+						return
+					}
+					// Who polls has bad luck once in 300 times, but not again and again.
+					require.Less(t, try, 3, "a process starves")
+				}
 			})
 		}
 	}
+}
+
+// withoutAQueue has four processes contend for 20 s on n nodes, some of which have no queue.
+func withoutAQueue(t *testing.T, n, without int) *contention {
+	c := &contention{processes: 4, waiters: 2, hold: 5 * time.Millisecond, last: 20 * time.Second,
+		fate: func(op sim.Op) sim.Fate {
+			if op.Command == "stand" && op.Node < without {
+				return sim.Fail(errors.New("NOPERM no permissions to run 'zadd'"))
+			}
+			return sim.Fate{}
+		}}
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(n)
+		c.run(t, nodes, 1)
+		nodes.Close()
+	})
+	return c
 }
 
 // A client that knows no queue, such as Redsync's, and those who queue exclude each other. It is

@@ -11,37 +11,15 @@
 --
 -- A member is a channel of 39 bytes and a number, which is what it hears there. A reservation is
 -- "~" and the member, and lasts for the window. A member that does not hear is dead, and passed
--- over. A user who may not touch the queue deletes the key. hears.lua is sent in front.
+-- over. A user who may not touch the queue deletes the key.
+--
+-- Most releases find no queue, and are over before what others need is made: that saves a server
+-- 4 % of a SET and a release. hears.lua and handon.lua are sent behind.
 
+local call, pcall = redis.call, redis.pcall
 local key, queue, member = KEYS[1], KEYS[2], ARGV[3]
 local v = call('GET', key)
 local mine = v == ARGV[1]
-if mine or member and v == '~' .. member then
-	if ARGV[4] then
-		call('ZADD', queue, ARGV[4], member)
-		call('PEXPIRE', queue, ARGV[5])
-	end
-	local first
-	while queue do
-		local to = pcall('ZPOPMIN', queue)[1]
-		if not to then break end
-		if to ~= member or ARGV[4] then
-			first = first or to
-			if to == member or hears(to) then
-				first = to
-				break
-			end
-		end
-	end
-	if first then
-		call('SET', key, '~' .. first, 'PX', ARGV[2])
-		return mine and 2 or 0
-	end
-	call('DEL', key)
-	return mine and 1 or 0
+if mine and not member and (not queue or pcall('PTTL', queue) == -2) then
+	return call('DEL', key)
 end
-if member and not ARGV[4] then pcall('ZREM', queue, member) end
-if not v then return 0 end
-local ttl = call('PTTL', key)
-if ttl < 0 then return -1 end
-return -2 - ttl

@@ -27,7 +27,8 @@ var (
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
-	Release = script("release", "c1affd5d812e295e3bb6c08b17ca7000b33cc1d1", "hears", "release")
+	Release = script("release", "d1fc111aec660282cb2eae9d31b796c2e175c1cd",
+		"release", "hears", "handon")
 	Stand   = script("stand", "cfa8926d8e35d95a9287457b06b6b899664179d0", "hears", "stand")
 	Inspect = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )

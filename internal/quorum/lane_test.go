@@ -364,7 +364,7 @@ func (m *model) del(v int) int64 {
 // Whatever happens at the very moment at which commands are given up, fail or return: when all is
 // done no key is left, and no value was ever set after the last release of it.
 func TestNoWriteSurvivesItsUndo(t *testing.T) {
-	runs := 3000
+	runs := 1500
 	if testing.Short() {
 		runs = 300
 	}

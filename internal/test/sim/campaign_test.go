@@ -263,7 +263,7 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
 	} {
 		t.Run(tt.fault.String(), func(t *testing.T) {
-			r := campaign(t, 60, func(seed uint64) setup {
+			r := campaign(t, 40, func(seed uint64) setup {
 				s := newSetup(seed, inModel)
 				s.Faults |= tt.fault | tt.with
 				if tt.fault == lagging {
@@ -313,7 +313,7 @@ func TestRegressions(t *testing.T) {
 // right: clients that do not look at the context, so that its timers for several nodes end
 // together; and two workers in a process that wake each other.
 func TestReplaysAreIdentical(t *testing.T) {
-	n := 40
+	n := 20
 	if *count > 0 {
 		n = *count
 	}

@@ -366,7 +366,7 @@ func testServerError(t *testing.T, fault serverFault) {
 	}
 	timeout := 5 * time.Second // a server that loads answers once in a while, on a busy machine
 	if fault.lock == silence {
-		timeout = 200 * time.Millisecond // is used up by every call
+		timeout = 400 * time.Millisecond // is used up by every call
 	}
 	var kinds []*faultyLocks
 	var all []*redlock.Redlock
@@ -489,8 +489,9 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	} else {
 		require.Error(t, err)
 		want := redlock.ErrTaken
-		// On a busy machine the third is not waited for.
-		if strings.Contains(err.Error(), "no answer yet") {
+		// On a busy machine the third is not waited for, or does not answer in time.
+		if strings.Contains(err.Error(), "no answer yet") ||
+			strings.Count(err.Error(), "no answer within") == 2 {
 			want = redlock.ErrNoQuorum
 		}
 		require.ErrorIs(t, err, want)

@@ -39,7 +39,7 @@ func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 
 	// The shell stays in the foreground group, the tool is in it, and its command gets a group of
 	// its own.
-	const script = `"$0" run -name job -- sh -c 'echo ready; read x; echo "<$x>"; exit 7'
+	const script = `"$0" run -wait 1m -name job -- sh -c 'echo ready; read x; echo "<$x>"; exit 7'
 echo "status $?"; read y; echo "<$y>"`
 	cmd := command(t, nodes, "unused")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", script, os.Args[0]}

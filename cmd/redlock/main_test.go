@@ -177,8 +177,7 @@ func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
 		"not executable": {[]string{script}, 126},
 	} {
 		t.Run(what, func(t *testing.T) {
-			cmd := command(t, nodes, append([]string{"run", "-E", "3", "-name", "job", "--"},
-				tt.argv...)...)
+			cmd := underLock(t, nodes, append([]string{"-E", "3", "--"}, tt.argv...)...)
 			_, _, status := result(t, cmd)
 			assert.Equal(t, tt.want, status)
 			assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
@@ -188,11 +187,11 @@ func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
 
 func TestRunTellsTheCommandItsLock(t *testing.T) {
 	nodes, _ := setup(t)
-	show := []string{"-name", "job", "--", "sh", "-c",
+	show := []string{"--", "sh", "-c",
 		`echo "$REDLOCK_NAME $REDLOCK_TOKEN $REDLOCK_UNTIL"; cat`}
 	var last uint64
 	for range 2 {
-		cmd := command(t, nodes, append([]string{"run"}, show...)...)
+		cmd := underLock(t, nodes, show...)
 		cmd.Stdin = strings.NewReader("standard input\n")
 		out, _, status := result(t, cmd)
 		require.Zero(t, status)
@@ -209,7 +208,7 @@ func TestRunTellsTheCommandItsLock(t *testing.T) {
 		require.NoError(t, err)
 		assert.WithinDuration(t, time.Now().Add(10*time.Second), until, 10*time.Second)
 	}
-	cmd := command(t, nodes, append([]string{"run", "-no-token"}, show...)...)
+	cmd := underLock(t, nodes, append([]string{"-no-token"}, show...)...)
 	cmd.Env = append(cmd.Env, "REDLOCK_TOKEN=")
 	out, _, _ := result(t, cmd)
 	assert.Regexp(t, `^job  \S`, out)
@@ -250,13 +249,14 @@ func TestRunLeavesTheLockTaken(t *testing.T) {
 		"failure":   {[]string{"false"}, redlock.VerdictHeld},
 		"not found": {[]string{"no-such-command"}, redlock.VerdictFree},
 	} {
-		args := append([]string{"run", "-at-least", "1h", "-name", name, "--"}, tt.argv...)
-		result(t, command(t, nodes, args...))
+		run := []string{"run", "-at-least", "1h", "-name", name}
+		argv := append([]string{"--"}, tt.argv...)
+		result(t, command(t, nodes, append(append(run, "-wait", "1m"), argv...)...))
 		in := inspect(t, locks, name)
 		assert.Equal(t, tt.want, in.Verdict, name)
 		if tt.want == redlock.VerdictHeld {
 			assert.Greater(t, in.TTL, 30*time.Minute, name)
-			_, _, status := result(t, command(t, nodes, args...))
+			_, _, status := result(t, command(t, nodes, append(run, argv...)...))
 			assert.Equal(t, exitTaken, status)
 		}
 	}
@@ -317,7 +317,8 @@ func TestNodesComeFromAFileToo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
 	text := "# the nodes\n\n" + strings.Join(nodes.Addrs(), "\n") + "\n"
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	cmd := command(t, nil, "run", "-nodes-file", file, "-name", "job", "--", "true")
+	cmd := command(t, nil, "run", "-wait", "1m", "-nodes-file", file, "-name", "job", "--",
+		"true")
 	cmd.Env = append(cmd.Env, "REDLOCK_NODES=127.0.0.1:1")
 	_, errs, status := result(t, cmd)
 	assert.Zero(t, status, errs)

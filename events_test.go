@@ -597,6 +597,7 @@ func TestEventsOfARenewalMayUnlock(t *testing.T) {
 				synctest.Wait()
 				all(nodes, sim.Fate{})
 				_, err := m.Unlock()
+				synctest.Wait() // the renewal's goroutine tells the end
 				assert.True(t, unlocked)
 				assert.Len(t, d.ends(), 1)
 				if fault == nil {

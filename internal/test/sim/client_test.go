@@ -824,7 +824,7 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string,
 	for again := range int64(3) {
 		l.end(w.now())
 		// Unlock does not end with its context.
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(sim.WithTurn(context.Background(), uint64(again)+1))
 		if w.chance(0.3, "dead context", again) {
 			stop()
 		}

@@ -57,7 +57,18 @@ const (
 	requested = iota
 	replied
 	gaveUp
+	places
 )
+
+// turnKey is the key of a context's turn.
+type turnKey struct{}
+
+// WithTurn returns a context whose commands have their place after those of lower turns, if all
+// else about them is the same, their Order included. Such commands are sent at the same nanosecond
+// when a lane and the ledger of its node release the same value. Other contexts have turn 0.
+func WithTurn(ctx context.Context, turn uint64) context.Context {
+	return context.WithValue(ctx, turnKey{}, turn)
+}
 
 // Answer is a reply or an error.
 type Answer struct {
@@ -217,6 +228,9 @@ func (l *Link) do(ctx context.Context, c *command) (any, error) {
 // send lets c meet its fate and waits for the answer.
 func (l *Link) send(ctx context.Context, c command, f Fate, epoch int) (any, error) {
 	n := l.node
+	if turn, ok := ctx.Value(turnKey{}).(uint64); ok && f.Order != 0 {
+		f.Order += places * turn
+	}
 	answer := make(chan Answer, 2) // first and second execution; nobody waits to send
 	if !f.Lost {
 		n.after(f.Request, &f, requested, func() {

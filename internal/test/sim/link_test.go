@@ -177,6 +177,31 @@ func TestCrashBreaksConnectionsAndRestartResetsUptime(t *testing.T) {
 	})
 }
 
+// Commands that are alike in all but their turn meet their fates in the order of their turns. In
+// which order they were sent makes no difference.
+func TestOfLikeCommandsTheLowestTurnComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(1)
+		nodes[0].Always(sim.Fate{Lost: true, Timeout: time.Second, Order: 1})
+		for _, sent := range [][]uint64{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+			ended := make(chan uint64, len(sent))
+			for _, turn := range sent {
+				ctx := t.Context() // of turn 0
+				if turn > 0 {
+					ctx = sim.WithTurn(ctx, turn)
+				}
+				go func() {
+					_, err := nodes[0].Link("a").SetNX(ctx, "k", "v", time.Minute)
+					assert.ErrorIs(t, err, sim.ErrTimeout)
+					ended <- turn
+				}()
+				synctest.Wait()
+			}
+			assert.Equal(t, []uint64{0, 1, 2}, []uint64{<-ended, <-ended, <-ended}, "%v", sent)
+		}
+	})
+}
+
 func TestSubscribersHearOfReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := sim.NewNodes(1)[0]

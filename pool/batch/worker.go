@@ -188,7 +188,7 @@ func (w *worker[T]) deliver(err error) {
 		w.term = nil
 	}
 	for i, c := range w.calls {
-		over := c.answered && !c.kept // so nobody has it any more
+		over := c.answered && !c.kept && !c.handedOver // so nobody has it any more
 		if !c.answered {
 			c.Answer(nil, err)
 		}

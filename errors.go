@@ -50,7 +50,7 @@ var (
 	// lock.
 	ErrLost = errors.New("redlock: lock lost")
 
-	// ErrReleased is the cause of a held context after Unlock, or after the Close of
+	// ErrReleased is the cause of a held context after Unlock or Handoff, or after the Close of
 	// its Redlock.
 	ErrReleased = errors.New("redlock: lock released")
 

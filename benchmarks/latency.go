@@ -17,19 +17,14 @@ func (s *suite) latency() {
 			if far {
 				variant += ", one node " + fmt.Sprint(10*l)
 			}
-			var proxies []*proxy
-			var through []string
-			for i, srv := range s.servers[:nodes] {
-				d := l
-				if far && i == 0 {
-					d *= 10
+			through, end, err := proxies(addrs(s.servers[:nodes]), func(place int) time.Duration {
+				if far && place == 0 {
+					return 10 * l
 				}
-				p, err := newProxy(srv.Addr(), d)
-				if err != nil {
-					panic(err)
-				}
-				proxies = append(proxies, p)
-				through = append(through, p.addr())
+				return l
+			})
+			if err != nil {
+				panic(err)
 			}
 			in := s.enter(cs, through, 1)
 			s.say("latency: %d nodes, %s: %s", nodes, variant, list(in))
@@ -52,9 +47,7 @@ func (s *suite) latency() {
 				}
 			})
 			leave(in)
-			for _, p := range proxies {
-				p.close()
-			}
+			end()
 		}
 	}
 }

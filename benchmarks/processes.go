@@ -173,15 +173,11 @@ func (b backend) behind(away time.Duration, f func(backend) error) error {
 	if away == 0 {
 		return f(b)
 	}
-	var through []string
-	for _, addr := range b.addrs {
-		p, err := newProxy(addr, away)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		through = append(through, p.addr())
+	through, end, err := proxies(b.addrs, func(int) time.Duration { return away })
+	if err != nil {
+		return err
 	}
+	defer end()
 	b.addrs = through
 	return f(b)
 }

@@ -34,6 +34,28 @@ func newProxy(target string, roundTrip time.Duration) (*proxy, error) {
 	return p, nil
 }
 
+// proxies puts a proxy in front of each server, and returns their addresses. The round trip to a
+// server takes as much longer as trip says for its place in the list. end closes all of them.
+func proxies(servers []string, trip func(place int) time.Duration) (
+	through []string, end func(), err error) {
+	var all []*proxy
+	end = func() {
+		for _, p := range all {
+			p.close()
+		}
+	}
+	for i, addr := range servers {
+		p, err := newProxy(addr, trip(i))
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		all = append(all, p)
+		through = append(through, p.addr())
+	}
+	return through, end, nil
+}
+
 func (p *proxy) addr() string { return p.l.Addr().String() }
 
 // close ends the proxy and every connection through it, and waits for its goroutines.

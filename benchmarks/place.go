@@ -79,25 +79,24 @@ func (p *place) told(node int, member string, ticket int64) {
 // The caller holds mu.
 func (p *place) look() {
 	for _, t := range p.tickets {
-		same := func(other int64) bool { return other == t }
-		if t != 0 && (p.agreed == 0 || t == p.agreed) && count(p.tickets, same) >= p.quorum {
-			if t != p.known {
-				p.known, p.since = t, time.Now().UnixNano()
-			}
-			return
+		if t == 0 || p.agreed != 0 && t != p.agreed {
+			continue
 		}
+		have := 0
+		for _, other := range p.tickets {
+			if other == t {
+				have++
+			}
+		}
+		if have < p.quorum {
+			continue
+		}
+		if t != p.known {
+			p.known, p.since = t, time.Now().UnixNano()
+		}
+		return
 	}
 	p.known, p.since = 0, 0
-}
-
-// count returns how many of the values are ok.
-func count[T any](values []T, ok func(T) bool) (n int) {
-	for _, v := range values {
-		if ok(v) {
-			n++
-		}
-	}
-	return n
 }
 
 // reached returns since when the waiter is in the queue, or 0 if it is not.

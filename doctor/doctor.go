@@ -23,6 +23,7 @@
 //   - clock: clocks differ by more than a second
 //   - version: a server is too old
 //   - even, single: the number of nodes
+//   - other-nodes: the nodes are not those of redlock doctor -expect, which alone reports it
 //   - unknown: something could not be found out
 package doctor
 

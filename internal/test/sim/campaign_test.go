@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
 // Where a campaign begins and how long it is. A longer one:
@@ -30,14 +31,7 @@ var (
 	schedule = flag.String("schedule", "", "for TestReplay: a schedule as a failure has printed it")
 )
 
-// TestMain lets the garbage collector run less often: schedules leave much and keep little. That
-// saves a fifth of their processor time.
-func TestMain(m *testing.M) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // report is what a campaign has seen.
 type report struct {

@@ -483,18 +483,16 @@ func (l *faultyLocks) outvoteOne(t *testing.T) {
 	// answered, which is a quorum.
 	m = l.mutex("half")
 	l.servers[1].Must("SET", m.Name(), "somebody")
-	err = fresh(l.fault, m.TryLock)
+	eventually(t, "a try in which the third answers in time", func() bool {
+		err = fresh(l.fault, m.TryLock)
+		// On a busy machine it may not be waited for, or be silent like the one in trouble.
+		return err == nil || !strings.Contains(err.Error(), "no answer yet") &&
+			strings.Count(err.Error(), "no answer within") < 2
+	})
 	if l.fault.lock == "" {
 		require.NoError(t, err)
 	} else {
-		require.Error(t, err)
-		want := redlock.ErrTaken
-		// On a busy machine the third is not waited for, or does not answer in time.
-		if strings.Contains(err.Error(), "no answer yet") ||
-			strings.Count(err.Error(), "no answer within") == 2 {
-			want = redlock.ErrNoQuorum
-		}
-		require.ErrorIs(t, err, want)
+		require.ErrorIs(t, err, redlock.ErrTaken)
 		saysOf(t, err, map[int]string{0: l.fault.lock, 1: "taken"})
 	}
 }

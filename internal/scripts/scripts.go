@@ -29,12 +29,15 @@ var (
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
 	Release = script("release", "d1fc111aec660282cb2eae9d31b796c2e175c1cd",
 		"release", "hears", "handon")
-	Stand   = script("stand", "cfa8926d8e35d95a9287457b06b6b899664179d0", "hears", "stand")
-	Inspect = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
+	// Releases does for many locks what Release does for one, as far as nobody queues for them.
+	Releases = script("releases", "064e639111efe7a765afa9d19575d81ad4c2b2f1", "releases")
+	Stand    = script("stand", "cfa8926d8e35d95a9287457b06b6b899664179d0", "hears", "stand")
+	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 
 // All are all scripts.
-var All = []*pool.Script{Acquire, Claim, Heal, Swap, Raise, Extend, Valid, Release, Stand, Inspect}
+var All = []*pool.Script{Acquire, Claim, Heal, Swap, Raise, Extend, Valid, Release, Releases, Stand,
+	Inspect}
 
 // script makes a script of the text of files. The comment that a file begins with, up to the first
 // empty line, is not sent.

@@ -1,7 +1,10 @@
 package scripts_test
 
 import (
+	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +24,55 @@ func TestScriptIDs(t *testing.T) {
 	}
 	t.Run("server", func(t *testing.T) { compare(t, redistest.Start(t, 1)[0]) })
 	t.Run("embedded", func(t *testing.T) { compare(t, redistest.Embedded(t, 1)[0]) })
+}
+
+// Many locks at once are released as each of them would be, or left as they are.
+func TestReleasesOfManyLocks(t *testing.T) {
+	locks := []struct {
+		key   string
+		setup string
+		want  any // null: it is left to the release alone
+		gone  bool
+	}{
+		{"mine", "SET mine v", int64(1), true},
+		{"expires", "SET expires v PX 90000", int64(1), true},
+		{"absent", "", nil, true},
+		{"theirs", "SET theirs w", nil, false},
+		{"list", "LPUSH list v", nil, false},
+		{"reserved", "SET reserved ~m", nil, false},
+		{"awaited", "SET awaited v", nil, false},
+	}
+	release := func(t *testing.T, node redistest.Node, keys int) {
+		line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(locks))}
+		var args []string
+		for _, l := range locks {
+			line, args = append(line, l.key), append(args, "v")
+			if keys == 2 {
+				line, args = append(line, l.key+":q"), append(args, "200")
+			}
+			if l.setup != "" {
+				node.Must(strings.Fields(l.setup)...)
+			}
+		}
+		node.Must("ZADD", "awaited:q", "1", "m")
+		replies := node.Must(append(append(line, args...), strconv.Itoa(len(locks)))...).([]any)
+		for i, l := range locks {
+			if l.key == "awaited" && keys == 1 { // it is told of no queue
+				l.want, l.gone = int64(1), true
+			}
+			assert.Equal(t, l.want, replies[i], l.key)
+			assert.Equal(t, l.gone, node.Must("EXISTS", l.key) == int64(0), l.key)
+		}
+		node.Must("FLUSHALL")
+	}
+	for keys := 1; keys <= 2; keys++ {
+		t.Run(fmt.Sprint(keys, " keys, server"), func(t *testing.T) {
+			release(t, redistest.Start(t, 1)[0], keys)
+		})
+		t.Run(fmt.Sprint(keys, " keys, embedded"), func(t *testing.T) {
+			release(t, redistest.Embedded(t, 1)[0], keys)
+		})
+	}
 }
 
 // What is sent has no comments: they would cost every node that is told a script its time.

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -57,8 +58,9 @@ const (
 // millisecond: they go in another one, beside it. At most 16 batches of up to 256 calls are under
 // way. On a node that does not answer there is one more every 100 ms, up to 48.
 //
-// A call is sent at most once, but for a script that the node does not know: the EVAL that follows
-// the refused EVALSHA goes with a later batch.
+// A call is sent at most once, with two exceptions. Where the node does not know a script, the EVAL
+// that follows the refused EVALSHA goes with a later batch. And a release that was sent together
+// with others, and not done, is sent again: see OneServer.
 //
 // T is room for what the client needs to know of a call; see [Call.Client].
 //
@@ -83,6 +85,15 @@ type Batcher[T any] struct {
 	// Explain may add to an error what the client knows of its cause. If nil, errors stay as they
 	// are.
 	Explain func(err error) error
+
+	// OneServer says that one server has all keys, whatever their names. Then Send is given one
+	// call for all releases of a batch. A release that is more than a deletion goes again by
+	// itself, for instance because somebody queues for the lock. A server that refuses keys of
+	// several slots ends this.
+	OneServer bool
+
+	unknown atomic.Bool // the node did not know the script for releases that go together
+	apart   atomic.Bool // it does not have all keys in one slot
 
 	mu      sync.Mutex   // guards what follows
 	queue   []*Call[T]   // in order
@@ -349,8 +360,8 @@ func (b *Batcher[T]) take(room []*Call[T]) []*Call[T] {
 
 // deliver hands over the outcome of a call, or sends the script of one that the node does not know.
 func (b *Batcher[T]) deliver(c *Call[T]) {
-	if c.handedOver {
-		c.carried, c.handedOver, c.answered = false, false, false
+	if c.again {
+		c.carried, c.again, c.answered = false, false, false
 		b.add(c)
 		return
 	}

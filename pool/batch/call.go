@@ -19,14 +19,18 @@ type Call[T any] struct {
 	command *pool.Command
 	to      pool.Receiver
 
-	kept       bool // by a caller of Do
-	bySource   bool // an EVAL takes the place of the EVALSHA
-	dropped    bool // from the queue; the Batcher's mu guards it
-	carried    bool // by the goroutine of its caller
-	handedOver bool // to a worker
-	answered   bool
-	reply      any
-	err        error
+	joined []*Call[T] // the releases that go together in this one, or nil
+	line   []any      // what is sent of those
+
+	kept     bool // by a caller of Do
+	alone    bool // a release that does not go together with others
+	bySource bool // an EVAL takes the place of the EVALSHA
+	dropped  bool // from the queue; the Batcher's mu guards it
+	carried  bool // by the goroutine of its caller
+	again    bool // it goes in a later batch
+	answered bool
+	reply    any
+	err      error
 }
 
 // Context ends when nobody waits for the outcome any more. If the call has not been sent by then,
@@ -36,6 +40,9 @@ func (c *Call[T]) Context() context.Context { return c.ctx }
 // Args returns what to send: the name of the command, which is a string, and its arguments, strings
 // and integers. They belong to the calls of other nodes as well and must not be changed.
 func (c *Call[T]) Args() []any {
+	if c.joined != nil {
+		return c.line
+	}
 	args := c.command.Args()
 	if c.bySource {
 		args = slices.Clone(args)
@@ -54,7 +61,7 @@ func (c *Call[T]) Carried() bool { return c.carried }
 
 // HandOver is called by Send instead of Answer, for a call that is carried and has not been sent. A
 // goroutine of the Batcher sends it then.
-func (c *Call[T]) HandOver() { c.handedOver = true }
+func (c *Call[T]) HandOver() { c.again = true }
 
 // Answered reports whether Answer was called.
 func (c *Call[T]) Answered() bool { return c.answered }

@@ -30,6 +30,7 @@ type worker[T any] struct {
 
 	// While the batch is under way, the Batcher's mu guards these.
 	calls []*Call[T] // of the batch
+	sent  []*Call[T] // what Send is given of them: see join
 	term  *term.Term // the context of several calls, or nil
 
 	room []*Call[T] // of the last batch, empty; behind its end are calls that are over
@@ -95,6 +96,7 @@ func (w *worker[T]) next() bool {
 func (w *worker[T]) begin() {
 	b := w.batcher
 	w.calls = b.take(w.room)
+	w.sent = w.calls
 	b.sending = append(b.sending, w)
 }
 
@@ -126,7 +128,8 @@ func (w *worker[T]) send() {
 		}
 		w.deliver(err)
 	}()
-	w.batcher.Send(w.context(), w.calls)
+	ctx := w.context()
+	w.batcher.Send(ctx, w.sent)
 }
 
 // context returns the context with which the batch is sent. That of several calls has no timer,
@@ -148,9 +151,10 @@ func (w *worker[T]) context() context.Context {
 			ctx.Limit = deadline
 		}
 	}
+	sent := w.join(ctx)
 	w.batcher.mu.Lock()
 	defer w.batcher.mu.Unlock()
-	w.term = ctx
+	w.term, w.sent = ctx, sent
 	return ctx
 }
 
@@ -171,7 +175,7 @@ func (w *worker[T]) abandonIfEnded() (until time.Time) {
 		w.term.Expire()
 	}
 	if w.batcher.Abandon != nil {
-		w.batcher.Abandon(w.calls)
+		w.batcher.Abandon(w.sent)
 	}
 	return time.Time{}
 }
@@ -187,8 +191,9 @@ func (w *worker[T]) deliver(err error) {
 		w.term.Cancel()
 		w.term = nil
 	}
+	w.part()
 	for i, c := range w.calls {
-		over := c.answered && !c.kept && !c.handedOver // so nobody has it any more
+		over := c.answered && !c.kept && !c.again // so nobody has it any more
 		if !c.answered {
 			c.Answer(nil, err)
 		}
@@ -204,5 +209,5 @@ func (w *worker[T]) deliver(err error) {
 	if cap(w.calls) <= 4*maxCalls {
 		w.room = w.calls[:0]
 	}
-	w.calls = nil
+	w.calls, w.sent = nil, nil
 }

@@ -104,6 +104,7 @@ func NewPool(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client, dials: watch(client)}
 	p.strict = keepsDeadlines(client)
 	p.calls.Send, p.calls.Explain = p.send, p.explain
+	_, p.calls.OneServer = client.(*redis.Client)
 	p.hub.Dial = p.dial
 	return p
 }

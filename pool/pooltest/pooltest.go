@@ -191,6 +191,10 @@ var (
 		Source: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) " +
 			"end return 0",
 		ID: "6fbe84d1140fd2047394924af9d845b83c070bec"}
+	queue = &pool.Script{Name: "queue",
+		Source: "redis.call('ZADD', KEYS[1], 1, ARGV[1]) return redis.call('PEXPIRE', KEYS[1], " +
+			"30000)",
+		ID: "20295a01e256974c2a8f581f6544d31b438be696"}
 	echo = &pool.Script{Name: "echo",
 		Source: "return ARGV[1]",
 		ID:     "098e0f0d1448c0a81dafe820f66d460eb09263da"}

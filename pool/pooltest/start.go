@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -126,6 +127,59 @@ var startTests = []test{
 				s.Fatal("a command that Receive started has no outcome: Start may wait for a " +
 					"lock that is held during Receive")
 			}
+		}
+	}},
+
+	// Adapters may put releases together, which a node executes as one command.
+	{"tells the outcome of each of many releases", func(s *suite) {
+		type lock struct {
+			holds string // the key, before
+			waits bool   // somebody is in the queue
+			want  any    // or a negative number, if nil
+			after any    // whether the key has the value, as the script same says it
+		}
+		cases := []lock{
+			{holds: "v", want: int64(1), after: int64(-1)},
+			{holds: "w", want: nil, after: int64(0)},
+			{holds: "v", want: int64(1), after: int64(-1)},
+			{holds: "", want: int64(0), after: int64(-1)},
+			{holds: "v", waits: true, want: int64(2), after: int64(0)}, // it is kept for them
+		}
+		const many = 100
+		var told sync.WaitGroup
+		replies := make([]any, many)
+		keys := make([][]string, many)
+		for i := range keys {
+			key := s.key(strconv.Itoa(i))
+			keys[i] = []string{key, key + ":queue"}
+			l := cases[i%len(cases)]
+			if l.holds != "" {
+				s.lock(key, l.holds, expiry)
+			}
+			if l.waits {
+				s.eval(queue, keys[i][1:], "somebody")
+			}
+		}
+		for i := range keys {
+			told.Add(1)
+			s.pool.(pool.Starter).Start(s.ctx,
+				pool.Eval(scripts.Release, keys[i], "v", expiry.Milliseconds()),
+				receive(func(reply any, err error) {
+					defer told.Done()
+					replies[i] = reply
+					if err != nil {
+						s.Errorf("release %d: %v", i, err)
+					}
+				}))
+		}
+		told.Wait()
+		for i, reply := range replies {
+			l := cases[i%len(cases)]
+			if ms, isInt := reply.(int64); l.want == nil && isInt && ms < 0 {
+				l.want = ms
+			}
+			s.want(fmt.Sprint("release ", i), reply, l.want)
+			s.want(fmt.Sprint("the key of release ", i), s.eval(same, keys[i][:1], "v"), l.after)
 		}
 	}},
 

@@ -59,6 +59,7 @@ var (
 func NewPool(p *redis.Pool) *Pool {
 	node := &Pool{pool: p}
 	node.calls.Send, node.calls.Abandon = node.send, node.abandon
+	node.calls.OneServer = true
 	node.hub.Dial = node.dial
 	return node
 }

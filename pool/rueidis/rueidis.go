@@ -107,6 +107,7 @@ func NewPool(client rueidis.Client) *Pool {
 		p.link.ask = p.hello
 	}
 	p.calls.Send, p.calls.Explain = p.send, p.link.explain
+	p.calls.OneServer = !p.cluster
 	p.hub.Dial = p.dial
 	return p
 }

@@ -3,12 +3,14 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
@@ -62,12 +64,24 @@ func (l *ledger) line(text string) {
 	switch {
 	case script && arg(1) == l.key && name == "SET" && arg(5) == "NX":
 		l.set = func() { l.change(at, "SET NX", arg(2), arg(4), text) }
+	case script && name == "DEL":
+		if slices.Contains(args[1:], l.key) { // one of many releases
+			l.change(at, name, "", "", text)
+		}
 	case script:
 		if arg(1) == l.key {
 			if name == "SET" && arg(5) == "XX" {
 				name = "SET XX"
 			}
 			l.change(at, name, arg(2), arg(4), text)
+		}
+	case arg(1) == scripts.Releases.ID || arg(1) == scripts.Releases.Source:
+		l.owner, l.member, l.last = "", "", ""
+		keys, _ := strconv.Atoi(arg(2))
+		for i := range keys { // as many keys as arguments
+			if arg(3+i) == l.key {
+				l.owner = arg(3 + keys + i)
+			}
 		}
 	case name == "EVAL" || name == "EVALSHA":
 		keys, _ := strconv.Atoi(arg(2))

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
 func TestLedger(t *testing.T) {
 	// A history of lines "seconds, owner, command": a script by the owner that does this; + for
-	// the same script.
+	// the same script, * before an owner whose release goes together with others.
 	for name, c := range map[string]struct {
 		lines   string
 		unknown bool // what the key holds at first
@@ -90,6 +91,15 @@ func TestLedger(t *testing.T) {
 			lines:   "0 a SET k a PX 9000;1 b>c SET k b PX 9000 XX",
 			changes: 2, expired: 1, wrong: "while the key was a's",
 		},
+		"released with others": {
+			lines: "0 a SET k a PX 9000;1 *a DEL j k", changes: 2,
+		},
+		"released with others by another": {
+			lines: "0 a SET k a PX 9000;1 *b DEL k j", changes: 2, wrong: `of what was "a"'s`,
+		},
+		"others are released": {
+			lines: "0 a SET k a PX 9000;1 *b DEL j;2 a DEL k", changes: 2,
+		},
 		"a command unheard of": {lines: "0 a RENAME k x", wrong: "unknown"},
 		"outside of a script":  {lines: "0 - DEL k", wrong: "not in a script"},
 	} {
@@ -105,10 +115,14 @@ func TestLedger(t *testing.T) {
 				continue
 			}
 			const evalsha = `%s [0 127.0.0.1:4000] "evalsha" "id" `
+			const releases = `%s [0 127.0.0.1:4000] "evalsha" %q "4" "j" "r" "k" "q" ` +
+				`"i" "400" %q "400" "2"`
 			value, member, queues := strings.Cut(owner, "|")
 			heir, old, handed := strings.Cut(owner, ">")
 			switch {
 			case owner == "+":
+			case owner[0] == '*':
+				l.line(fmt.Sprintf(releases, at, scripts.Releases.ID, owner[1:]))
 			case value == "": // it stands in the queue
 				l.line(fmt.Sprintf(evalsha+`"4" "k" "q" "t" "r" "400" %q "17" "0" "60000" "5"`, at,
 					member))

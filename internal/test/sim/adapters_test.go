@@ -80,8 +80,8 @@ func emptyPools() {
 // ring is one schedule of the second ring. Whether it locks with fencing follows from the seed.
 type ring struct {
 	*history
-	servers []*miniredis.Miniredis
-	release *pool.Script
+	servers           []*miniredis.Miniredis
+	release, releases *pool.Script
 
 	arrived sync.Mutex             // guards late
 	late    []map[string]lateWrite // of each node, by value
@@ -112,8 +112,14 @@ func (w *ring) note(node int, name string, args []string) {
 			return
 		}
 		value = args[2+keys]
-		if args[0] == w.release.ID || args[0] == w.release.Source {
+		switch args[0] {
+		case w.release.ID, w.release.Source:
 			w.late[node][value] = released
+			return
+		case w.releases.ID, w.releases.Source: // values and windows in turn
+			for i := 2 + keys; i < len(args)-1; i += 2 {
+				w.late[node][args[i]] = released
+			}
 			return
 		}
 	default:
@@ -130,7 +136,7 @@ const ringName, ringExpiry, ringFaults = "lock", 2 * time.Second, 10 * time.Seco
 func throughAdapters(t *testing.T, h *history) {
 	h.start = time.Now()
 	w := &ring{history: h, servers: make([]*miniredis.Miniredis, h.Nodes),
-		release: scripts(t)["release"]}
+		release: scripts(t)["release"], releases: scripts(t)["releases"]}
 	for i := range w.servers {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)

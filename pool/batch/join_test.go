@@ -1,0 +1,361 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/scripts"
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/batch"
+)
+
+// server answers batches, and keeps what it is sent as words: "set a", "release a", "releases a b",
+// with an "eval" before those that bring their source.
+type server struct {
+	*testing.T
+	calls batch.Batcher[string]
+
+	mu        sync.Mutex
+	sent      []string // a batch each, with ", " between its commands
+	gate      chan struct{}
+	refused   []string                       // keys that releases together do not delete
+	reply     func(word string) (any, error) // to releases; nil: answer
+	abandoned int                            // calls, of the last batch that was
+}
+
+func serving(t *testing.T, f func(s *server)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{T: t}
+		s.calls.Send, s.calls.OneServer = s.send, true
+		s.calls.Abandon = func(calls []*call) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.abandoned = len(calls)
+		}
+		f(s)
+		time.Sleep(idle)
+	})
+}
+
+func (s *server) send(_ context.Context, calls []*call) {
+	var words []string
+	for _, c := range calls {
+		words = append(words, s.word(c))
+	}
+	s.mu.Lock()
+	s.sent = append(s.sent, strings.Join(words, ", "))
+	gate := s.gate
+	s.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	for i, c := range calls {
+		if c.Client != "" {
+			s.Errorf("the room of %s has %q in it", words[i], c.Client)
+		}
+		c.Client = words[i]
+		if s.reply != nil && !strings.HasPrefix(words[i], "set") {
+			reply, err := s.reply(words[i])
+			if reply != "nothing" {
+				c.Answer(reply, err)
+			}
+			continue
+		}
+		c.Answer(s.answer(words[i]), nil)
+	}
+}
+
+// word says what a call sends.
+func (s *server) word(c *call) string {
+	args := c.Args()
+	if args[0] == "SET" {
+		return "set " + args[1].(string)
+	}
+	by := map[any]string{
+		scripts.Release.ID: "release", scripts.Release.Source: "eval release",
+		scripts.Releases.ID: "releases", scripts.Releases.Source: "eval releases",
+		scripts.Extend.ID: "extend",
+	}
+	n, err := strconv.Atoi(args[2].(string))
+	if err != nil {
+		s.Error(err)
+	}
+	word := by[args[1]]
+	each := 1
+	if strings.HasSuffix(word, "releases") {
+		each = n / int(args[len(args)-1].(int64))
+		if want := 3 + 2*n + 1; len(args) != want {
+			s.Errorf("%s has %d arguments, want %d", word, len(args), want)
+		}
+		for i := range n { // the value of each key's release, and its window
+			if key, arg := args[3+i], args[3+n+i]; each == 1 || i%2 == 0 {
+				if arg != fmt.Sprint("by ", key) {
+					s.Errorf("the value for %v is %v", key, arg)
+				}
+			}
+		}
+	} else {
+		each = n
+	}
+	for i := 0; i < n; i += each {
+		word += " " + args[3+i].(string)
+	}
+	return word
+}
+
+// answer is the reply to a command.
+func (s *server) answer(word string) any {
+	f := strings.Fields(strings.TrimPrefix(word, "eval "))
+	switch f[0] {
+	case "set":
+		return "OK"
+	case "releases":
+		replies := make([]any, 0, len(f)-1)
+		for _, key := range f[1:] {
+			if slices.Contains(s.refused, key) {
+				replies = append(replies, nil)
+			} else {
+				replies = append(replies, int64(1))
+			}
+		}
+		return replies
+	case "release":
+		if slices.Contains(s.refused, f[1]) {
+			return int64(-7)
+		}
+	}
+	return int64(1)
+}
+
+// release is the release of a lock, with as many keys as are given.
+func release(keys ...string) *pool.Command {
+	args := []any{"by " + keys[0]}
+	if len(keys) > 1 {
+		args = append(args, int64(200))
+	}
+	return pool.Eval(scripts.Release, keys, args...)
+}
+
+// ending is the outcome of a command.
+type ending struct {
+	times int
+	reply any
+	err   error
+}
+
+func (o *ending) Receive(reply any, err error) { o.times, o.reply, o.err = o.times+1, reply, err }
+
+// batch starts the commands while another batch is under way, and returns their outcomes when all
+// are told. What is sent then, the caller wants.
+func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*ending {
+	s.Helper()
+	outcomes := s.queue(ctx, nil, commands...)
+	synctest.Wait()
+	for i, o := range outcomes {
+		if o.times != 1 {
+			s.Errorf("command %d has %d outcomes", i, o.times)
+		}
+	}
+	return outcomes
+}
+
+// queue starts the commands while another batch is under way, and lets that end. Theirs waits at
+// the gate next, if there is one.
+func (s *server) queue(
+	ctx context.Context, next chan struct{}, commands ...*pool.Command,
+) []*ending {
+	gate := make(chan struct{})
+	s.mu.Lock()
+	s.gate = gate
+	s.mu.Unlock()
+	s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &ending{})
+	synctest.Wait()
+	var outcomes []*ending
+	for _, c := range commands {
+		o := &ending{}
+		s.calls.Start(ctx, c, o)
+		outcomes = append(outcomes, o)
+	}
+	s.mu.Lock()
+	s.gate, s.sent = next, nil
+	s.mu.Unlock()
+	close(gate)
+	return outcomes
+}
+
+func (s *server) want(batches ...string) {
+	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.sent, batches) {
+		s.Errorf("sent are %q, want %q", s.sent, batches)
+	}
+}
+
+func (s *server) replies(outcomes []*ending, want ...any) {
+	s.Helper()
+	for i, o := range outcomes {
+		if o.reply != want[i] || o.err != nil {
+			s.Errorf("outcome %d is %v, %v, want %v", i, o.reply, o.err, want[i])
+		}
+	}
+}
+
+var a, b, c = release("a", "{a}:q"), release("b", "{b}:q"), release("c", "{c}:q")
+
+func TestReleasesOfABatchGoTogether(t *testing.T) {
+	set := func(key string) *pool.Command { return pool.SetNX(key, "v", time.Minute) }
+	member := pool.Eval(scripts.Release, []string{"m", "q"}, "by m", int64(200), "member")
+	extend := pool.Eval(scripts.Extend, []string{"e"}, "v", int64(9000))
+	one, two := release("one"), release("two")
+	for _, test := range []struct {
+		name     string
+		commands []*pool.Command
+		want     string
+	}{
+		{"at the place of the first", []*pool.Command{set("x"), a, set("y"), b, set("z"), c},
+			"set x, releases a b c, set y, set z"},
+		{"of one key", []*pool.Command{one, two}, "releases one two"},
+		{"with as many keys", []*pool.Command{a, one, b, two},
+			"releases a b, release one, release two"},
+		{"not one alone", []*pool.Command{set("x"), a}, "set x, release a"},
+		{"not of one in a queue", []*pool.Command{a, member, b}, "releases a b, release m"},
+		{"not other scripts", []*pool.Command{extend, a, extend, b},
+			"extend e, releases a b, extend e"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			serving(t, func(s *server) {
+				for _, o := range s.batch(s.Context(), test.commands...) {
+					if o.err != nil || o.reply != true && o.reply != int64(1) {
+						t.Errorf("an outcome is %v, %v", o.reply, o.err)
+					}
+				}
+				s.want(test.want)
+			})
+		})
+	}
+}
+
+func TestReleasesGoAloneWhereKeysAreOnSeveralServers(t *testing.T) {
+	serving(t, func(s *server) {
+		s.calls.OneServer = false
+		s.replies(s.batch(s.Context(), a, b), int64(1), int64(1))
+		s.want("release a, release b")
+	})
+}
+
+func TestAReleaseThatIsMoreThanADeletionGoesAlone(t *testing.T) {
+	serving(t, func(s *server) {
+		s.refused = []string{"b"}
+		s.replies(s.batch(s.Context(), a, b, c), int64(1), int64(-7), int64(1))
+		s.want("releases a b c", "release b")
+	})
+}
+
+func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
+	serving(t, func(s *server) {
+		ctx, cancel := context.WithCancel(s.Context())
+		late := &ending{}
+		gate := make(chan struct{})
+		s.gate = gate
+		s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &ending{})
+		synctest.Wait()
+		s.calls.Start(ctx, c, late)
+		s.mu.Lock()
+		s.gate = nil
+		s.mu.Unlock()
+		outcomes := []*ending{{}, {}}
+		s.calls.Start(s.Context(), a, outcomes[0])
+		s.calls.Start(s.Context(), b, outcomes[1])
+		cancel() // nobody has seen it yet when the next batch is made
+		close(gate)
+		synctest.Wait()
+		s.want("set first", "release c, releases a b")
+		s.replies(outcomes, int64(1), int64(1))
+	})
+}
+
+func TestReleasesThatTheServerRefusesTogetherGoAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		reply any
+		err   error
+		want  []string // batches
+		fails string   // every release, with that in its error; or ""
+		next  string   // the next batch
+	}{
+		"one of the keys is not theirs": {
+			err:  errors.New("NOPERM No permissions to access a key"),
+			want: []string{"releases a b", "release a, release b"}, next: "releases a b",
+		},
+		"the keys are in several slots": {
+			err:  errors.New("CROSSSLOT Keys in request don't hash to the same slot"),
+			want: []string{"releases a b", "release a, release b"}, next: "release a, release b",
+		},
+		"it does not know the script": {
+			err:  errors.New("NOSCRIPT No matching script. Please use EVAL."),
+			want: []string{"releases a b", "eval releases a b"}, next: "releases a b",
+		},
+		"it replies something else": {
+			reply: []any{int64(1)},
+			want:  []string{"releases a b", "release a, release b"}, next: "releases a b",
+		},
+		"the connection is lost": {
+			err:  errors.New("read tcp: connection reset by peer"),
+			want: []string{"releases a b"}, fails: "reset by peer", next: "releases a b",
+		},
+		"there is no reply": {
+			reply: "nothing",
+			want:  []string{"releases a b"}, fails: "neither a reply", next: "releases a b",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serving(t, func(s *server) {
+				s.reply = func(word string) (any, error) {
+					if strings.HasPrefix(word, "releases") {
+						return test.reply, test.err
+					}
+					return s.answer(word), nil
+				}
+				outcomes := s.batch(s.Context(), a, b)
+				s.want(test.want...)
+				for i, o := range outcomes {
+					if test.fails == "" && (o.reply != int64(1) || o.err != nil) ||
+						test.fails != "" && !strings.Contains(fmt.Sprint(o.err), test.fails) {
+						t.Errorf("outcome %d is %v, %v, want %q", i, o.reply, o.err, test.fails)
+					}
+				}
+				s.reply = nil
+				s.replies(s.batch(s.Context(), a, b), int64(1), int64(1))
+				s.want(test.next)
+			})
+		})
+	}
+}
+
+func TestReleasesTogetherAreAbandonedAsTheyWereSent(t *testing.T) {
+	serving(t, func(s *server) {
+		ctx, cancel := context.WithCancel(s.Context())
+		gate := make(chan struct{})
+		outcomes := s.queue(ctx, gate, a, b)
+		synctest.Wait()
+		s.want("releases a b")
+		cancel()
+		time.Sleep(20 * time.Millisecond)
+		s.mu.Lock()
+		if s.abandoned != 1 {
+			t.Errorf("%d calls were abandoned, want the one that was sent", s.abandoned)
+		}
+		s.mu.Unlock()
+		close(gate)
+		synctest.Wait()
+		s.replies(outcomes, int64(1), int64(1))
+	})
+}

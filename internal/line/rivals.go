@@ -205,13 +205,12 @@ func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
 	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
 }
 
-// stands notes how many are before this process in the queue for a key.
+// stands notes how many are before this process in the queue for a key, also if it has never handed
+// that on.
 func (ls *Lines) stands(key string, before int64) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if r := ls.rivals[key]; r != nil {
-		r.before = before
-	}
+	ls.rivalsOf(key, time.Now()).before = before
 }
 
 // handsOver returns how long this process leaves the nodes to the one that claims what it has just

@@ -135,40 +135,46 @@ func TestAProcessThatHasHandedTheKeyOnLetsTheNextClaimIt(t *testing.T) {
 		before int
 		after  time.Duration // it stands again
 	}{{1, 0}, {manyBefore - 1, 0}, {manyBefore, handOver}, {100, handOver}} {
-		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-			g.occupy()
-			b := g.boards[0]
-			for _, b := range g.boards {
-				for i := range tt.before {
-					b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+		for _, handed := range []bool{false, true} { // once before it has ever stood there
+			bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+				g.occupy()
+				b := g.boards[0]
+				for _, b := range g.boards {
+					for i := range tt.before {
+						b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+					}
 				}
-			}
-			var stood time.Duration
-			turn := func() { // of this process, which gives up
-				ls.Released("key", true, true)
-				ctx, cancel := context.WithCancel(t.Context())
-				var waiter sync.WaitGroup
-				waiter.Go(func() {
-					wish := Wish{Delay: every(time.Hour), Queue: true}
-					assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
-				})
-				began, before := time.Now(), b.fail(nil)
-				for b.fail(nil) == before {
-					time.Sleep(handOver / 4)
+				stands := func() (after time.Duration) { // and gives up
+					ctx, cancel := context.WithCancel(t.Context())
+					var waiter sync.WaitGroup
+					waiter.Go(func() {
+						wish := Wish{Delay: every(time.Hour), Queue: true}
+						assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+					})
+					began, before := time.Now(), b.fail(nil)
+					for b.fail(nil) == before {
+						time.Sleep(handOver / 4)
+						synctest.Wait()
+					}
+					after = time.Since(began) - trip
+					time.Sleep(trip)
+					cancel()
+					waiter.Wait()
 					synctest.Wait()
+					return after
 				}
-				stood = time.Since(began) - trip
-				time.Sleep(trip)
-				cancel()
-				waiter.Wait()
-				synctest.Wait()
-			}
-			turn()
-			assert.Zero(t, stood, "it does not know yet how many are before it")
-			turn()
-			assert.Equal(t, tt.after, stood)
-			time.Sleep(handOver)
-		})
+				if handed {
+					ls.Released("key", true, true)
+				}
+				first := stands()
+				if handed {
+					assert.Zero(t, first, "it does not know yet how many are before it")
+				}
+				ls.Released("key", true, true)
+				assert.Equal(t, tt.after, stands())
+				time.Sleep(handOver)
+			})
+		}
 	}
 }
 

@@ -263,7 +263,9 @@ func version(s *redistest.Server) string {
 	return v
 }
 
-var machineOrder = []string{"cores", "processor", "kernel", "go", "redis-server"}
+var machineOrder = []string{"cores", "processor", idle, "kernel", "go", "redis-server"}
+
+const idle = "an idle processor"
 
 // machine says where and with what the figures came about.
 func machine() map[string]string {
@@ -276,6 +278,13 @@ func machine() map[string]string {
 			if v, ok := strings.CutPrefix(line, "model name"); ok {
 				m["processor"] = strings.Trim(v, "\t :\n")
 			}
+		}
+	}
+	// A virtual machine may let its processors poll for work before they halt.
+	if b, err := os.ReadFile("/sys/module/haltpoll/parameters/guest_halt_poll_ns"); err == nil {
+		m[idle] = "halts at once"
+		if poll, _ := time.ParseDuration(strings.TrimSpace(string(b)) + "ns"); poll > 0 {
+			m[idle] = fmt.Sprintf("polls for %v, and halts then", poll)
 		}
 	}
 	if b, err := exec.Command("uname", "-sr").Output(); err == nil {

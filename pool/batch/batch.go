@@ -86,14 +86,13 @@ type Batcher[T any] struct {
 	// are.
 	Explain func(err error) error
 
-	// OneServer says that one server has all keys, whatever their names. Then Send is given one
-	// call for all releases of a batch. A release that is more than a deletion goes again by
-	// itself, for instance because somebody queues for the lock. A server that refuses keys of
-	// several slots ends this.
+	// OneServer says that one server has all keys, whatever their names. Then one of the calls
+	// that Send is given may stand for several releases. A release that is more than a deletion
+	// is sent again by itself, for instance because somebody queues for the lock. If the server
+	// refuses keys of several slots, releases go alone from then on.
 	OneServer bool
 
-	unknown atomic.Bool // the node did not know the script for releases that go together
-	apart   atomic.Bool // it does not have all keys in one slot
+	apart atomic.Bool // the node refuses keys of several slots
 
 	mu      sync.Mutex   // guards what follows
 	queue   []*Call[T]   // in order

@@ -110,5 +110,6 @@ func (c *Call[T]) withSource() *Call[T] {
 	if script == nil || c.bySource || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
 		return nil
 	}
-	return &Call[T]{ctx: c.ctx, command: c.command, to: c.to, bySource: true}
+	return &Call[T]{ctx: c.ctx, command: c.command, to: c.to, alone: c.alone,
+		bySource: true}
 }

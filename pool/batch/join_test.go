@@ -154,7 +154,7 @@ type ending struct {
 func (o *ending) Receive(reply any, err error) { o.times, o.reply, o.err = o.times+1, reply, err }
 
 // batch starts the commands while another batch is under way, and returns their outcomes when all
-// are told. What is sent then, the caller wants.
+// are told. From then on, want compares what was sent for them.
 func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*ending {
 	s.Helper()
 	outcomes := s.queue(ctx, nil, commands...)
@@ -167,8 +167,8 @@ func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*ending
 	return outcomes
 }
 
-// queue starts the commands while another batch is under way, and lets that end. Theirs waits at
-// the gate next, if there is one.
+// queue starts the commands while another batch is under way, and lets that end. Their own
+// batch then waits at the gate next, unless that is nil.
 func (s *server) queue(
 	ctx context.Context, next chan struct{}, commands ...*pool.Command,
 ) []*ending {
@@ -260,6 +260,20 @@ func TestAReleaseThatIsMoreThanADeletionGoesAlone(t *testing.T) {
 	})
 }
 
+func TestAReleaseThatGoesAloneStaysAloneWithItsSource(t *testing.T) {
+	serving(t, func(s *server) {
+		s.refused = []string{"a", "b"}
+		s.reply = func(word string) (any, error) {
+			if strings.HasPrefix(word, "release ") {
+				return nil, errors.New("NOSCRIPT No matching script. Please use EVAL.")
+			}
+			return s.answer(word), nil
+		}
+		s.replies(s.batch(s.Context(), a, b), int64(-7), int64(-7))
+		s.want("releases a b", "release a, release b", "eval release a, eval release b")
+	})
+}
+
 func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 	serving(t, func(s *server) {
 		ctx, cancel := context.WithCancel(s.Context())
@@ -275,7 +289,7 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 		outcomes := []*ending{{}, {}}
 		s.calls.Start(s.Context(), a, outcomes[0])
 		s.calls.Start(s.Context(), b, outcomes[1])
-		cancel() // nobody has seen it yet when the next batch is made
+		cancel() // while c is still in the queue
 		close(gate)
 		synctest.Wait()
 		s.want("set first", "release c, releases a b")
@@ -283,10 +297,17 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 	})
 }
 
+// cut is an error reply of rueidis and valkey-go, without the "ERR " that it began with.
+type cut string
+
+func (e cut) Error() string    { return string(e) }
+func (e cut) IsNoScript() bool { return false }
+
 func TestReleasesThatTheServerRefusesTogetherGoAlone(t *testing.T) {
 	for name, test := range map[string]struct {
 		reply any
 		err   error
+		ever  bool     // also to releases that bring their source
 		want  []string // batches
 		fails string   // every release, with that in its error; or ""
 		next  string   // the next batch
@@ -299,9 +320,31 @@ func TestReleasesThatTheServerRefusesTogetherGoAlone(t *testing.T) {
 			err:  errors.New("CROSSSLOT Keys in request don't hash to the same slot"),
 			want: []string{"releases a b", "release a, release b"}, next: "release a, release b",
 		},
+		"the keys are in several slots, says a proxy": {
+			err:  errors.New("ERR 'EVALSHA' command keys must in same slot"),
+			want: []string{"releases a b", "release a, release b"}, next: "release a, release b",
+		},
+		"the client cuts ERR off": {
+			err:  cut("'EVALSHA' command keys must in same slot"),
+			want: []string{"releases a b", "release a, release b"}, next: "release a, release b",
+		},
+		"a hook wraps what it says": {
+			err:  fmt.Errorf("hook: %w", errors.New("NOPERM No permissions to access a key")),
+			want: []string{"releases a b", "release a, release b"}, next: "releases a b",
+		},
+		"the client could not log in": {
+			err:  pool.NotSent(errors.New("WRONGPASS invalid username-password pair")),
+			want: []string{"releases a b"}, fails: "WRONGPASS", next: "releases a b",
+		},
 		"it does not know the script": {
 			err:  errors.New("NOSCRIPT No matching script. Please use EVAL."),
 			want: []string{"releases a b", "eval releases a b"}, next: "releases a b",
+		},
+		"it never knows the script": {
+			err:  errors.New("NOSCRIPT No matching script. Please use EVAL."),
+			ever: true,
+			want: []string{"releases a b", "eval releases a b", "eval release a, eval release b"},
+			next: "releases a b",
 		},
 		"it replies something else": {
 			reply: []any{int64(1)},
@@ -319,7 +362,8 @@ func TestReleasesThatTheServerRefusesTogetherGoAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			serving(t, func(s *server) {
 				s.reply = func(word string) (any, error) {
-					if strings.HasPrefix(word, "releases") {
+					if strings.HasPrefix(word, "releases") ||
+						test.ever && strings.HasPrefix(word, "eval releases") {
 						return test.reply, test.err
 					}
 					return s.answer(word), nil

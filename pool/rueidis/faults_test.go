@@ -41,6 +41,15 @@ func eventually(t *testing.T, f func() error) {
 	}
 }
 
+// Package batch knows an error reply by its type where rueidis has cut "ERR " off.
+func TestErrorReplyHasAType(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	_, err := rueidis.NewPool(newClient(t, options(server.Addr()))).Do(t.Context(), "NOSUCH")
+	if typed := (interface{ IsNoScript() bool })(nil); !errors.As(err, &typed) {
+		t.Errorf("the error %v is a %T", err, err)
+	}
+}
+
 // lesson L41
 func TestFrozenNode(t *testing.T) {
 	server := redistest.Start(t, 1)[0]

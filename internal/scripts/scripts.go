@@ -30,7 +30,7 @@ var (
 	Release = script("release", "d1fc111aec660282cb2eae9d31b796c2e175c1cd",
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
-	Releases = script("releases", "d4568b00687f24d850a8a4352cb4fa7f1b115445", "releases")
+	Releases = script("releases", "62cb9b9af7a17d3b8beb2a895ca1978115570544", "releases")
 	Stand    = script("stand", "cfa8926d8e35d95a9287457b06b6b899664179d0", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )

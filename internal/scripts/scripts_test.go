@@ -45,18 +45,18 @@ func TestReleasesOfManyLocks(t *testing.T) {
 	}
 	release := func(t *testing.T, node redistest.Node, keys int) {
 		line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(locks))}
-		var args []string
+		var values []string
 		for _, l := range locks {
-			line, args = append(line, l.key), append(args, "v")
+			line, values = append(line, l.key), append(values, "v")
 			if keys == 2 {
-				line, args = append(line, l.key+":q"), append(args, "200")
+				line = append(line, l.key+":q")
 			}
 			if l.setup != "" {
 				node.Must(strings.Fields(l.setup)...)
 			}
 		}
 		node.Must("ZADD", "awaited:q", "1", "m")
-		replies := node.Must(append(append(line, args...), strconv.Itoa(len(locks)))...).([]any)
+		replies := node.Must(append(line, values...)...).([]any)
 		for i, l := range locks {
 			if l.key == "awaited" && keys == 1 { // it is told of no queue
 				l.want, l.gone = int64(1), true

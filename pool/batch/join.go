@@ -55,7 +55,7 @@ func (w *worker[T]) join(ctx context.Context) []*Call[T] {
 		return w.calls
 	}
 	keys := (size - 3) / 2 // of each
-	line := make([]any, 3, 3+len(joined)*2*keys+1)
+	line := make([]any, 3, 3+len(joined)*(keys+1))
 	line[0], line[1], line[2] = "EVALSHA", scripts.Releases.ID, strconv.Itoa(len(joined)*keys)
 	if bySource {
 		line[0], line[1] = "EVAL", scripts.Releases.Source
@@ -64,9 +64,8 @@ func (w *worker[T]) join(ctx context.Context) []*Call[T] {
 		line = append(line, c.command.Args()[3:3+keys]...)
 	}
 	for _, c := range joined {
-		line = append(line, c.command.Args()[3+keys:]...)
+		line = append(line, c.command.Args()[3+keys]) // the value
 	}
-	line = append(line, int64(len(joined)))
 	sent[place] = &Call[T]{ctx: ctx, joined: joined, line: line}
 	return sent
 }

@@ -89,24 +89,16 @@ func (s *server) word(c *call) string {
 		s.Error(err)
 	}
 	word := by[args[1]]
-	each := 1
+	locks := 1
 	if strings.HasSuffix(word, "releases") {
-		each = n / int(args[len(args)-1].(int64))
-		if want := 3 + 2*n + 1; len(args) != want {
-			s.Errorf("%s has %d arguments, want %d", word, len(args), want)
-		}
-		for i := range n { // the value of each key's release, and its window
-			if key, arg := args[3+i], args[3+n+i]; each == 1 || i%2 == 0 {
-				if arg != fmt.Sprint("by ", key) {
-					s.Errorf("the value for %v is %v", key, arg)
-				}
-			}
-		}
-	} else {
-		each = n
+		locks = len(args) - 3 - n
 	}
-	for i := 0; i < n; i += each {
-		word += " " + args[3+i].(string)
+	for i := range locks {
+		key, value := args[3+i*n/locks], args[3+n+i]
+		if locks > 1 && value != fmt.Sprint("by ", key) {
+			s.Errorf("the value for %v is %v", key, value)
+		}
+		word += fmt.Sprint(" ", key)
 	}
 	return word
 }

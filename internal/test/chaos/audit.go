@@ -78,9 +78,10 @@ func (l *ledger) line(text string) {
 	case arg(1) == scripts.Releases.ID || arg(1) == scripts.Releases.Source:
 		l.owner, l.member, l.last = "", "", ""
 		keys, _ := strconv.Atoi(arg(2))
-		for i := range keys { // as many keys as arguments
-			if arg(3+i) == l.key {
-				l.owner = arg(3 + keys + i)
+		values := args[3+keys:]
+		for i, value := range values {
+			if arg(3+i*keys/len(values)) == l.key {
+				l.owner = value
 			}
 		}
 	case name == "EVAL" || name == "EVALSHA":

@@ -115,8 +115,7 @@ func TestLedger(t *testing.T) {
 				continue
 			}
 			const evalsha = `%s [0 127.0.0.1:4000] "evalsha" "id" `
-			const releases = `%s [0 127.0.0.1:4000] "evalsha" %q "4" "j" "r" "k" "q" ` +
-				`"i" "400" %q "400" "2"`
+			const releases = `%s [0 127.0.0.1:4000] "evalsha" %q "4" "j" "r" "k" "q" "i" %q`
 			value, member, queues := strings.Cut(owner, "|")
 			heir, old, handed := strings.Cut(owner, ">")
 			switch {

@@ -116,9 +116,9 @@ func (w *ring) note(node int, name string, args []string) {
 		case w.release.ID, w.release.Source:
 			w.late[node][value] = released
 			return
-		case w.releases.ID, w.releases.Source: // values and windows in turn
-			for i := 2 + keys; i < len(args)-1; i += 2 {
-				w.late[node][args[i]] = released
+		case w.releases.ID, w.releases.Source:
+			for _, value := range args[2+keys:] {
+				w.late[node][value] = released
 			}
 			return
 		}

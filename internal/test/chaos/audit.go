@@ -76,14 +76,7 @@ func (l *ledger) line(text string) {
 			l.change(at, name, arg(2), arg(4), text)
 		}
 	case arg(1) == scripts.Releases.ID || arg(1) == scripts.Releases.Source:
-		l.owner, l.member, l.last = "", "", ""
-		keys, _ := strconv.Atoi(arg(2))
-		values := args[3+keys:]
-		for i, value := range values {
-			if arg(3+i*keys/len(values)) == l.key {
-				l.owner = value
-			}
-		}
+		l.owner, l.member, l.last = l.valueIn(args), "", ""
 	case name == "EVAL" || name == "EVALSHA":
 		keys, _ := strconv.Atoi(arg(2))
 		l.owner, l.member, l.last = arg(3+keys), "", arg(len(args)-1)
@@ -103,6 +96,18 @@ func (l *ledger) line(text string) {
 	case arg(1) == l.key:
 		l.wrong = append(l.wrong, "not in a script: "+text)
 	}
+}
+
+// valueIn returns the value by which releases of many locks release the key, or "".
+func (l *ledger) valueIn(args []string) (value string) {
+	keys, _ := strconv.Atoi(args[2])
+	values := args[3+keys:]
+	for i, v := range values {
+		if args[3+i*keys/len(values)] == l.key {
+			value = v
+		}
+	}
+	return value
 }
 
 // turns begins the members of a queue, and standKeys is how many keys the script has that stands

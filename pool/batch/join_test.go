@@ -136,18 +136,9 @@ func release(keys ...string) *pool.Command {
 	return pool.Eval(scripts.Release, keys, args...)
 }
 
-// ending is the outcome of a command.
-type ending struct {
-	times int
-	reply any
-	err   error
-}
-
-func (o *ending) Receive(reply any, err error) { o.times, o.reply, o.err = o.times+1, reply, err }
-
 // batch starts the commands while another batch is under way, and returns their outcomes when all
 // are told. From then on, want compares what was sent for them.
-func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*ending {
+func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*outcome {
 	s.Helper()
 	outcomes := s.queue(ctx, nil, commands...)
 	synctest.Wait()
@@ -163,16 +154,16 @@ func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*ending
 // batch then waits at the gate next, unless that is nil.
 func (s *server) queue(
 	ctx context.Context, next chan struct{}, commands ...*pool.Command,
-) []*ending {
+) []*outcome {
 	gate := make(chan struct{})
 	s.mu.Lock()
 	s.gate = gate
 	s.mu.Unlock()
-	s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &ending{})
+	s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &outcome{})
 	synctest.Wait()
-	var outcomes []*ending
+	var outcomes []*outcome
 	for _, c := range commands {
-		o := &ending{}
+		o := &outcome{}
 		s.calls.Start(ctx, c, o)
 		outcomes = append(outcomes, o)
 	}
@@ -192,7 +183,7 @@ func (s *server) want(batches ...string) {
 	}
 }
 
-func (s *server) replies(outcomes []*ending, want ...any) {
+func (s *server) replies(outcomes []*outcome, want ...any) {
 	s.Helper()
 	for i, o := range outcomes {
 		if o.reply != want[i] || o.err != nil {
@@ -269,16 +260,16 @@ func TestAReleaseThatGoesAloneStaysAloneWithItsSource(t *testing.T) {
 func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 	serving(t, func(s *server) {
 		ctx, cancel := context.WithCancel(s.Context())
-		late := &ending{}
+		late := &outcome{}
 		gate := make(chan struct{})
 		s.gate = gate
-		s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &ending{})
+		s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &outcome{})
 		synctest.Wait()
 		s.calls.Start(ctx, c, late)
 		s.mu.Lock()
 		s.gate = nil
 		s.mu.Unlock()
-		outcomes := []*ending{{}, {}}
+		outcomes := []*outcome{{}, {}}
 		s.calls.Start(s.Context(), a, outcomes[0])
 		s.calls.Start(s.Context(), b, outcomes[1])
 		cancel() // while c is still in the queue

@@ -44,6 +44,15 @@ func releaseTogether(
 	return all, server.Commands()["evalsha"] - before
 }
 
+func wantReleased(t *testing.T, outcomes []received) {
+	t.Helper()
+	for i, o := range outcomes {
+		if o.reply != int64(1) || o.err != nil {
+			t.Errorf("release %d = %v, %v, want 1", i, o.reply, o.err)
+		}
+	}
+}
+
 // both tells two receivers.
 type both [2]pool.Receiver
 
@@ -67,11 +76,7 @@ func TestManyReleasesAreFewCommands(t *testing.T) {
 	p := clientOf(t, server, redis.Options{})
 	for range 3 {
 		outcomes, sent := releaseTogether(t, server, p, none)
-		for i, o := range outcomes {
-			if o.reply != int64(1) || o.err != nil {
-				t.Errorf("release %d = %v, %v, want 1", i, o.reply, o.err)
-			}
-		}
+		wantReleased(t, outcomes)
 		if sent > many/4 {
 			t.Errorf("%d releases were %d scripts", many, sent)
 		}
@@ -105,11 +110,7 @@ func TestReleasesOnAServerOfACluster(t *testing.T) {
 	p := clientOf(t, server, redis.Options{})
 	for range 2 {
 		outcomes, sent := releaseTogether(t, server, p, none)
-		for i, o := range outcomes {
-			if o.reply != int64(1) || o.err != nil {
-				t.Errorf("release %d = %v, %v, want 1", i, o.reply, o.err)
-			}
-		}
+		wantReleased(t, outcomes)
 		if sent < many {
 			t.Errorf("%d releases were %d scripts", many, sent)
 		}

@@ -66,7 +66,8 @@ func TestFollowingThePage(t *testing.T) {
 		require.NoError(t, err)
 		here := strings.NewReplacer("/data", dir+"/data", "/etc/redis", dir,
 			"bind * -::*", "bind 127.0.0.1", "port 6379", "port "+port,
-			"redis-server ", "exec redis-server ") // the shell becomes it, so that it can be ended
+			// The server takes the place of the shell, so that Kill ends it.
+			"redis-server ", "exec redis-server ")
 		conf := here.Replace(blocks(t, operations, "conf")[0])
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "redis.conf"), []byte(conf), 0o600))
 		cmd := command(here.Replace(start))

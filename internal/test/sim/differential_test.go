@@ -31,7 +31,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 	for _, s := range lua.All {
 		found[s.Name] = s
 	}
-	// What releases does, internal/scripts compares with release.
+	// Releases has no typed operation. A test of internal/scripts says what it does.
 	require.Len(t, found, 11, "scripts")
 	return found
 }

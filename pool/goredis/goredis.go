@@ -12,6 +12,11 @@
 // that takes longer than a millisecond, on one of up to 16 connections. Where none of those
 // brings a reply, there is one more every 100 ms, up to 48. Hooks see pipelines then.
 //
+// Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
+// see one command for several locks. A Pool of a Cluster or Ring client sends each release by
+// itself. So does one whose server has refused keys of several slots: see OneServer of
+// [batch.Batcher].
+//
 // # Options
 //
 // Every option of go-redis works, and the defaults do. DialerRetries: 1 is better for locks. By

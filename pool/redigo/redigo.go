@@ -15,6 +15,10 @@
 // takes longer than a millisecond, on another one, of up to 16. Where none of those brings a reply,
 // there is one more every 100 ms, up to 48.
 //
+// Releases that go together are one EVALSHA with the keys of their locks: MONITOR, and a connection
+// of one's own type, see one command for several locks. A Pool whose server has refused keys of
+// several slots sends each release by itself: see OneServer of [batch.Batcher].
+//
 // [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
 // replies when the contexts of all that share it have ended. It is closed within 10 ms then. If the
 // pool has reached MaxActive, commands are not sent and fail; with Wait they wait for a connection.

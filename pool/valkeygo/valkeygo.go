@@ -18,6 +18,10 @@
 // Commands that arrive while another is under way go together. They go on one connection, in order,
 // unless the client is one for a cluster. A lone caller may have another one: see Contexts.
 //
+// Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
+// see one command for several locks. A Pool of a client for a cluster sends each release by itself.
+// So does one whose server has refused keys of several slots: see OneServer of [batch.Batcher].
+//
 // # Options
 //
 // Two options are needed for locks, and one must be left alone:

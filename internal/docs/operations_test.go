@@ -536,6 +536,50 @@ func TestTheCommandsOfThePage(t *testing.T) {
 	}
 }
 
+// A server executes for a call what the page says.
+func TestTheCommandsInsideTheServer(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	rl := redlock.New(goredis.NewPool(client))
+	_, row, _ := strings.Cut(read(t, operations), "\n| Commands inside the server | ")
+	row, _, _ = strings.Cut(row, " |")
+	does := func(what string, call func() error) {
+		want := map[string]int64{}
+		_, listed, found := strings.Cut(". "+row, ". "+what+": ")
+		require.True(t, found, what)
+		listed, _, _ = strings.Cut(listed, ". ")
+		command := regexp.MustCompile("(?:(\\d+) × )?`([A-Z]+)`")
+		for _, m := range command.FindAllStringSubmatch(listed, -1) {
+			times, _ := strconv.ParseInt(m[1], 10, 64)
+			want[strings.ToLower(m[2])] = max(times, 1)
+		}
+		before := server.Commands()
+		require.NoError(t, call())
+		got := server.Commands()
+		for name := range got {
+			if got[name] -= before[name]; got[name] == 0 {
+				delete(got, name)
+			}
+		}
+		assert.Equal(t, want, got, what)
+	}
+	for _, what := range []string{"Lock", "Fenced Lock"} {
+		m := rl.NewMutex("x")
+		if what == "Fenced Lock" {
+			m = rl.NewMutex("x", redlock.WithFencing())
+		}
+		extend := func() error { _, err := m.Extend(); return err }
+		unlock := func() error { _, err := m.Unlock(); return err }
+		for _, call := range []func() error{m.Lock, extend, unlock} { // it learns the scripts
+			require.NoError(t, call())
+		}
+		does(what, m.Lock)
+		does("Extend", extend)
+		does("Unlock", unlock)
+	}
+}
+
 // Links to a heading of a page for operators lead to one.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	heading, link := regexp.MustCompile(`(?m)^#+ (.*)$`),

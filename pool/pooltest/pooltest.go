@@ -177,6 +177,10 @@ var (
 	pttl = &pool.Script{Name: "pttl",
 		Source: "return redis.call('PTTL', KEYS[1])",
 		ID:     "43761249a5e42637f9639eea2ce4f422c1a8fcd1"}
+	// take deletes the key and returns what pttl would have.
+	take = &pool.Script{Name: "take",
+		Source: "local ms = redis.call('PTTL', KEYS[1]) redis.call('DEL', KEYS[1]) return ms",
+		ID:     "23683be6135d073a7f1d02686666189b96805bf6"}
 	// count counts its own runs.
 	count = &pool.Script{Name: "count",
 		Source: "local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], 30000) " +

@@ -4,7 +4,7 @@
 --     KEYS: key [queue], of each lock   ARGV: value, of each lock
 --
 -- It returns an array: 1 for each lock whose key it deleted, and null for each that it leaves to
--- release.lua. Of two releases with the same key, the first deletes it.
+-- release.lua. Of two with the same key and value, it leaves the second.
 
 local call, pcall = redis.call, redis.pcall
 local keys = #KEYS / #ARGV

@@ -205,8 +205,8 @@ func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
 	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
 }
 
-// stands notes how many are before this process in the queue for a key, also if it has never handed
-// that on.
+// stands notes how many are before this process in the queue for a key. It does so also if this
+// process has never handed the key on.
 func (ls *Lines) stands(key string, before int64) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -98,12 +98,13 @@ func (l *ledger) line(text string) {
 	}
 }
 
-// valueIn returns the value by which releases of many locks release the key, or "".
+// valueIn returns the value by which releases of many locks release the key, or "". Of several it
+// is that of the key, if the key has one of them.
 func (l *ledger) valueIn(args []string) (value string) {
 	keys, _ := strconv.Atoi(args[2])
 	values := args[3+keys:]
 	for i, v := range values {
-		if args[3+i*keys/len(values)] == l.key {
+		if args[3+i*keys/len(values)] == l.key && (value == "" || v == l.value) {
 			value = v
 		}
 	}

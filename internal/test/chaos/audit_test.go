@@ -13,7 +13,8 @@ import (
 
 func TestLedger(t *testing.T) {
 	// A history of lines "seconds, owner, command": a script by the owner that does this; + for
-	// the same script, * before an owner whose release goes together with others.
+	// the same script, * before an owner whose release goes together with others. One of those is
+	// of the same key, but by the owner x.
 	for name, c := range map[string]struct {
 		lines   string
 		unknown bool // what the key holds at first
@@ -94,6 +95,9 @@ func TestLedger(t *testing.T) {
 		"released with others": {
 			lines: "0 a SET k a PX 9000;1 *a DEL j k", changes: 2,
 		},
+		"released with others by the last of two": {
+			lines: "0 x SET k x PX 9000;1 *a DEL j k", changes: 2,
+		},
 		"released with others by another": {
 			lines: "0 a SET k a PX 9000;1 *b DEL k j", changes: 2, wrong: `of what was "a"'s`,
 		},
@@ -115,7 +119,8 @@ func TestLedger(t *testing.T) {
 				continue
 			}
 			const evalsha = `%s [0 127.0.0.1:4000] "evalsha" "id" `
-			const releases = `%s [0 127.0.0.1:4000] "evalsha" %q "4" "j" "r" "k" "q" "i" %q`
+			const releases = `%s [0 127.0.0.1:4000] "evalsha" %q ` +
+				`"6" "j" "r" "k" "q" "k" "q" "i" %q "x"`
 			value, member, queues := strings.Cut(owner, "|")
 			heir, old, handed := strings.Cut(owner, ">")
 			switch {

@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,68 +29,84 @@ func (c *Call[T]) joins() bool {
 	return n == 3+1+1 || n == 3+2+2 // after EVALSHA, the script, and how many keys there are
 }
 
-// join returns the calls that are sent for the batch. One call stands for all releases that have
-// as many keys as the first of them, at its place.
-func (w *worker[T]) join(ctx context.Context) []*Call[T] {
+// join lets one call stand for all releases of the batch that have as many keys as the first of
+// them. It is sent first.
+func (w *worker[T]) join(ctx context.Context) {
 	b := w.batcher
-	if !b.OneServer || b.apart.Load() {
-		return w.calls
+	if !b.OneServer || len(w.calls) < 2 || b.apart.Load() {
+		return
 	}
-	var joined []*Call[T]
-	place, size, bySource := 0, 0, false
-	sent := make([]*Call[T], 0, len(w.calls))
+	joined := w.releases()
+	if len(joined) < 2 {
+		return
+	}
+	sent := make([]*Call[T], 1, len(w.calls)-len(joined)+1)
+	sent[0] = &Call[T]{ctx: ctx, joined: joined, line: together(joined)}
+	rest := joined
 	for _, c := range w.calls {
-		switch {
-		case !c.joins() || size > 0 && size != len(c.command.Args()):
-			sent = append(sent, c)
-			continue
-		case size == 0:
-			place, size = len(sent), len(c.command.Args())
+		if len(rest) > 0 && c == rest[0] {
+			rest = rest[1:]
+		} else {
 			sent = append(sent, c)
 		}
-		joined, bySource = append(joined, c), bySource || c.bySource
 	}
-	if len(joined) < 2 {
-		return w.calls
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.sent = sent
+}
+
+// releases returns the releases of the batch that may go together, in order.
+func (w *worker[T]) releases() (joined []*Call[T]) {
+	for i, c := range w.calls {
+		switch {
+		case !c.joins():
+		case joined == nil:
+			joined = append(make([]*Call[T], 0, len(w.calls)-i), c)
+		case len(c.command.Args()) == len(joined[0].command.Args()):
+			joined = append(joined, c)
+		}
 	}
-	keys := (size - 3) / 2 // of each
+	return joined
+}
+
+// together returns what is sent for some releases. They have the same number of keys.
+func together[T any](joined []*Call[T]) []any {
+	keys := (len(joined[0].command.Args()) - 3) / 2 // of each
 	line := make([]any, 3, 3+len(joined)*(keys+1))
 	line[0], line[1], line[2] = "EVALSHA", scripts.Releases.ID, strconv.Itoa(len(joined)*keys)
-	if bySource {
-		line[0], line[1] = "EVAL", scripts.Releases.Source
-	}
 	for _, c := range joined {
 		line = append(line, c.command.Args()[3:3+keys]...)
+		if c.bySource {
+			line[0], line[1] = "EVAL", scripts.Releases.Source
+		}
 	}
 	for _, c := range joined {
 		line = append(line, c.command.Args()[3+keys]) // the value
 	}
-	sent[place] = &Call[T]{ctx: ctx, joined: joined, line: line}
-	return sent
+	return line
 }
 
 // part answers the releases that went together, or lets them go again.
 func (w *worker[T]) part() {
-	i := slices.IndexFunc(w.sent, func(c *Call[T]) bool { return c.joined != nil })
-	if i < 0 || !w.sent[i].answered {
+	first := w.sent[0]
+	if first.joined == nil || !first.answered {
 		return
 	}
-	together := w.sent[i]
-	replies, _ := together.reply.([]any)
-	for i, c := range together.joined {
+	replies, _ := first.reply.([]any)
+	for i, c := range first.joined {
 		switch {
-		case pool.IsNoScript(together.err):
+		case pool.IsNoScript(first.err):
 			c.again, c.alone, c.bySource = true, c.bySource, true // together once more
-		case together.err != nil && !isReply(together.err):
-			c.Answer(nil, together.err)
-		case len(replies) == len(together.joined) && replies[i] != nil:
+		case first.err != nil && !isReply(first.err):
+			c.Answer(nil, first.err)
+		case len(replies) == len(first.joined) && replies[i] != nil:
 			c.Answer(replies[i], nil)
 		default:
 			c.again, c.alone = true, true
 		}
 	}
 	// Servers say so behind CROSSSLOT, and some proxies behind ERR.
-	if err := together.err; err != nil && strings.Contains(err.Error(), "same slot") {
+	if err := first.err; err != nil && strings.Contains(err.Error(), "same slot") {
 		w.batcher.apart.Store(true)
 	}
 }

@@ -204,15 +204,15 @@ func TestReleasesOfABatchGoTogether(t *testing.T) {
 		commands []*pool.Command
 		want     string
 	}{
-		{"at the place of the first", []*pool.Command{set("x"), a, set("y"), b, set("z"), c},
-			"set x, releases a b c, set y, set z"},
+		{"before the others", []*pool.Command{set("x"), a, set("y"), b, set("z"), c},
+			"releases a b c, set x, set y, set z"},
 		{"of one key", []*pool.Command{one, two}, "releases one two"},
 		{"with as many keys", []*pool.Command{a, one, b, two},
 			"releases a b, release one, release two"},
 		{"not one alone", []*pool.Command{set("x"), a}, "set x, release a"},
 		{"not of one in a queue", []*pool.Command{a, member, b}, "releases a b, release m"},
 		{"not other scripts", []*pool.Command{extend, a, extend, b},
-			"extend e, releases a b, extend e"},
+			"releases a b, extend e, extend e"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			serving(t, func(s *server) {
@@ -275,7 +275,7 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 		cancel() // while c is still in the queue
 		close(gate)
 		synctest.Wait()
-		s.want("set first", "release c, releases a b")
+		s.want("set first", "releases a b, release c")
 		s.replies(outcomes, int64(1), int64(1))
 	})
 }

@@ -139,6 +139,7 @@ func (w *worker[T]) send() {
 		w.deliver(err)
 	}()
 	ctx := w.context()
+	w.join(ctx)
 	w.batcher.Send(ctx, w.sent)
 }
 
@@ -161,10 +162,9 @@ func (w *worker[T]) context() context.Context {
 			ctx.Limit = deadline
 		}
 	}
-	sent := w.join(ctx)
 	w.batcher.mu.Lock()
 	defer w.batcher.mu.Unlock()
-	w.term, w.sent = ctx, sent
+	w.term = ctx
 	return ctx
 }
 

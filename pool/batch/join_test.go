@@ -277,6 +277,7 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 		synctest.Wait()
 		s.want("set first", "releases a b, release c")
 		s.replies(outcomes, int64(1), int64(1))
+		s.replies([]*outcome{late}, int64(1))
 	})
 }
 

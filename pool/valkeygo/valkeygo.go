@@ -151,7 +151,7 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 }
 
 // Carry implements [pool.Carrier]. The caller sends the command itself if ctx has a deadline and
-// the client is valkey-go' own for one server. The command goes on one of the connections that
+// the client is one of valkey-go for one server. The command goes on one of the connections that
 // valkey-go keeps for commands that block. There it waits for nothing but the network, and no
 // longer than the context allows.
 //

@@ -66,7 +66,7 @@ func TestFollowingThePage(t *testing.T) {
 		require.NoError(t, err)
 		here := strings.NewReplacer("/data", dir+"/data", "/etc/redis", dir,
 			"bind * -::*", "bind 127.0.0.1", "port 6379", "port "+port,
-			// The server takes the place of the shell, so that Kill ends it.
+			// Without exec, Kill would end the shell and leave the server.
 			"redis-server ", "exec redis-server ")
 		conf := here.Replace(blocks(t, operations, "conf")[0])
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "redis.conf"), []byte(conf), 0o600))

@@ -98,8 +98,8 @@ func (l *ledger) line(text string) {
 	}
 }
 
-// valueIn returns the value by which releases of many locks release the key, or "". Of several it
-// is that of the key, if the key has one of them.
+// valueIn returns the value by which releases of many locks release the key, or "". Of several
+// values it returns the one that the key has, if any.
 func (l *ledger) valueIn(args []string) (value string) {
 	keys, _ := strconv.Atoi(args[2])
 	values := args[3+keys:]

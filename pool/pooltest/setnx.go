@@ -107,7 +107,7 @@ var hardStrings = []string{
 	"", " ", "0", "nil", "OK", "%s%d", "*1\r\n$4\r\nPING\r\n",
 	"a\x00b", "\x00", "\xff\xfe\x80", "line\nline\r\n", "tab\t\"quoted\" 'too' \\n",
 	"ключ-锁-🔒", "e\u0301", "{tag}", "}{", "*?[a-z]",
-	strings.Repeat("long ", 20_000),
+	strings.Repeat("long ", 200_000),
 }
 
 func label(text string) string {

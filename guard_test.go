@@ -69,7 +69,7 @@ func TestAnEmptyRestartUnderALock(t *testing.T) {
 			trial := func(t *testing.T, i int, opts ...redlock.Option) (ma, mb *redlock.Mutex) {
 				opts = append([]redlock.Option{redlock.WithFencing(),
 					redlock.WithTries(redlock.Unlimited),
-					redlock.WithRetryDelay(5 * time.Millisecond)}, opts...)
+					redlock.WithRetryDelay(20 * time.Millisecond)}, opts...)
 				name := names[i%len(names)]
 				ma, mb = a.NewMutex(name, opts...), b.NewMutex(name, opts...)
 				require.NoError(t, ma.LockContext(ctx))

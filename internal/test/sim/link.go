@@ -187,8 +187,8 @@ func (l *Link) SetNX(ctx context.Context, key, value string, expiry time.Duratio
 // Eval implements pool.Pool for the scripts of internal/scripts, which it knows by name.
 func (l *Link) Eval(ctx context.Context, script *pool.Script, keys []string, args ...any) (any,
 	error) {
-	c, err := parse(script, keys, args)
-	if err != nil {
+	var c command
+	if err := c.parse(script, keys, args); err != nil {
 		return nil, err
 	}
 	return l.do(ctx, &c)
@@ -213,21 +213,28 @@ func (l *Link) do(ctx context.Context, c *command) (any, error) {
 	}
 	epoch := n.epoch
 	n.mu.Unlock()
-
-	f := Fate{}
-	switch {
-	case fate != nil:
-		f = *fate
-	case plan != nil:
-		f = plan(Op{Client: l.client, Node: n.id, Command: commandNames[c.code], Key: c.key,
-			Value: c.value, Member: c.member})
+	if fate == nil {
+		fate = l.planned(plan, c)
 	}
-	return l.send(ctx, *c, f, epoch)
+	return l.send(ctx, c, fate, epoch)
 }
 
-// send lets c meet its fate and waits for the answer.
-func (l *Link) send(ctx context.Context, c command, f Fate, epoch int) (any, error) {
-	n := l.node
+// planned is the fate that a plan, or no plan, gives to c.
+//
+//go:noinline
+func (l *Link) planned(plan Plan, c *command) *Fate {
+	if plan == nil {
+		return &Fate{}
+	}
+	f := plan(Op{Client: l.client, Node: l.node.id, Command: commandNames[c.code], Key: c.key,
+		Value: c.value, Member: c.member})
+	return &f
+}
+
+// send lets a command meet its fate and waits for the answer. Most commands have a goroutine of
+// their own, whose stack must not have to grow often: so planned and [Node.note] are apart.
+func (l *Link) send(ctx context.Context, sent *command, fate *Fate, epoch int) (any, error) {
+	n, c, f := l.node, *sent, *fate
 	if turn, ok := ctx.Value(turnKey{}).(uint64); ok && f.Order != 0 {
 		f.Order += places * turn
 	}

@@ -11,8 +11,8 @@ import (
 
 var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
 
-// parse makes a command of a script's keys and arguments.
-func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
+// parse makes the empty command c that of a script's keys and arguments.
+func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 	c.code = -1
 	for code := cmdRelease; code <= cmdSwap; code++ {
 		if commandNames[code] == s.Name {
@@ -20,11 +20,11 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 		}
 	}
 	if c.code < 0 {
-		return c, fmt.Errorf("ERR sim: unknown script %q", s.Name)
+		return fmt.Errorf("ERR sim: unknown script %q", s.Name)
 	}
 	a := arguments{rest: args}
 	if !c.parseKeys(keys) {
-		return c, errArgs
+		return errArgs
 	}
 	if c.code != cmdInspect && c.code != cmdStand {
 		c.value = a.text()
@@ -43,9 +43,9 @@ func parse(s *pool.Script, keys []string, args []any) (c command, err error) {
 	}
 	c.parseArguments(&a)
 	if a.bad || len(a.rest) > 0 {
-		return c, errArgs
+		return errArgs
 	}
-	return c, nil
+	return nil
 }
 
 // parseKeys reports whether there are as many keys as the script has.
@@ -196,10 +196,17 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 	case cmdSubscribe:
 		n.subscribe(c.sub)
 	}
+	if n.log.used.Load() {
+		n.note(client, c, before, effect, reply, err)
+	}
+	return reply, err
+}
+
+// note writes what was executed to the log.
+func (n *Node) note(client string, c *command, before string, effect Effect, reply any, err error) {
 	n.log.add(Event{
 		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
 		Member: c.member, Final: c.final, Back: c.ticket != 0,
 		Before: before, After: n.get(c.key).value, Effect: effect, Reply: reply, Err: err,
 	})
-	return reply, err
 }

@@ -37,7 +37,7 @@ func TestOneFrozenServer(t *testing.T) {
 }
 
 func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n int) {
-	const rounds = 200
+	const rounds = 100
 	const nodeTimeout = 400 * time.Millisecond
 	// The expiry deletes no key here.
 	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(nodeTimeout)}

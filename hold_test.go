@@ -127,10 +127,9 @@ func TestHeldContextInheritsFromItsParent(t *testing.T) {
 // lesson L26: nothing of what the holder sends is answered, without a RST. The held context is
 // cancelled at until, and nobody else can have been granted the lock by then.
 func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
-	const trials = 1000
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		synctest.Test(t, func(t *testing.T) {
-			for seed := shard; seed < trials; seed += shards {
+			for seed := shard; seed < seedsOf(300); seed += shards {
 				trialInTheDark(t, seed)
 			}
 		})
@@ -193,9 +192,8 @@ func trialInTheDark(t *testing.T, seed uint64) {
 // six times as far away as the nodes take to answer, and a few milliseconds. The node timeout may
 // be all of the expiry.
 func TestAHoldSurvivesOutages(t *testing.T) {
-	const trials = 1000
 	synctest.Test(t, func(t *testing.T) {
-		for seed := range uint64(trials) {
+		for seed := range seedsOf(300) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			expiry := between(r, 300*time.Millisecond, 10*time.Second)
 			// And the default node timeout is five times that.
@@ -391,34 +389,37 @@ func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
 func TestNothingIsWrittenAfterUnlock(t *testing.T) {
 	const rounds, each = 100, 100
 	var began, ended, closed atomic.Int64
-	for round := range uint64(rounds) {
-		synctest.Test(t, func(t *testing.T) {
-			nodes := sim.NewNodes(5)
-			var tasks sync.WaitGroup
-			for i := range uint64(each) {
-				tasks.Go(func() {
-					r := rand.New(rand.NewPCG(round, i))
-					s := interleaving{r: r, name: fmt.Sprint("x", i)}
-					s.run(t, nodes)
-					if s.held {
-						began.Add(1)
-					}
-					if s.lost {
-						ended.Add(1)
-					}
-					if s.closed {
-						closed.Add(1)
-					}
-				})
-			}
-			tasks.Wait()
-			landed()
-			for i := range each { // the ticket of one that has queued lives on for a minute
-				assert.Empty(t, holders(nodes, fmt.Sprint("x", i)), "round %d, lock %d", round, i)
-			}
-			nodes.Close()
-		})
-	}
+	beside(t, func(t *testing.T, shard, shards uint64) {
+		for round := shard; round < rounds; round += shards {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(5)
+				var tasks sync.WaitGroup
+				for i := range uint64(each) {
+					tasks.Go(func() {
+						r := rand.New(rand.NewPCG(round, i))
+						s := interleaving{r: r, name: fmt.Sprint("x", i)}
+						s.run(t, nodes)
+						if s.held {
+							began.Add(1)
+						}
+						if s.lost {
+							ended.Add(1)
+						}
+						if s.closed {
+							closed.Add(1)
+						}
+					})
+				}
+				tasks.Wait()
+				landed()
+				for i := range each { // the ticket of one that has queued lives on for a minute
+					assert.Empty(t, holders(nodes, fmt.Sprint("x", i)),
+						"round %d, lock %d", round, i)
+				}
+				nodes.Close()
+			})
+		}
+	})
 	t.Logf("%d interleavings: held in %d, which ended before Unlock in %d; closed during %d",
 		rounds*each, began.Load(), ended.Load(), closed.Load())
 	assert.Greater(t, began.Load(), int64(rounds*each/2))

@@ -39,6 +39,7 @@ func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d, %d", dead, every), func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					nodes := sim.NewNodes(5)
 					var gone atomic.Bool
@@ -281,10 +282,11 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		for without := range n + 1 {
 			t.Run(fmt.Sprintf("%d of %d", without, n), func(t *testing.T) {
+				t.Parallel()
 				queue := without <= n/2 && without < n
 				last := 20 * time.Second // so that luck evens out
 				if queue {
-					last /= 2
+					last /= 4
 				}
 				for try := 1; ; try++ {
 					c := withoutAQueue(t, n, without, last)
@@ -332,8 +334,13 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 		"queue": nil, "poll": {redlock.WithoutAnnouncements()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				nodes := sim.NewNodes(5)
+				last := time.Minute // so that luck evens out
+				if opts == nil {
+					last /= 3
+				}
 				var inside atomic.Int64
 				var alone atomic.Bool
 				var tasks sync.WaitGroup
@@ -341,7 +348,7 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 				poll := redlock.New(nodes.Pools("polls")...)
 				start := time.Now()
 				tasks.Go(func() {
-					for time.Since(start) < 90*time.Second {
+					for time.Since(start) < last*3/2 {
 						m := poll.NewMutex("x")
 						for m.TryLock() != nil {
 							time.Sleep(50*time.Millisecond + rand.N(200*time.Millisecond))
@@ -360,19 +367,19 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 				})
 				time.Sleep(time.Second)
 				c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
-					last: time.Minute, inside: &inside, opts: opts}
+					last: last, inside: &inside, opts: opts}
 				c.run(t, nodes, 1)
 				alone.Store(true)
 				tasks.Wait()
 				t.Logf("%d turns of four processes beside %d of the client, then %d", c.sum(),
 					early, late)
 				if opts == nil {
-					assert.Greater(t, c.sum(), 6000)
+					assert.Greater(t, c.sum(), 2000)
 				} else {
 					assert.Greater(t, c.sum(), 4000)
 					assert.Greater(t, early, 200)
 				}
-				assert.Greater(t, late, 500)
+				assert.Greater(t, late, int(9*last/time.Second))
 				require.NoError(t, poll.CloseContext(context.Background()))
 				nodes.Close()
 			})

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -24,6 +25,11 @@ import (
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
+
+var more = flag.Uint64("more", 1, "how many times as many seeds the tests of random trials take")
+
+// seedsOf is n, or as many times as many as the flag says.
+func seedsOf(n uint64) uint64 { return n * *more }
 
 // beside runs as many shards of a test as there are processors, beside each other.
 func beside(t *testing.T, f func(t *testing.T, shard, shards uint64)) {

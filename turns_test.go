@@ -32,7 +32,8 @@ func contend(t *testing.T, seed uint64, c contention) *contention {
 func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 	for _, waiters := range []int{2, 4, 16} {
 		for _, hold := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
-			c := contention{processes: 1, waiters: waiters, hold: hold, last: 5 * time.Second}
+			c := contention{processes: 1, waiters: waiters, hold: hold,
+				last: 2*time.Second + 60*hold}
 			with := contend(t, 1, c)
 			c.opts = []redlock.Option{redlock.WithoutAnnouncements()}
 			without := contend(t, 1, c)
@@ -50,7 +51,7 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 	for _, processes := range []int{2, 4} {
 		for _, hold := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
 			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold,
-				last: 2 * time.Minute,
+				last: max(time.Minute, 2400*hold), // so that luck evens out
 				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
 			turns := make([]int, processes)
 			for i, n := range c.turns {
@@ -224,7 +225,7 @@ func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
 			listen(t, n, "*")
 		}
 		c := contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
-			last: 20 * time.Second}
+			last: 10 * time.Second}
 		c.run(t, nodes, 1)
 		t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), slices.Min(c.turns),
 			slices.Max(c.turns), c.longest)
@@ -239,10 +240,11 @@ func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
 func TestAMuteMinorityMakesNobodyRest(t *testing.T) {
 	for _, tt := range []struct{ n, mute int }{{3, 1}, {4, 1}, {5, 1}, {5, 2}, {6, 2}, {7, 3}} {
 		t.Run(fmt.Sprintf("%d of %d", tt.mute, tt.n), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				nodes := sim.NewNodes(tt.n)
 				c := contention{processes: 4, waiters: 4, hold: 5 * time.Millisecond,
-					last: 10 * time.Second, mute: tt.mute}
+					last: 4 * time.Second, mute: tt.mute}
 				c.run(t, nodes, 1)
 				fewest, most := slices.Min(c.turns), slices.Max(c.turns)
 				t.Logf("%d turns, %d to %d each, longest wait %v", c.sum(), fewest, most, c.longest)

@@ -30,23 +30,20 @@ import (
 // over a network in memory with delays, partitions and losses, to embedded nodes. What the first
 // ring assumes of a Pool, the whole stack has to keep. Every fourth seed is without faults.
 func TestSchedulesThroughTheAdapters(t *testing.T) {
-	n := 24
-	if *count > 0 {
-		n = *count
-	}
+	n := schedules(12)
 	states, grants := make(map[string]int), 0
-	begun, schedules := time.Now(), 0
+	begun, done := time.Now(), 0
 	defer func() {
-		t.Logf("%d schedules in %v, %d grants, %v", schedules,
+		t.Logf("%d schedules in %v, %d grants, %v", done,
 			time.Since(begun).Round(time.Millisecond), grants, states)
 	}()
-	for schedules < n {
-		s := setup{Seed: *first + uint64(schedules), Nodes: 3, Clients: 3, Workers: 1, Cycles: 3,
+	for done < n {
+		s := setup{Seed: *first + uint64(done), Nodes: 3, Clients: 3, Workers: 1, Cycles: 3,
 			Faults: partition}
 		if s.Seed%4 == 0 {
 			s.Faults = 0
 		}
-		schedules++
+		done++
 		again := fmt.Sprintf("go test ./internal/test/sim -v "+
 			"-run '^TestSchedulesThroughTheAdapters$' -first %d -schedules 1", s.Seed)
 		h := newHistory(s)
@@ -61,7 +58,7 @@ func TestSchedulesThroughTheAdapters(t *testing.T) {
 			states[state] += k
 		}
 	}
-	if n < 20 {
+	if n < 10 {
 		return
 	}
 	for _, state := range []string{"wire cut", "lost", "fenced", "unfenced", "extended",

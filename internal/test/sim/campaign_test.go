@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -24,14 +25,18 @@ import (
 //	go test ./internal/test/sim -run 'TestSchedules$' -first 1000000 -schedules 20000 -timeout 0
 var (
 	first = flag.Uint64("first", 1, "first seed of each campaign")
-	count = flag.Int("schedules", 0, "schedules of each campaign; 0 for as many as every "+
-		"change should pass")
+	count = flag.Int("schedules", 0, "schedules of each campaign; 0 for as many as usual")
+	times = flag.Int("times", 1, "how many times as long as usual the campaigns are, and the "+
+		"comparison with real nodes")
 	shrink = flag.Bool("shrink", true, "look for a smaller schedule that fails like the first "+
 		"one that did")
 	schedule = flag.String("schedule", "", "for TestReplay: a schedule as a failure has printed it")
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// schedules is the number of schedules of a campaign that usually has n.
+func schedules(n int) int { return cmp.Or(*count, n**times) }
 
 // report is what a campaign has seen.
 type report struct {
@@ -44,14 +49,12 @@ type report struct {
 	waited    time.Duration
 }
 
-// campaign runs n schedules, or as many as the flag says, beside each other. An invariant that is
+// campaign runs n schedules, or as many as the flags say, beside each other. An invariant that is
 // broken in one of them fails the test, unless mayBreak is true of it.
 func campaign(t *testing.T, n int, draw func(seed uint64) setup,
 	mayBreak func(invariant string) bool) *report {
 	r := &report{states: make(map[string]int), broken: make(map[string]int), least: n}
-	if *count > 0 {
-		n = *count
-	}
+	n = schedules(n)
 	begun := time.Now()
 	var next atomic.Uint64
 	var failed atomic.Bool // in any shard
@@ -186,7 +189,7 @@ const inModel = (lastFault - 1) &^ outOfModel
 
 // Faults that Redlock is made for break nothing.
 func TestSchedules(t *testing.T) {
-	r := campaign(t, 250, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
+	r := campaign(t, 100, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
 	r.saw(t, usual...)
 	r.saw(t, "split vote", "N = 1", "N = 2", "N = 3", "N = 4", "N = 5", "N = 6", "N = 7")
 	r.sawStrike(t, strikes)
@@ -214,7 +217,7 @@ var usual = []string{
 // Many more schedules that are as small as can be: two clients on three nodes that want the lock
 // once.
 func TestSchedulesInShort(t *testing.T) {
-	r := campaign(t, 1000, func(seed uint64) setup {
+	r := campaign(t, 400, func(seed uint64) setup {
 		s := newSetup(seed, inModel)
 		s.Nodes, s.Clients, s.Workers, s.Cycles = 3, 2, 1, 1
 		if s.nodeTimeout() == s.expiry() {
@@ -248,16 +251,17 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 		fault  faults
 		with   faults
 		breaks []string
+		within int // schedules
 	}{
-		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}},
+		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}, 25},
 		{flush, skew | loss, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order",
-			"I1 mutual exclusion" + despiteTheGuard}},
-		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
-		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
-		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}},
+			"I1 mutual exclusion" + despiteTheGuard}, 40},
+		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 40},
+		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 25},
+		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 25},
 	} {
 		t.Run(tt.fault.String(), func(t *testing.T) {
-			r := campaign(t, 40, func(seed uint64) setup {
+			r := campaign(t, tt.within, func(seed uint64) setup {
 				s := newSetup(seed, inModel)
 				s.Faults |= tt.fault | tt.with
 				if tt.fault == lagging {
@@ -307,10 +311,6 @@ func TestRegressions(t *testing.T) {
 // right: clients that do not look at the context, so that its timers for several nodes end
 // together; and two workers in a process that wake each other.
 func TestReplaysAreIdentical(t *testing.T) {
-	n := 20
-	if *count > 0 {
-		n = *count
-	}
 	again := func(seed uint64, times int) {
 		s := newSetup(seed, (lastFault-1)&^deaf)
 		s.Workers = 1
@@ -321,7 +321,7 @@ func TestReplaysAreIdentical(t *testing.T) {
 			}
 		}
 	}
-	for i := range uint64(n) {
+	for i := range uint64(schedules(8)) {
 		again(*first+i, 1)
 	}
 	again(3000082, 6) // a waiter was woken while another of its channels was ready

@@ -24,22 +24,18 @@ var operations = []string{"Lock", "TryLock", "Hold", "Do", "Extend", "Valid", "U
 // The context of an operation ends at every event of a schedule in turn: at each command that is
 // sent, and at each that is executed. lesson L12
 func TestCancelAtEveryEvent(t *testing.T) {
-	n := 12
-	if *count > 0 {
-		n = *count
-	}
 	states := make(map[string]int)
-	begun, schedules := time.Now(), 0
+	begun, done := time.Now(), 0
 	defer func() {
-		t.Logf("%d schedules in %v", schedules, time.Since(begun).Round(time.Millisecond))
+		t.Logf("%d schedules in %v", done, time.Since(begun).Round(time.Millisecond))
 	}()
-	for seed := *first; schedules < n; seed++ {
+	for seed := *first; done < schedules(5); seed++ {
 		s := newSetup(seed, slow|lostReply|rates|mute)
 		s.Few, s.Nodes, s.Clients = false, 3+2*int(seed%2), 2
 		if s.expiry() != 2*time.Second || s.nodeTimeout() != 100*time.Millisecond {
 			continue // nothing that is found in the end may have expired by itself
 		}
-		schedules++
+		done++
 		for _, s.Op = range operations {
 			s.Cancel = 0
 			for reached := true; reached; {

@@ -3,7 +3,6 @@ package sim_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -275,7 +274,7 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 
 func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 	all := scripts(t)
-	for seed := range uint64(24) {
+	for seed := range uint64(12 * *times) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			m := miniredis.NewMiniRedis()
@@ -353,10 +352,6 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 	link := node.Link("a")
 	node.Crash()
 	node.Restart(true) // as young as the server
-	commands := 3000
-	if os.Getenv("REDLOCK_SIM_LONG") != "" {
-		commands *= 20
-	}
 	ears, err := redis.Dial("tcp", server.Addr())
 	require.NoError(t, err)
 	defer ears.Close()
@@ -368,7 +363,7 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 		defer sub.Close()
 	}
 	r := rand.New(rand.NewPCG(7, 7))
-	for range commands {
+	for range 1500 * *times {
 		s := randomStep(r, []int64{3_600_000, 7_200_000}, true)
 		got, gotErr := s.onSim(t, node, link, all)
 		want, wantErr := s.onRedis(all, do)

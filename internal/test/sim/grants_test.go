@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -27,7 +28,11 @@ import (
 // names, which share one counter. A million:
 //
 //	go test ./internal/test/sim -run '^TestSchedulesOfGrants' -grants 1000000 -timeout 0 -v
-var grantsWanted = flag.Int("grants", 2000, "fenced grants of each campaign about tokens")
+var grantsWanted = flag.Int("grants", 0, "fenced grants of each campaign about tokens; 0 for "+
+	"as many as usual")
+
+// fencedGrants is the number of grants of a campaign that usually has n.
+func fencedGrants(n int) int { return cmp.Or(*grantsWanted, n**times) }
 
 // grantsPerSeed is how many grants a bubble lasts.
 const grantsPerSeed = 50
@@ -35,7 +40,7 @@ const grantsPerSeed = 50
 // Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and
 // jump.
 func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
-	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Hour}.run)
+	r := grantCampaign(t, fencedGrants(1000), grantSetup{clocks: time.Hour}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire",
 		"overtaken by another name")
@@ -44,7 +49,7 @@ func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
 // With loss of data, and nodes that are back at once, they rest on the restart guard and on
 // clocks that are about right.
 func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
-	r := grantCampaign(t, *grantsWanted, grantSetup{clocks: time.Second, loss: true,
+	r := grantCampaign(t, fencedGrants(1000), grantSetup{clocks: time.Second, loss: true,
 		guard: true}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire",

@@ -133,18 +133,15 @@ func (j *jobs) replica(id int64) {
 // may get some nodes each, and nobody a quorum.
 func TestSchedulesOfJobs(t *testing.T) {
 	const enough = 5 // tries
-	n := uint64(30)
-	if *count > 0 {
-		n = uint64(*count)
-	}
-	begun, schedules, more, none := time.Now(), 0, 0, 0
+	n := uint64(schedules(12))
+	begun, done, more, none := time.Now(), 0, 0, 0
 	defer func() {
 		t.Logf("%d schedules in %v; a tenth of them without WithMinHold: %d runs too many; "+
 			"with a single try, in one of them: %d periods without a run",
-			schedules, time.Since(begun).Round(time.Millisecond), more, none)
+			done, time.Since(begun).Round(time.Millisecond), more, none)
 	}()
 	for seed := *first; seed < *first+n; seed++ {
-		schedules++
+		done++
 		for k, runs := range runJobs(t, dice(seed), true, enough) {
 			if runs != 1 {
 				t.Fatalf("1 violations in\n\tseed %d\n\tI19 one run: %d runs in period %d",
@@ -164,7 +161,7 @@ func TestSchedulesOfJobs(t *testing.T) {
 			none += max(1-runs, 0)
 		}
 	}
-	if n >= 30 {
+	if n >= 10 {
 		assert.NotZero(t, more, "runs too many without WithMinHold")
 		assert.NotZero(t, none, "periods without a run with a single try")
 	}

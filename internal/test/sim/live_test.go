@@ -95,7 +95,7 @@ func (w *world) patience() time.Duration {
 // Once the faults are over, or have settled on a minority of the nodes, everybody gets a turn,
 // also if no announcement ever arrives.
 func TestEverybodyGetsATurn(t *testing.T) {
-	r := campaign(t, 100, func(seed uint64) setup {
+	r := campaign(t, 40, func(seed uint64) setup {
 		s := newSetup(seed, slow|lostRequest|lostReply|duplicate|partition|failing|freeze|crash|
 			rates|deaf|mute)
 		s.Live, s.Few, s.Workers = true, false, 1

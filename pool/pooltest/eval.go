@@ -35,12 +35,12 @@ var evalTests = []test{
 			{"return {1, 'two', {3, ''}, false, 5}",
 				[]any{int64(1), "two", []any{int64(3), ""}, nil, int64(5)}},
 		} {
-			got := s.eval(s.script(c.source, c.source), nil)
-			if !reflect.DeepEqual(got, c.want) {
+			script := s.script(c.source, c.source)
+			if got := s.eval(script, nil); !reflect.DeepEqual(got, c.want) {
 				s.Errorf("%q = %#v, want %#v", c.source, got, c.want)
 			}
 			// Once more, now by EVALSHA alone.
-			if got := s.eval(s.script(c.source, c.source), nil); !reflect.DeepEqual(got, c.want) {
+			if got := s.eval(script, nil); !reflect.DeepEqual(got, c.want) {
 				s.Errorf("%q for the second time = %#v, want %#v", c.source, got, c.want)
 			}
 		}

@@ -254,6 +254,16 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 			return reply, err
 		}
 	},
+	"Eval/returns null of a known script as an error": func(p *redigo.Pool, b *broken) {
+		var known sync.Map
+		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
+			reply, err := p.Eval(ctx, s, keys, args...)
+			if _, before := known.Swap(s.ID, true); before && reply == nil && err == nil {
+				err = redis.ErrNil
+			}
+			return reply, err
+		}
+	},
 	"Eval/swallows errors": func(p *redigo.Pool, b *broken) {
 		b.eval = func(ctx context.Context, s *pool.Script, keys []string, args []any) (any, error) {
 			reply, _ := p.Eval(ctx, s, keys, args...)

@@ -90,7 +90,6 @@ var setNXTests = []test{
 			if !s.lock(k, text, expiry) {
 				s.Errorf("SetNX of key %.40q = false, want true", k)
 			}
-			s.want("the value of "+label(text), s.eval(same, []string{k}, text), int64(1))
 			s.want("another value than "+label(text), s.eval(same, []string{k}, text+"x"), int64(0))
 			if text != "" {
 				s.want("a prefix of "+label(text), s.eval(same, []string{k}, text[:len(text)-1]),
@@ -98,6 +97,9 @@ var setNXTests = []test{
 			}
 			s.want("another key than "+label(text), s.eval(same, []string{k + "\x00"}, text),
 				int64(-1))
+			// An embedded node takes long to look after a key of a million bytes.
+			s.want("release of the value "+label(text), s.eval(release, []string{k}, text),
+				int64(1))
 		}
 	}},
 }

@@ -219,12 +219,17 @@ func (s *Server) poll(what string, f func() error) {
 	}
 }
 
-// poll calls f until it returns nil, and gives up with its error after replyTimeout.
+// poll calls f until it returns nil, and gives up with its error after replyTimeout. It asks less
+// often as time passes: a server answers in a few milliseconds, and a cluster in two seconds.
 func poll(f func() error) error {
-	for end := time.Now().Add(replyTimeout); ; time.Sleep(time.Millisecond) {
-		if err := f(); err == nil || time.Now().After(end) {
+	start := time.Now()
+	for {
+		err := f()
+		took := time.Since(start)
+		if err == nil || took > replyTimeout {
 			return err
 		}
+		time.Sleep(max(time.Millisecond, min(took/20, 20*time.Millisecond)))
 	}
 }
 

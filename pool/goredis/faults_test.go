@@ -207,6 +207,7 @@ func TestRestartedNode(t *testing.T) {
 func TestClusterSentinelAndRingAreNodes(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
 		servers := redistest.StartCluster(t, 3)
 		var addrs []string
 		for _, s := range servers {
@@ -240,6 +241,7 @@ func TestClusterSentinelAndRingAreNodes(t *testing.T) {
 		}
 	})
 	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
 		master := redistest.Start(t, 1)[0]
 		client := redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: "main", SentinelAddrs: []string{redistest.StartSentinel(t, master)},
@@ -249,6 +251,7 @@ func TestClusterSentinelAndRingAreNodes(t *testing.T) {
 		pooltest.Run(t, func(*testing.T) pool.Pool { return p })
 	})
 	t.Run("ring", func(t *testing.T) {
+		t.Parallel()
 		addrs := map[string]string{}
 		for i, server := range redistest.Start(t, 2) {
 			addrs[fmt.Sprint("shard", i)] = server.Addr()

@@ -47,12 +47,14 @@ func TestReleasesBesideADeniedKey(t *testing.T) {
 
 // A server of a cluster refuses keys of several slots, also if all of them are its own.
 func TestReleasesOnAServerOfACluster(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartCluster(t, 1)[0]
 	together.ManyScripts(t, server, clientOf(t, server, redis.Options{}), together.Key)
 }
 
 // A client that knows of several servers may have to send releases to several.
 func TestReleasesOfAClusterOrRingClient(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartCluster(t, 1)[0]
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
 	defer func() { _ = cluster.Close() }()

@@ -15,6 +15,7 @@ func TestManyReleasesAreFewCommands(t *testing.T) {
 
 // A server of a cluster refuses keys of several slots, also if all of them are its own.
 func TestReleasesOnAServerOfACluster(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartCluster(t, 1)[0]
 	together.ManyScripts(t, server, redigo.NewPool(newPool(t, server.Addr())), together.Key)
 }

@@ -289,7 +289,7 @@ func TestLostProbesGetRarer(t *testing.T) {
 		for range maxUnanswered {
 			ask()
 		}
-		for start := time.Now(); time.Since(start) < time.Hour; time.Sleep(budget / 2) {
+		for start := time.Now(); time.Since(start) < time.Hour; time.Sleep(budget) {
 			ask()
 		}
 		synctest.Wait()

@@ -364,12 +364,8 @@ func (m *model) del(v int) int64 {
 // Whatever happens at the very moment at which commands are given up, fail or return: when all is
 // done no key is left, and no value was ever set after the last release of it.
 func TestNoWriteSurvivesItsUndo(t *testing.T) {
-	runs := 1500
-	if testing.Short() {
-		runs = 300
-	}
-	for seed := range runs {
-		synctest.Test(t, func(t *testing.T) { survive(t, uint64(seed)) })
+	for seed := range 400 * *more {
+		synctest.Test(t, func(t *testing.T) { survive(t, seed) })
 	}
 }
 

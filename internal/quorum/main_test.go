@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+var more = flag.Uint64("more", 1, "how many times as many seeds the tests of random trials take")
 
 // op is what a node does in a test. A positive number is a yes.
 type op func(ctx context.Context, n *Node) (int64, error)

@@ -14,7 +14,7 @@ import (
 
 // Whatever else begins and ends around it, a round expires at its own time, to the nanosecond.
 func TestRoundsExpireInTime(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range 60 * *more {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			nodes := newNodes(1, NewTracker())

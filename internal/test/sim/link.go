@@ -25,8 +25,8 @@ var (
 // Fate is what becomes of one command between its client and its node. The zero value
 // is a command that is executed and answered at once.
 //
-// A command that has left its client is executed even if the client gives up in the
-// meantime: that is how a real one arrives late.
+// A command that has left its client is executed even if the client gives up in the meantime.
+// That is how a real one arrives late.
 type Fate struct {
 	// Request and Reply are the times the command and its answer are on their way.
 	Request, Reply time.Duration
@@ -63,9 +63,10 @@ const (
 // turnKey is the key of a context's turn.
 type turnKey struct{}
 
-// WithTurn returns a context whose commands have their place after those of lower turns, if all
-// else about them is the same, their Order included. Such commands are sent at the same nanosecond
-// when a lane and the ledger of its node release the same value. Other contexts have turn 0.
+// WithTurn returns a context whose commands have their place after those of lower turns. That
+// counts if all else about them is the same, their Order included. A lane and the ledger of its
+// node send such commands when both release one value at the same nanosecond. Other contexts have
+// turn 0.
 func WithTurn(ctx context.Context, turn uint64) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)
 }
@@ -91,7 +92,7 @@ func FailAfter(err error) Fate { return Fate{Answer: &Answer{Err: err}} }
 // Reply is the fate of a command that is answered with v and not executed.
 func Reply(v any) Fate { return Fate{Skip: true, Answer: &Answer{Value: v}} }
 
-// Refuse is the fate of a command that is not executed and answered as if the key were
+// Refuse is the fate of a command that is not executed. It is answered as if the key were
 // somebody else's, for another minute.
 func Refuse() Fate { return Reply(refusal{}) }
 
@@ -232,7 +233,7 @@ func (l *Link) planned(plan Plan, c *command) *Fate {
 }
 
 // send lets a command meet its fate and waits for the answer. Most commands have a goroutine of
-// their own, whose stack must not have to grow often: so planned and [Node.note] are apart.
+// their own, whose stack must not have to grow often. So planned and [Node.note] are apart.
 func (l *Link) send(ctx context.Context, sent *command, fate *Fate, epoch int) (any, error) {
 	n, c, f := l.node, *sent, *fate
 	if turn, ok := ctx.Value(turnKey{}).(uint64); ok && f.Order != 0 {

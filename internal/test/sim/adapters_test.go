@@ -30,7 +30,7 @@ import (
 // over a network in memory with delays, partitions and losses, to embedded nodes. What the first
 // ring assumes of a Pool, the whole stack has to keep. Every fourth seed is without faults.
 func TestSchedulesThroughTheAdapters(t *testing.T) {
-	n := schedules(12)
+	n := schedules(8)
 	states, grants := make(map[string]int), 0
 	begun, done := time.Now(), 0
 	defer func() {
@@ -58,7 +58,7 @@ func TestSchedulesThroughTheAdapters(t *testing.T) {
 			states[state] += k
 		}
 	}
-	if n < 10 {
+	if n < 8 {
 		return
 	}
 	for _, state := range []string{"wire cut", "lost", "fenced", "unfenced", "extended",

@@ -189,7 +189,7 @@ const inModel = (lastFault - 1) &^ outOfModel
 
 // Faults that Redlock is made for break nothing.
 func TestSchedules(t *testing.T) {
-	r := campaign(t, 100, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
+	r := campaign(t, 60, func(seed uint64) setup { return newSetup(seed, inModel) }, nil)
 	r.saw(t, usual...)
 	r.saw(t, "split vote", "N = 1", "N = 2", "N = 3", "N = 4", "N = 5", "N = 6", "N = 7")
 	r.sawStrike(t, strikes)
@@ -217,7 +217,7 @@ var usual = []string{
 // Many more schedules that are as small as can be: two clients on three nodes that want the lock
 // once.
 func TestSchedulesInShort(t *testing.T) {
-	r := campaign(t, 400, func(seed uint64) setup {
+	r := campaign(t, 200, func(seed uint64) setup {
 		s := newSetup(seed, inModel)
 		s.Nodes, s.Clients, s.Workers, s.Cycles = 3, 2, 1, 1
 		if s.nodeTimeout() == s.expiry() {
@@ -253,12 +253,12 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 		breaks []string
 		within int // schedules
 	}{
-		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}, 25},
+		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}, 20},
 		{flush, skew | loss, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order",
-			"I1 mutual exclusion" + despiteTheGuard}, 40},
-		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 40},
-		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 25},
-		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 25},
+			"I1 mutual exclusion" + despiteTheGuard}, 20},
+		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 35},
+		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 15},
+		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 20},
 	} {
 		t.Run(tt.fault.String(), func(t *testing.T) {
 			r := campaign(t, tt.within, func(seed uint64) setup {
@@ -321,7 +321,7 @@ func TestReplaysAreIdentical(t *testing.T) {
 			}
 		}
 	}
-	for i := range uint64(schedules(8)) {
+	for i := range uint64(schedules(4)) {
 		again(*first+i, 1)
 	}
 	again(3000082, 6) // a waiter was woken while another of its channels was ready

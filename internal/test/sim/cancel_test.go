@@ -29,7 +29,7 @@ func TestCancelAtEveryEvent(t *testing.T) {
 	defer func() {
 		t.Logf("%d schedules in %v", done, time.Since(begun).Round(time.Millisecond))
 	}()
-	for seed := *first; done < schedules(5); seed++ {
+	for seed := *first; done < schedules(3); seed++ {
 		s := newSetup(seed, slow|lostReply|rates|mute)
 		s.Few, s.Nodes, s.Clients = false, 3+2*int(seed%2), 2
 		if s.expiry() != 2*time.Second || s.nodeTimeout() != 100*time.Millisecond {

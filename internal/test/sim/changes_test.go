@@ -62,7 +62,7 @@ func TestSchedulesThatChangeTheNodes(t *testing.T) {
 			grantSetup: grantSetup{clocks: time.Second / 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := grantCampaign(t, fencedGrants(1000)/20, c.run)
+			r := grantCampaign(t, fencedGrants(500)/20, c.run)
 			r.clean(t)
 			r.saw(t, "restart", "raise round", "extended", "left to expire",
 				"changed hands between lists")

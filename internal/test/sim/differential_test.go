@@ -274,7 +274,7 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 
 func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 	all := scripts(t)
-	for seed := range uint64(12 * *times) {
+	for seed := range uint64(6 * *times) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			m := miniredis.NewMiniRedis()
@@ -363,7 +363,7 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 		defer sub.Close()
 	}
 	r := rand.New(rand.NewPCG(7, 7))
-	for range 1500 * *times {
+	for range 750 * *times {
 		s := randomStep(r, []int64{3_600_000, 7_200_000}, true)
 		got, gotErr := s.onSim(t, node, link, all)
 		want, wantErr := s.onRedis(all, do)

@@ -40,7 +40,7 @@ const grantsPerSeed = 50
 // Without loss of data, tokens rest on no clock: those of the clients are up to an hour off, and
 // jump.
 func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
-	r := grantCampaign(t, fencedGrants(1000), grantSetup{clocks: time.Hour}.run)
+	r := grantCampaign(t, fencedGrants(500), grantSetup{clocks: time.Hour}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire",
 		"overtaken by another name")
@@ -49,7 +49,7 @@ func TestSchedulesOfGrantsWhateverTheClocks(t *testing.T) {
 // With loss of data, and nodes that are back at once, they rest on the restart guard and on
 // clocks that are about right.
 func TestSchedulesOfGrantsThoughNodesForget(t *testing.T) {
-	r := grantCampaign(t, fencedGrants(1000), grantSetup{clocks: time.Second, loss: true,
+	r := grantCampaign(t, fencedGrants(500), grantSetup{clocks: time.Second, loss: true,
 		guard: true}.run)
 	r.clean(t)
 	r.saw(t, "raise round", "restart", "jump", "extended", "left to expire",
@@ -121,7 +121,7 @@ func grantSeed(t *testing.T, seed uint64) string {
 // one.
 func (r *grantReport) saw(t *testing.T, states ...string) {
 	t.Helper()
-	if r.grants < 1000 {
+	if r.grants < 500 {
 		return
 	}
 	for _, s := range states {

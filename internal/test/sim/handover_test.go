@@ -150,7 +150,7 @@ func (h *history) checkHandOvers(leases []*lease) {
 // A lock that is handed over stays one lock: it has one holder at a time and one heir, nobody has
 // it in between, its old holder sends nothing more, and its tokens rise.
 func TestSchedulesOfHandOvers(t *testing.T) {
-	r := campaign(t, 40, func(seed uint64) setup {
+	r := campaign(t, 25, func(seed uint64) setup {
 		s := newSetup(seed, inModel)
 		s.Relay, s.Cycles = true, s.Cycles+3
 		return s

@@ -95,7 +95,7 @@ func (w *world) patience() time.Duration {
 // Once the faults are over, or have settled on a minority of the nodes, everybody gets a turn,
 // also if no announcement ever arrives.
 func TestEverybodyGetsATurn(t *testing.T) {
-	r := campaign(t, 40, func(seed uint64) setup {
+	r := campaign(t, 25, func(seed uint64) setup {
 		s := newSetup(seed, slow|lostRequest|lostReply|duplicate|partition|failing|freeze|crash|
 			rates|deaf|mute)
 		s.Live, s.Few, s.Workers = true, false, 1
@@ -114,6 +114,7 @@ func TestEverybodyGetsATurn(t *testing.T) {
 // somewhere gave up waiting. Seed 203 of TestEverybodyGetsATurn.
 func TestContentionBesideAHungNode(t *testing.T) {
 	const hold, contenders = 10 * time.Millisecond, 8
+	last := 5 * time.Second * time.Duration(*times)
 	for _, hung := range []int{0, 1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
@@ -142,9 +143,10 @@ func TestContentionBesideAHungNode(t *testing.T) {
 				m := rl.NewMutex("k", redlock.WithTries(redlock.Unlimited))
 				all.Go(func() {
 					defer rl.Close()
-					for time.Since(start) < 20*time.Second {
+					for time.Since(start) < last {
 						asked := time.Now()
-						ctx, stop := context.WithDeadline(t.Context(), start.Add(25*time.Second))
+						ctx, stop := context.WithDeadline(t.Context(),
+							start.Add(last+5*time.Second))
 						err := m.LockContext(ctx)
 						stop()
 						waits[c] = max(waits[c], time.Since(asked))
@@ -161,12 +163,12 @@ func TestContentionBesideAHungNode(t *testing.T) {
 			all.Wait()
 			nodes.Close()
 			longest := slices.Max(waits[:])
-			t.Logf("%d hung: %.0f turns/s, longest wait %v", hung, float64(turns.Load())/20,
-				longest)
+			t.Logf("%d hung: %.0f turns/s, longest wait %v", hung,
+				float64(turns.Load())/last.Seconds(), longest)
 			// A wait for a hung node alone would take a node timeout, 400 ms.
 			assert.Less(t, longest, 2*contenders*(hold+time.Millisecond))
 			assert.Greater(t, turns.Load(),
-				int64(0.85*20*float64(time.Second/(hold+time.Millisecond))))
+				int64(0.85*float64(last/(hold+time.Millisecond))))
 		})
 	}
 }

@@ -185,7 +185,7 @@ func losing(p sim.Plan, d dice, c, node int, often float64, start time.Time) sim
 func TestNobodyIsOvertaken(t *testing.T) {
 	begun, done, grants, queued, known, missed := time.Now(), 0, 0, 0, 0, 0
 	var longest time.Duration // wait where no messages are lost
-	for i := range uint64(schedules(40)) {
+	for i := range uint64(schedules(25)) {
 		seed := *first + i
 		done++
 		synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ func bothKinds(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *re
 // Unlock, however many are under way.
 func TestAHiccupFailsNobody(t *testing.T) {
 	const nodeTimeout, hiccup = 400 * time.Millisecond, 150 * time.Millisecond
-	for _, callers := range []int{10, 150, 1500 * *times} {
+	for _, callers := range []int{10, 150, 750 * *times} {
 		bothKinds(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			rl = rl.With(redlock.WithNodeTimeout(nodeTimeout))
 			at := func(i int) time.Duration {
@@ -107,7 +107,7 @@ func TestAStallLeavesNoKey(t *testing.T) {
 			bothKinds(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				rl = rl.With(redlock.WithExpiry(time.Minute),
 					redlock.WithNodeTimeout(400*time.Millisecond))
-				pause := max(20*time.Millisecond, stall/100)
+				pause := max(20*time.Millisecond, stall/50/time.Duration(min(*times, 2)))
 				start := time.Now()
 				nodes[1].Freeze()
 				var all sync.WaitGroup

@@ -387,7 +387,8 @@ func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
 // nothing but releases is sent for the key any more, and when what was under way has landed no
 // key is left.
 func TestNothingIsWrittenAfterUnlock(t *testing.T) {
-	const rounds, each = 100, 100
+	const each = 100
+	rounds := seedsOf(25)
 	var began, ended, closed atomic.Int64
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		for round := shard; round < rounds; round += shards {

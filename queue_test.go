@@ -33,9 +33,9 @@ func queued(nodes sim.Nodes, key string) (all []int) {
 // long queue all of that is 10 ms for each waiter, if that is more, and the grace so much longer.
 func TestTheSilentDeadCostTheOthersOnce(t *testing.T) {
 	const expiry, hold = 8 * time.Second, 20 * time.Millisecond
-	for _, dead := range []int{1, 4, 16, 64, 500} {
+	for _, dead := range []int{1, 4, 16, 64, 400} {
 		for _, every := range []int{1, 2} { // all before the living, or every other one
-			if dead*every > 500 {
+			if dead*every > 400 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d, %d", dead, every), func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestNodesWithoutAQueueStopNobody(t *testing.T) {
 				queue := without <= n/2 && without < n
 				last := 20 * time.Second // so that luck evens out
 				if queue {
-					last /= 4
+					last /= 8
 				}
 				for try := 1; ; try++ {
 					c := withoutAQueue(t, n, without, last)
@@ -337,7 +337,7 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				nodes := sim.NewNodes(5)
-				last := time.Minute // so that luck evens out
+				last := 30 * time.Second // so that luck evens out
 				if opts == nil {
 					last /= 3
 				}
@@ -374,10 +374,10 @@ func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 				t.Logf("%d turns of four processes beside %d of the client, then %d", c.sum(),
 					early, late)
 				if opts == nil {
-					assert.Greater(t, c.sum(), 2000)
+					assert.Greater(t, c.sum(), 1000)
 				} else {
-					assert.Greater(t, c.sum(), 4000)
-					assert.Greater(t, early, 200)
+					assert.Greater(t, c.sum(), 2000)
+					assert.Greater(t, early, 100)
 				}
 				assert.Greater(t, late, int(9*last/time.Second))
 				require.NoError(t, poll.CloseContext(context.Background()))

@@ -51,7 +51,7 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 	for _, processes := range []int{2, 4} {
 		for _, hold := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
 			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold,
-				last: max(time.Minute, 2400*hold), // so that luck evens out
+				last: max(30*time.Second, 1200*hold), // so that luck evens out
 				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
 			turns := make([]int, processes)
 			for i, n := range c.turns {

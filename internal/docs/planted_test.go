@@ -16,20 +16,21 @@ import (
 // planted are bugs that pass a package's plain tests, and that AtEveryCommand finds.
 var planted = map[string]struct {
 	pkg, file string // where the bug is
+	build     string // what needs to be compiled: the package, or a file that needs no other
 	good, bug string // the text that it replaces, and its own
 	plain     string // tests that pass
 	every     string // the test that fails
 	sample    bool   // the page shows lines of the failure
 }{
 	"a report under the outer context": {
-		pkg: "redlocktest", file: "recipes_test.go",
+		pkg: "redlocktest", file: "recipes_test.go", build: "./redlocktest/recipes_test.go",
 		good:  `"report", func(ctx context.Context) error {`,
 		bug:   `"report", func(context.Context) error {`,
 		plain: "^(TestRunsOnce|TestGoesOnWithTwoNodesDown|TestWaitsItsTurn)$",
 		every: "TestNeverWritesWithoutTheLock", sample: true,
 	},
 	"a report that hides the error of Unlock": {
-		pkg: "redlocktest", file: "recipes_test.go",
+		pkg: "redlocktest", file: "recipes_test.go", build: "./redlocktest/recipes_test.go",
 		good: `	return locks.Do(ctx, "report", func(ctx context.Context) error {
 `,
 		bug: `	m := locks.NewMutex("report")
@@ -45,7 +46,7 @@ var planted = map[string]struct {
 		every: "TestNeverHidesALoss",
 	},
 	"a middleware that keeps the held context to itself": {
-		pkg: "examples/httpmiddleware", file: "middleware.go",
+		pkg: "examples/httpmiddleware", file: "middleware.go", build: "./examples/httpmiddleware",
 		good: "next.ServeHTTP(w, r.WithContext(ctx))", bug: "next.ServeHTTP(w, r)",
 		plain: "^(TestNoWithdrawalIsLost|TestAnswers)$",
 		every: "TestNothingIsWithdrawnWithoutTheLock",
@@ -74,7 +75,7 @@ func TestAtEveryCommandFindsWhatPlainTestsDoNot(t *testing.T) {
 
 			binary := copied + ".test"
 			out, err := command("go", "test", "-ldflags=-s -w", "-overlay", list, "-c", "-o",
-				binary, "./"+p.pkg)
+				binary, p.build)
 			require.NoError(t, err, "%s", out)
 			out, err = command(binary, "-test.v", "-test.run", p.plain)
 			require.NoError(t, err, "the plain tests: %s", out)

@@ -68,14 +68,10 @@ func TestAtEveryCommandFindsWhatPlainTestsDoNot(t *testing.T) {
 			copied := filepath.Join(t.TempDir(), p.file)
 			source = []byte(strings.Replace(string(source), p.good, p.bug, 1))
 			require.NoError(t, os.WriteFile(copied, source, 0o600))
-			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: copied}})
-			require.NoError(t, err)
-			list := copied + ".json"
-			require.NoError(t, os.WriteFile(list, overlay, 0o600))
 
 			binary := copied + ".test"
-			out, err := command("go", "test", "-ldflags=-s -w", "-overlay", list, "-c", "-o",
-				binary, p.build)
+			out, err := command("go", "test", "-ldflags=-s -w", "-overlay",
+				overlay(t, map[string]string{file: copied}), "-c", "-o", binary, p.build)
 			require.NoError(t, err, "%s", out)
 			out, err = command(binary, "-test.v", "-test.run", p.plain)
 			require.NoError(t, err, "the plain tests: %s", out)
@@ -93,6 +89,16 @@ func TestAtEveryCommandFindsWhatPlainTestsDoNot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// overlay returns the name of a file that makes the go command read some files instead of others.
+func overlay(t *testing.T, replace map[string]string) string {
+	t.Helper()
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	name := filepath.Join(t.TempDir(), "overlay.json")
+	require.NoError(t, os.WriteFile(name, list, 0o600))
+	return name
 }
 
 // command runs a program in the root of the module, and returns what it has printed.

@@ -232,6 +232,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 	const app, fence, own = "~app:*", "~redlock:fence:*", "~{app:*"
 	fencing, perName := redlock.WithFencing(), redlock.WithFencePerName()
 	guard := redlock.WithRestartGuard(10 * time.Second)
+	s := redistest.Start(t, 1, healthy)[0]
 	for name, tt := range map[string]struct {
 		denied, keys string
 		opts         []redlock.Option
@@ -267,8 +268,6 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 			opts: []redlock.Option{guard}, want: "extend: ERR"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t, 1, healthy)[0]
 			for client, newPool := range adapters {
 				s.Must(append([]string{"ACL", "SETUSER", "default", "reset", "on", "nopass", "&*",
 					"+@all"}, strings.Fields(tt.denied+" "+tt.keys)...)...)
@@ -295,6 +294,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 				}
 				require.NoError(t, rl.Close())
 				s.Must("FLUSHALL")
+				s.Must("SCRIPT", "FLUSH")
 			}
 		})
 	}
@@ -303,6 +303,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 // What a server refuses although the user may is found in the same way.
 func TestCheckFindsServersThatRefuse(t *testing.T) {
 	t.Parallel()
+	shared := redistest.Start(t, 3, healthy)
 	for name, want := range map[string][]string{
 		"OOM":         {"warning oom [1]"},
 		"NOREPLICAS":  {"warning noreplicas [1]"},
@@ -312,25 +313,35 @@ func TestCheckFindsServersThatRefuse(t *testing.T) {
 		"READONLY":    {"critical replica [1]"}, // said once
 		"CLUSTERDOWN": {"warning cluster [0 1 2]", "warning clusterdown [1]"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := serverFaults[name]
-			servers := redistest.Start(t, 3, append(f.opts, healthy)...)
-			for _, s := range servers {
-				if f.prepare != nil {
-					f.prepare(t, s)
-				}
-			}
-			rl := onServers(t, servers)
-			f.inject(t, servers[1])
-			r, found := check(t, rl)
-			assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)
-			assert.Equal(t, want, found)
-			f.heal(t, servers[1])
-			r, _ = check(t, rl)
-			assert.NoError(t, r.Nodes[1].Err)
-		})
+		f := serverFaults[name]
+		if f.apart {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				servers := redistest.Start(t, 3, append(f.opts, healthy)...)
+				checkFindsFault(t, servers, name, want)
+			})
+			continue
+		}
+		t.Run(name, func(t *testing.T) { checkFindsFault(t, shared, name, want) })
 	}
+}
+
+// checkFindsFault puts the second of three servers in trouble and out of it.
+func checkFindsFault(t *testing.T, servers []*redistest.Server, name string, want []string) {
+	f := serverFaults[name]
+	for _, s := range servers {
+		if f.prepare != nil {
+			f.prepare(t, s)
+		}
+	}
+	rl := onServers(t, servers)
+	f.inject(t, servers[1])
+	r, found := check(t, rl)
+	assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)
+	assert.Equal(t, want, found)
+	f.heal(t, servers[1])
+	r, _ = check(t, rl)
+	assert.NoError(t, r.Nodes[1].Err)
 }
 
 // lesson L80: passwords, TLS and names, as the clients report them.

@@ -84,6 +84,7 @@ type serverFault struct {
 	// What a fenced lock hears when it acts, if that is not what lock says.
 	fenced  string
 	cluster bool // a fenced lock has a counter per name
+	apart   bool // it leaves traces, or takes long
 }
 
 // run makes a step of commands.
@@ -102,6 +103,11 @@ func set(inject, heal string) serverFault {
 
 func (f serverFault) says(lock, extend, release string) serverFault {
 	f.lock, f.extend, f.release = lock, extend, release
+	return f
+}
+
+func (f serverFault) alone() serverFault {
+	f.apart = true
 	return f
 }
 
@@ -192,16 +198,17 @@ var serverFaults = map[string]serverFault{
 		release: "WRONGPASS",
 	},
 	"CLIENT PAUSE": set("CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE").says(silence, silence,
-		silence),
+		silence).alone(),
 	"NOPERM inside scripts": set("ACL SETUSER default -del -pexpire",
 		"ACL SETUSER default +del +pexpire").
 		says("", noCommand, noCommand),
 	"maxclients": set("CONFIG SET maxclients 1;CLIENT KILL TYPE normal",
 		"CONFIG SET maxclients 10000").
-		says(hungUp, hungUp, hungUp),
+		says(hungUp, hungUp, hungUp).alone(),
 	// lesson L39
 	"SCRIPT FLUSH": set("SCRIPT FLUSH", "PING"),
 	"MISCONF": {
+		apart: true,
 		inject: func(t *testing.T, s *redistest.Server) {
 			// A snapshot cannot be renamed over a directory.
 			require.NoError(t, os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700))
@@ -217,6 +224,7 @@ var serverFaults = map[string]serverFault{
 			"save RDB snapshots", extend: "MISCONF", release: "MISCONF",
 	},
 	"MISCONF, full disk": {
+		apart: true,
 		inject: func(t *testing.T, s *redistest.Server) {
 			if _, err := os.Stat("/dev/full"); err != nil {
 				t.Skip("needs a device that is always full: ", err)
@@ -237,7 +245,8 @@ var serverFaults = map[string]serverFault{
 		release: "MISCONF",
 	},
 	"BUSY": {
-		opts: []redistest.Option{redistest.Args("--busy-reply-threshold", "20")},
+		apart: true,
+		opts:  []redistest.Option{redistest.Args("--busy-reply-threshold", "20")},
 		inject: func(t *testing.T, s *redistest.Server) {
 			c := s.Dial()
 			t.Cleanup(func() { _ = c.Close() })
@@ -257,6 +266,7 @@ var serverFaults = map[string]serverFault{
 		lock: "BUSY Redis is busy|BUSY Valkey is busy", extend: "BUSY", release: "BUSY",
 	},
 	"LOADING": {
+		apart: true,
 		opts: []redistest.Option{redistest.Args("--rdbcompression", "no",
 			"--loading-process-events-interval-bytes", "1024")},
 		prepare: func(_ *testing.T, s *redistest.Server) {
@@ -273,6 +283,7 @@ var serverFaults = map[string]serverFault{
 		extend: "LOADING", release: "LOADING",
 	},
 	"CLUSTERDOWN": {
+		apart:   true,
 		cluster: true,
 		opts: []redistest.Option{redistest.Args("--cluster-enabled", "yes",
 			"--cluster-node-timeout", "500")},
@@ -355,15 +366,31 @@ func TestServerErrors(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
 	for name, fault := range serverFaults {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testServerError(t, fault)
-		})
+		if fault.apart {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				testServerError(t, redistest.Start(t, 3, fault.opts...), name, fault)
+			})
+		}
 	}
+	// A start costs more than the rest: the others share servers, one after another.
+	t.Run("shared", func(t *testing.T) {
+		t.Parallel()
+		servers := redistest.Start(t, 3)
+		for name, fault := range serverFaults {
+			if fault.apart {
+				continue
+			}
+			t.Run(name, func(t *testing.T) { testServerError(t, servers, name, fault) })
+			for _, s := range servers {
+				s.Must("FLUSHALL")
+				s.Must("SCRIPT", "FLUSH")
+			}
+		}
+	})
 }
 
-func testServerError(t *testing.T, fault serverFault) {
-	servers := redistest.Start(t, 3, fault.opts...)
+func testServerError(t *testing.T, servers []*redistest.Server, name string, fault serverFault) {
 	if fault.prepare != nil {
 		for _, s := range servers {
 			fault.prepare(t, s)
@@ -377,7 +404,8 @@ func testServerError(t *testing.T, fault serverFault) {
 	var all []*redlock.Redlock
 	defer func() { drop(all...) }()
 	for client, newPool := range adapters {
-		plain := &faultyLocks{kind: client + " plain", fault: fault, servers: servers}
+		plain := &faultyLocks{trouble: name, kind: client + " plain", fault: fault,
+			servers: servers}
 		for _, s := range servers {
 			plain.pools = append(plain.pools, newPool(t, fault.login+s.Addr()))
 		}
@@ -423,6 +451,7 @@ func testServerError(t *testing.T, fault serverFault) {
 
 // faultyLocks are the locks of one kind on three servers that get into trouble.
 type faultyLocks struct {
+	trouble     string // a name, because a lock of an earlier trouble may be set late
 	kind        string
 	fenced      bool
 	fault       serverFault
@@ -433,8 +462,7 @@ type faultyLocks struct {
 }
 
 func (l *faultyLocks) mutex(name string) *redlock.Mutex {
-	return l.rl.NewMutex(l.kind + " " +
-		name)
+	return l.rl.NewMutex(l.trouble + " " + l.kind + " " + name)
 }
 
 // locked waits until servers have a lock: it is granted before the slowest has answered, and one
@@ -617,27 +645,31 @@ func TestScriptFlushAndCutsBetweenOperations(t *testing.T) {
 		"SHUTDOWN": func(s *redistest.Server) { s.Stop(); s.Restart() },
 	} {
 		for client, newPool := range adapters {
-			for some := 1; some <= 3; some += 2 {
-				t.Run(fmt.Sprintf("%s/%s/%d of 3", name, client, some), func(t *testing.T) {
-					t.Parallel()
-					// Without TestOnBorrow, redigo sends the first command after a cut to nobody.
-					testTroubleBetween(t, newPool, trouble, some, client == "redigo")
-				})
-			}
+			t.Run(name+"/"+client, func(t *testing.T) {
+				t.Parallel()
+				servers := redistest.Start(t, 3, redistest.AOF())
+				for some := 1; some <= 3; some += 2 {
+					t.Run(fmt.Sprintf("%d of 3", some), func(t *testing.T) {
+						// Without TestOnBorrow, redigo sends the first command after a cut to
+						// nobody.
+						testTroubleBetween(t, newPool, servers, trouble, some, client == "redigo")
+					})
+				}
+			})
 		}
 	}
 }
 
 func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool,
-	trouble func(*redistest.Server), some int, again bool) {
-	servers := redistest.Start(t, 3, redistest.AOF())
+	servers []*redistest.Server, trouble func(*redistest.Server), some int, again bool) {
 	pools := make([]pool.Pool, 3)
 	for i, s := range servers {
 		pools[i] = newPool(t, s.Addr())
 	}
 	rl := redlock.New(pools...)
 	defer drop(rl)
-	m := rl.NewMutex("k", redlock.WithFencing(), redlock.WithExpiry(time.Minute),
+	name := fmt.Sprint("k", some) // because a lock of an earlier trial may be set late
+	m := rl.NewMutex(name, redlock.WithFencing(), redlock.WithExpiry(time.Minute),
 		redlock.WithNodeTimeout(5*time.Second))
 	for _, step := range []struct {
 		name string
@@ -659,6 +691,6 @@ func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool
 	}
 	for i, s := range servers {
 		eventually(t, fmt.Sprintf("no key on server %d", i),
-			func() bool { return s.Must("EXISTS", "k") == int64(0) })
+			func() bool { return s.Must("EXISTS", name) == int64(0) })
 	}
 }

@@ -146,12 +146,9 @@ func TestOneServerOutOfReach(t *testing.T) {
 		}()
 		return l.Addr().String()
 	}
+	servers := redistest.Start(t, 2)
 	for kind, addr := range map[string]func(t *testing.T) string{
-		"refused": func(t *testing.T) string {
-			s := redistest.Start(t, 1)[0]
-			s.Kill()
-			return s.Addr()
-		},
+		"refused":      func(*testing.T) string { return redistest.Refused },
 		"no such host": func(*testing.T) string { return "not..a..name:6379" },
 		"reset": func(t *testing.T) string {
 			return listen(t, func(c net.Conn) {
@@ -173,11 +170,11 @@ func TestOneServerOutOfReach(t *testing.T) {
 			t.Run(client+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				pools := []pool.Pool{newPool(t, addr(t))}
-				for _, s := range redistest.Start(t, 2) {
+				for _, s := range servers {
 					pools = append(pools, newPool(t, s.Addr()))
 				}
 				rl := redlock.New(pools...).With(patient)
-				m := rl.NewMutex("k")
+				m := rl.NewMutex(client + "/" + kind)
 				for range 3 {
 					require.NoError(t, m.Lock())
 					_, err := m.Extend()

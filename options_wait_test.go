@@ -479,34 +479,51 @@ var deaths = flag.Int("deaths", 1, "how often, with each client and number of se
 // lesson L59: on real nodes. Only the bound of the retry delay is certain on a busy machine. With
 // more deaths than one, 95 of 100 are granted within 30 ms of the keys' end.
 func TestTheLockOfADeadHolderIsGrantedWhenItExpiresOnNodes(t *testing.T) {
-	for n := 1; n <= 7; n++ {
-		onNodes(t, n, func(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+	const most = 7
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			nodes := redistest.Nodes(t, most)
 			if _, ok := nodes[0].(*redistest.Mini); ok {
 				t.Skip("the clocks of embedded nodes fall behind on a busy machine")
 			}
-			const left, late = 100 * time.Millisecond, 30 * time.Millisecond
-			m := rl.NewMutex("x", redlock.WithRetryDelay(time.Minute))
-			inTime, worst := 0, time.Duration(0)
-			for range *deaths {
-				for _, node := range nodes {
-					node.Must("SET", "x", "the dead's", "PX", "100")
-				}
-				start := time.Now()
-				require.NoError(t, m.Lock())
-				took := time.Since(start)
-				require.Less(t, took, 30*time.Second)
-				mustUnlock(t, m)
-				worst = max(worst, took)
-				if took <= left+late {
-					inTime++
-				}
+			pools := make([]pool.Pool, most)
+			for i, node := range nodes {
+				pools[i] = newPool(t, node.Addr())
 			}
-			t.Logf("%d nodes: %d of %d within %v, the longest %v", n, inTime, *deaths, left+late,
-				worst)
-			if *deaths > 1 { // else a busy machine is no reason to fail
-				assert.GreaterOrEqual(t, inTime, *deaths*95/100)
+			for n := 1; n <= most; n++ {
+				rl := redlock.New(pools[:n]...).With(redlock.WithTimeoutFactor(0.5))
+				waitForTheDead(t, nodes[:n], rl)
+				mustClose(t, rl)
 			}
 		})
+	}
+}
+
+// waitForTheDead lets a lock's holder die, and another wait for it, several times.
+func waitForTheDead(t *testing.T, nodes []redistest.Node, rl *redlock.Redlock) {
+	const left, late = 100 * time.Millisecond, 30 * time.Millisecond
+	name := fmt.Sprint("x", len(nodes))
+	m := rl.NewMutex(name, redlock.WithRetryDelay(time.Minute))
+	inTime, worst := 0, time.Duration(0)
+	for range *deaths {
+		for _, node := range nodes {
+			node.Must("SET", name, "the dead's", "PX", "100")
+		}
+		start := time.Now()
+		require.NoError(t, m.Lock())
+		took := time.Since(start)
+		require.Less(t, took, 30*time.Second)
+		mustUnlock(t, m)
+		worst = max(worst, took)
+		if took <= left+late {
+			inTime++
+		}
+	}
+	t.Logf("%d nodes: %d of %d within %v, the longest %v", len(nodes), inTime, *deaths,
+		left+late, worst)
+	if *deaths > 1 { // else a busy machine is no reason to fail
+		assert.GreaterOrEqual(t, inTime, *deaths*95/100)
 	}
 }
 

@@ -379,40 +379,53 @@ func TestRights(t *testing.T) {
 		assert.Contains(t, names, name, "a feature without its rights in the table")
 	}
 	for _, f := range features {
-		use := uses[f.name]
-		if !assert.NotNil(t, use, "the table has %q, and nothing here uses that", f.name) {
-			continue
+		require.NotNil(t, uses[f.name], "the table has %q, and nothing here uses that", f.name)
+	}
+	for client, newPool := range adapters {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			more := redistest.Args("--acllog-max-len", "1000")
+			servers := redistest.Start(t, 1, more)
+			for _, f := range features {
+				of := servers
+				switch f.name {
+				case "Extend":
+					of = redistest.Start(t, 3, more)
+				case "Waiting in the queue": // takes seconds
+					t.Run(f.name, func(t *testing.T) {
+						t.Parallel()
+						testRights(t, features, f, newPool, redistest.Start(t, 1, more))
+					})
+					continue
+				}
+				t.Run(f.name, func(t *testing.T) { testRights(t, features, f, newPool, of) })
+			}
+		})
+	}
+}
+
+// testRights uses a feature with its rights, and without each of them.
+func testRights(t *testing.T, features []feature, f feature,
+	newPool func(testing.TB, string) pool.Pool, servers []*redistest.Server) {
+	rules := allRules(t, features, f.name)
+	for i, without := range append([]string{""}, f.rules...) {
+		r := &restricted{servers, newPool,
+			fmt.Sprint(strings.ReplaceAll(f.name, " ", "-"), i), without}
+		for _, s := range servers {
+			s.Must("FLUSHALL")
+			s.Must("ACL", "LOG", "RESET")
+			nothing := []string{"ACL", "SETUSER", r.user, "on", ">pw", "-@all",
+				"resetkeys", "resetchannels"}
+			left := slices.DeleteFunc(slices.Clone(rules),
+				func(rule string) bool { return rule == without })
+			s.Must(append(nothing, left...)...)
 		}
-		for client, newPool := range adapters {
-			t.Run(f.name+"/"+client, func(t *testing.T) {
-				t.Parallel()
-				n := 1
-				if f.name == "Extend" {
-					n = 3
-				}
-				servers := redistest.Start(t, n, redistest.Args("--acllog-max-len", "1000"))
-				rules := allRules(t, features, f.name)
-				for i, without := range append([]string{""}, f.rules...) {
-					r := &restricted{servers, newPool, fmt.Sprint("user", i), without}
-					for _, s := range servers {
-						s.Must("FLUSHALL")
-						nothing := []string{"ACL", "SETUSER", r.user, "on", ">pw", "-@all",
-							"resetkeys", "resetchannels"}
-						left := slices.DeleteFunc(slices.Clone(rules),
-							func(rule string) bool { return rule == without })
-						s.Must(append(nothing, left...)...)
-					}
-					err := use(t, r)
-					if r.lacks == "" {
-						require.NoError(t, err)
-						require.Empty(t, r.denied(), "the table does not have all that %s needs",
-							f.name)
-					} else {
-						require.NotEmpty(t, r.denied(), "%s does not need %s; %v",
-							f.name, without, err)
-					}
-				}
-			})
+		err := uses[f.name](t, r)
+		if r.lacks == "" {
+			require.NoError(t, err)
+			require.Empty(t, r.denied(), "the table does not have all that %s needs", f.name)
+		} else {
+			require.NotEmpty(t, r.denied(), "%s does not need %s; %v", f.name, without, err)
 		}
 	}
 }

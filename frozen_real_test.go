@@ -37,7 +37,7 @@ func TestOneFrozenServer(t *testing.T) {
 }
 
 func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n int) {
-	const rounds = 100
+	rounds := int(seedsOf(40))
 	const nodeTimeout = 400 * time.Millisecond
 	// The expiry deletes no key here.
 	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(nodeTimeout)}
@@ -83,6 +83,7 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 		// A command that waits on the frozen server has a goroutine. There are 64 of them at
 		// most, unless more are sent in the quarter of a node timeout that it takes to see that
 		// the server is silent.
+		time.Sleep(time.Until(frozen.Add(nodeTimeout / 4)))
 		goroutines := 0
 		for range 4 {
 			goroutines = max(goroutines, runtime.NumGoroutine()-before)

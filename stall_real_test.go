@@ -22,7 +22,7 @@ import (
 var (
 	stalls = flag.Int("stalls", 2, "how often, with each client, a server stalls for a second; "+
 		"20 servers do so at a time")
-	burst = flag.Int("burst", 1000, "how many TryLocks and how many Unlocks there are around a "+
+	burst = flag.Int("burst", 400, "how many TryLocks and how many Unlocks there are around a "+
 		"hiccup")
 )
 
@@ -118,11 +118,11 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 				redlock.WithNodeTimeout(20*time.Second))
 			rl := patient.With(redlock.WithNodeTimeout(nodeTimeout))
 			defer mustClose(t, patient)
-			names := 0
+			names, ops := 0, *burst*int(*more)
 			// trial makes TryLocks and Unlocks, as many of each, within twice the hiccup, and
 			// returns how many fail.
 			trial := func(pause func()) (locks, unlocks int64) {
-				held, free := make([]*redlock.Mutex, *burst), make([]*redlock.Mutex, *burst)
+				held, free := make([]*redlock.Mutex, ops), make([]*redlock.Mutex, ops)
 				for i := range held {
 					names++
 					held[i] = rl.NewMutex(fmt.Sprint("held", names),
@@ -136,7 +136,7 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 				start := time.Now()
 				all.Go(pause)
 				for i := range held {
-					after := time.Duration(i) * 2 * hiccup / time.Duration(*burst)
+					after := time.Duration(i) * 2 * hiccup / time.Duration(ops)
 					time.Sleep(time.Until(start.Add(after)))
 					all.Go(func() {
 						if free[i].TryLock() != nil {
@@ -170,7 +170,7 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 					stood = time.Since(start)
 				})
 				t.Logf("a hiccup of %v: %d TryLocks and %d Unlocks of %d failed", stood, locks,
-					unlocks, *burst)
+					unlocks, ops)
 				if locks+unlocks == 0 {
 					break
 				}

@@ -20,8 +20,9 @@ const together = "20"
 // [leak.Main], but runs more tests at the same time and turns off go-redis's log, which would
 // report each dial to a server that a test has stopped. It lets the garbage collector run less
 // often, unless GOGC says how often: embedded and simulated nodes leave much and keep little. That
-// saves a fifth of the processor time.
+// saves a fifth of the processor time. Stacks of goroutines start larger than usual.
 func Main(m *testing.M) int {
+	adaptStacks()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}

@@ -42,3 +42,24 @@ func TestMainRunsWaitingTestsTogetherAndPrintsNothing(t *testing.T) {
 		}
 	}
 }
+
+// Stacks start as large as they usually become, whatever else GODEBUG says, unless it says which.
+func TestMainAdaptsStacks(t *testing.T) {
+	const child = "REDISTEST_STACKS"
+	if os.Getenv(child) != "" {
+		fmt.Println(os.Getenv("GODEBUG"))
+		return
+	}
+	for _, set := range []struct{ before, after string }{
+		{"", "adaptivestackstart=1"},
+		{"panicnil=1", "panicnil=1,adaptivestackstart=1"},
+		{"adaptivestackstart=0", "adaptivestackstart=0"},
+	} {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), child+"=1", "GODEBUG="+set.before)
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != set.after+"\nPASS\n" {
+			t.Errorf("GODEBUG=%s: %v, output:\n%s", set.before, err, out)
+		}
+	}
+}

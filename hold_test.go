@@ -1128,7 +1128,8 @@ func idleHolds(t *testing.T, n int) int64 {
 func TestABlackHoleBeforeRealServers(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
-	const rounds, holds = 2, 5 // for each client
+	const holds = 5
+	rounds := int(seedsOf(1)) // for each client
 	const expiry = time.Second
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {

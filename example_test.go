@@ -241,8 +241,8 @@ func ExampleMutex_Hold() {
 func ExampleWithMaxHold() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()
-	m := rl.NewMutex("import", redlock.WithExpiry(time.Second),
-		redlock.WithNodeTimeout(time.Second), redlock.WithMaxHold(time.Second))
+	m := rl.NewMutex("import", redlock.WithExpiry(500*time.Millisecond),
+		redlock.WithNodeTimeout(500*time.Millisecond), redlock.WithMaxHold(500*time.Millisecond))
 
 	held, err := m.Hold(context.Background())
 	if err != nil {
@@ -253,7 +253,7 @@ func ExampleWithMaxHold() {
 	fmt.Println(context.Cause(held))
 	fmt.Println(m.Unlock())
 	// Output:
-	// redlock: "import" lost: held for the maximum of 1s
+	// redlock: "import" lost: held for the maximum of 500ms
 	// true <nil>
 }
 

@@ -29,6 +29,7 @@ var (
 // lesson L97: a healthy server that stalls for a second while 100 commands and more wait on it
 // keeps no key of those who locked and unlocked meanwhile. The keys would live for ten minutes.
 func TestAStalledServerKeepsNoKey(t *testing.T) {
+	t.Parallel()
 	redistest.Require(t)
 	const callers, stall = 100, time.Second
 	opts := []redlock.Option{redlock.WithExpiry(10 * time.Minute),

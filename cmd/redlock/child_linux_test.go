@@ -14,6 +14,7 @@ import (
 
 // A command does not go on without the process that keeps its lock.
 func TestTheCommandDiesWithTheTool(t *testing.T) {
+	t.Parallel()
 	nodes, _ := setup(t)
 	cmd := underLock(t, nodes, "--", "sh", "-c", "echo $$; exec sleep 600")
 	lines, wait := background(t, cmd)
@@ -26,6 +27,7 @@ func TestTheCommandDiesWithTheTool(t *testing.T) {
 // A command in a group of its own can read from the terminal, and the shell has that back
 // afterwards.
 func TestTheCommandReadsFromTheTerminal(t *testing.T) {
+	t.Parallel()
 	nodes, _ := setup(t)
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	require.NoError(t, err)

@@ -161,6 +161,7 @@ func gone(pid int) bool {
 }
 
 func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
+	t.Parallel()
 	nodes, locks := setup(t)
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600))
@@ -186,6 +187,7 @@ func TestRunReturnsTheStatusOfTheCommand(t *testing.T) {
 }
 
 func TestRunTellsTheCommandItsLock(t *testing.T) {
+	t.Parallel()
 	nodes, _ := setup(t)
 	show := []string{"--", "sh", "-c",
 		`echo "$REDLOCK_NAME $REDLOCK_TOKEN $REDLOCK_UNTIL"; cat`}
@@ -263,10 +265,10 @@ func TestRunLeavesTheLockTaken(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
+	t.Parallel()
 	nodes, _ := setup(t)
 	const password = "hunter2"
 	const withPassword = "status -nodes redis://u:" + password + "@127.0.0.1:1 job"
-	t.Setenv("REDLOCK_NODES", "")
 	for line, want := range map[string]string{
 		"":                                     "usage: redlock COMMAND",
 		"fly":                                  `there is no command "fly"`,
@@ -313,6 +315,7 @@ func TestWrongUse(t *testing.T) {
 }
 
 func TestNodesComeFromAFileToo(t *testing.T) {
+	t.Parallel()
 	nodes, _ := setup(t)
 	file := filepath.Join(t.TempDir(), "nodes")
 	text := "# the nodes\n\n" + strings.Join(nodes.Addrs(), "\n") + "\n"
@@ -325,6 +328,7 @@ func TestNodesComeFromAFileToo(t *testing.T) {
 }
 
 func TestTooFewNodes(t *testing.T) {
+	t.Parallel()
 	cmd := command(t, nil, "run", "-nodes", "127.0.0.1:1,127.0.0.1:1", "-name", "job", "--", "echo",
 		"ran")
 	out, errs, status := result(t, cmd)
@@ -365,6 +369,7 @@ func waits(t *testing.T, nodes *cluster, want bool) {
 }
 
 func TestASignalEndsTheWait(t *testing.T) {
+	t.Parallel()
 	nodes, locks := setup(t)
 	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
 	require.NoError(t, m.Lock())

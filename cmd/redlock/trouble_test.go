@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/binary"
 	"flag"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 
 // No shell reads the arguments.
 func TestArgumentsReachTheCommandAsTheyAre(t *testing.T) {
+	t.Parallel()
 	nodes, _ := setup(t)
 	words := []string{"a b", "$HOME", "*", `"`, "'", `\n`, "", ";exit 3", "-name", "--", "ü"}
 	out, _, status := result(t, underLock(t, nodes, append([]string{"--", "sh", "-c",
@@ -142,14 +144,17 @@ func freeze(t *testing.T, servers []*redistest.Server) (margins []time.Duration)
 	}
 	nodes.list = nodes.list[1:]
 	dir, name := t.TempDir(), func(i int) string { return fmt.Sprint("job", i) }
+	var outputs []*bufio.Reader
 	var waits []func() int
 	for i := range 10 {
 		cmd := command(t, nodes, "run", "-wait", "1m", "-expiry", "5s", "-name", name(i),
 			"--", os.Args[0])
 		cmd.Env = append(cmd.Env, asStubborn+"="+filepath.Join(dir, name(i)))
 		lines, wait := background(t, cmd)
+		outputs, waits = append(outputs, lines), append(waits, wait)
+	}
+	for _, lines := range outputs {
 		require.Equal(t, "ready", line(t, lines))
-		waits = append(waits, wait)
 	}
 	ends := frozen(t, servers, len(waits), name)
 	defer servers[0].Thaw()

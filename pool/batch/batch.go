@@ -88,8 +88,8 @@ type Batcher[T any] struct {
 
 	// OneServer says that one server has all keys, whatever their names. Then one of the calls
 	// that Send is given may stand for several releases. A release that is more than a deletion
-	// is sent again by itself, for instance because somebody queues for the lock. If the server
-	// refuses keys of several slots, releases go alone from then on.
+	// is sent again by itself, as when somebody queues for the lock. If the server refuses keys of
+	// several slots, releases go alone from then on.
 	OneServer bool
 
 	apart atomic.Bool // the node refuses keys of several slots

@@ -40,21 +40,11 @@ type worker[T any] struct {
 }
 
 func (w *worker[T]) work() {
-	makeRoom()
 	defer w.leave()
 	for w.next() {
 		w.send()
 	}
 	w.over = true
-}
-
-// makeRoom lets the stack of a new worker grow at once to what a client needs. By itself it grows
-// in several steps, and each copies what the client has there by then.
-//
-//go:noinline
-func makeRoom() {
-	var room [8 << 10]byte
-	runtime.KeepAlive(&room)
 }
 
 // leave counts out a worker that a client has ended by [runtime.Goexit], or a caller who has sent

@@ -22,11 +22,13 @@ import (
 )
 
 func TestAThirdPartyAdapter(t *testing.T) {
+	t.Parallel()
 	for name, addr := range map[string]func(*testing.T) string{
 		"embedded": func(t *testing.T) string { return redistest.Embedded(t, 1)[0].Addr() },
 		"real":     func(t *testing.T) string { return redistest.Start(t, 1)[0].Addr() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := &node{addr: addr(t), idle: make(chan *redistest.Conn, 100)}
 			t.Run("two methods", func(t *testing.T) {
 				pooltest.Run(t, func(*testing.T) pool.Pool { return n })
@@ -39,7 +41,10 @@ func TestAThirdPartyAdapter(t *testing.T) {
 	}
 }
 
-func TestTheExample(t *testing.T) { testPool(t) }
+func TestTheExample(t *testing.T) {
+	t.Parallel()
+	testPool(t)
+}
 
 // lesson L92: a Subscriber took 152 lines, and passed less.
 func TestAnAdapterIsShort(t *testing.T) {
@@ -55,6 +60,7 @@ func TestAnAdapterIsShort(t *testing.T) {
 }
 
 func TestScriptIDs(t *testing.T) { // lesson L38
+	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) redistest.Node{
 		"embedded": func(t *testing.T) redistest.Node { return redistest.Embedded(t, 1)[0] },
 		"real":     func(t *testing.T) redistest.Node { return redistest.Start(t, 1)[0] },

@@ -33,13 +33,16 @@ func TestConformance(t *testing.T) {
 			})
 		}
 		t.Run(fmt.Sprintf("embedded RESP%d", protocol), func(t *testing.T) {
+			t.Parallel()
 			suite(t, redistest.Embedded(t, 1)[0].Addr())
 		})
 		t.Run(fmt.Sprintf("real RESP%d", protocol), func(t *testing.T) {
+			t.Parallel()
 			suite(t, redistest.Start(t, 1)[0].Addr())
 		})
 	}
 	t.Run("real with ContextTimeoutEnabled", func(t *testing.T) {
+		t.Parallel()
 		client := redis.NewClient(&redis.Options{Addr: redistest.Start(t, 1)[0].Addr(),
 			ContextTimeoutEnabled: true})
 		defer client.Close()

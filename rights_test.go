@@ -458,7 +458,7 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 	}
 	opts := []redlock.Option{
 		redlock.WithKeyPrefix("app:"), redlock.WithFencing(), redlock.WithRestartGuard(time.Minute),
-		redlock.WithNodeTimeout(time.Second),
+		redlock.WithNodeTimeout(2 * time.Second),
 	}
 	own := append(slices.Clone(opts), redlock.WithFencePerName())
 	for counters, tt := range map[string]struct {

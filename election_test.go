@@ -116,15 +116,12 @@ func (p *poll) leaders() (all []*candidate) {
 
 // Whatever befalls nodes and candidates, no two lead at a time, and terms strictly increase.
 func TestThereIsOneLeaderAtATime(t *testing.T) {
-	type size struct {
-		candidates, expiries int
-		seeds                uint64
-	}
-	for _, tt := range []size{{1, 20, seedsOf(10)}, {3, 20, seedsOf(10)}, {50, 8, seedsOf(1)}} {
+	type size struct{ candidates, seeds, expiries int }
+	for _, tt := range []size{{1, larger(10), 20}, {3, larger(10), 20}, {50, larger(1), 8}} {
 		t.Run(fmt.Sprint(tt.candidates), func(t *testing.T) {
 			t.Parallel()
-			terms := uint64(0)
-			for seed := range tt.seeds {
+			terms := 0
+			for seed := range uint64(tt.seeds) {
 				synctest.Test(t, func(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, 17))
 					expiry := between(r, 200*time.Millisecond, 4*time.Second)
@@ -149,7 +146,7 @@ func TestThereIsOneLeaderAtATime(t *testing.T) {
 					}
 					time.Sleep(3*expiry + time.Second)
 					assert.Len(t, p.leaders(), 1, "seed %d: somebody leads in the end", seed)
-					terms += uint64(len(p.terms))
+					terms += len(p.terms)
 					p.end(t, nodes)
 				})
 			}

@@ -37,7 +37,7 @@ func TestOneFrozenServer(t *testing.T) {
 }
 
 func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n int) {
-	rounds := int(seedsOf(40))
+	rounds := larger(50)
 	const nodeTimeout = 400 * time.Millisecond
 	// The expiry deletes no key here.
 	opts := []redlock.Option{redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(nodeTimeout)}

@@ -485,7 +485,7 @@ func TestEventsTellOfAHandOver(t *testing.T) {
 func TestAHandOverThroughFaults(t *testing.T) {
 	var seen handedOn
 	beside(t, func(t *testing.T, shard, shards uint64) {
-		for seed := shard; seed < seedsOf(40); seed += shards {
+		for seed := shard; seed < larger(uint64(40)); seed += shards {
 			handOverThroughFaults(t, seed, &seen)
 		}
 	})

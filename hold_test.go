@@ -129,7 +129,7 @@ func TestHeldContextInheritsFromItsParent(t *testing.T) {
 func TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore(t *testing.T) {
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		synctest.Test(t, func(t *testing.T) {
-			for seed := shard; seed < seedsOf(300); seed += shards {
+			for seed := shard; seed < larger(uint64(300)); seed += shards {
 				trialInTheDark(t, seed)
 			}
 		})
@@ -193,7 +193,7 @@ func trialInTheDark(t *testing.T, seed uint64) {
 // be all of the expiry.
 func TestAHoldSurvivesOutages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for seed := range seedsOf(300) {
+		for seed := range larger(uint64(300)) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			expiry := between(r, 300*time.Millisecond, 10*time.Second)
 			// And the default node timeout is five times that.
@@ -388,45 +388,54 @@ func TestProofOfLossEndsAHoldAtOnceAndReleasesTheRest(t *testing.T) {
 // key is left.
 func TestNothingIsWrittenAfterUnlock(t *testing.T) {
 	// Round 63 alone finds what waits for a node and is sent after Unlock.
-	const first, each = 50, 100
-	rounds := seedsOf(25)
-	var began, ended, closed atomic.Int64
+	const first = 50
+	rounds := larger(uint64(25))
+	var all interleavings
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		for round := first + shard; round < first+rounds; round += shards {
-			synctest.Test(t, func(t *testing.T) {
-				nodes := sim.NewNodes(5)
-				var tasks sync.WaitGroup
-				for i := range uint64(each) {
-					tasks.Go(func() {
-						r := rand.New(rand.NewPCG(round, i))
-						s := interleaving{r: r, name: fmt.Sprint("x", i)}
-						s.run(t, nodes)
-						if s.held {
-							began.Add(1)
-						}
-						if s.lost {
-							ended.Add(1)
-						}
-						if s.closed {
-							closed.Add(1)
-						}
-					})
-				}
-				tasks.Wait()
-				landed()
-				for i := range each { // the ticket of one that has queued lives on for a minute
-					assert.Empty(t, holders(nodes, fmt.Sprint("x", i)),
-						"round %d, lock %d", round, i)
-				}
-				nodes.Close()
-			})
+			synctest.Test(t, func(t *testing.T) { all.run(t, round) })
 		}
 	})
-	t.Logf("%d interleavings: held in %d, which ended before Unlock in %d; closed during %d",
-		rounds*each, began.Load(), ended.Load(), closed.Load())
-	assert.Greater(t, began.Load(), int64(rounds*each/2))
-	assert.NotZero(t, ended.Load())
-	assert.NotZero(t, closed.Load())
+	n := int64(rounds * locksEach)
+	t.Logf("%d interleavings: held in %d, which ended before Unlock in %d; closed during %d", n,
+		all.held.Load(), all.lost.Load(), all.closed.Load())
+	assert.Greater(t, all.held.Load(), n/2)
+	assert.NotZero(t, all.lost.Load())
+	assert.NotZero(t, all.closed.Load())
+}
+
+// locksEach is the number of locks in a round of interleavings.
+const locksEach = 100
+
+// interleavings counts what has happened in some.
+type interleavings struct{ held, lost, closed atomic.Int64 }
+
+// run makes a round of interleavings beside each other, each with a lock of its own.
+func (all *interleavings) run(t *testing.T, round uint64) {
+	nodes := sim.NewNodes(5)
+	defer nodes.Close()
+	name := func(i uint64) string { return fmt.Sprint("x", i) }
+	var tasks sync.WaitGroup
+	for i := range uint64(locksEach) {
+		tasks.Go(func() {
+			s := interleaving{r: rand.New(rand.NewPCG(round, i)), name: name(i)}
+			s.run(t, nodes)
+			if s.held {
+				all.held.Add(1)
+			}
+			if s.lost {
+				all.lost.Add(1)
+			}
+			if s.closed {
+				all.closed.Add(1)
+			}
+		})
+	}
+	tasks.Wait()
+	landed()
+	for i := range uint64(locksEach) { // the ticket of one that has queued lives on for a minute
+		assert.Empty(t, holders(nodes, name(i)), "round %d, lock %d", round, i)
+	}
 }
 
 func keys(nodes sim.Nodes) (n int) {
@@ -1129,7 +1138,7 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
 	const holds = 5
-	rounds := int(seedsOf(1)) // for each client
+	rounds := larger(1) // for each client
 	const expiry = time.Second
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {

@@ -216,7 +216,7 @@ func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 					redlocks = append(redlocks, rl)
 					all.Go(func() {
 						m := rl.NewMutex("x", redlock.WithTries(redlock.Unlimited))
-						for time.Since(start) < 10*time.Second {
+						for time.Since(start) < 20*time.Second {
 							ctx, cancel := context.WithTimeout(t.Context(), patience)
 							err := m.LockContext(ctx)
 							cancel()
@@ -395,7 +395,7 @@ func TestTheLockOfADeadHolderIsGrantedWhenItExpires(t *testing.T) {
 	const left, delay = 100 * time.Millisecond, 700 * time.Millisecond
 	trials := 0
 	for n := 1; n <= 7; n++ {
-		for seed := range seedsOf(50) {
+		for seed := range larger(uint64(50)) {
 			trials++
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, uint64(n)))

@@ -26,10 +26,10 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
 
-var more = flag.Uint64("more", 1, "how many times as many seeds the tests of random trials take")
+var more = flag.Int("more", 1, "how many times as many and as long trials are")
 
-// seedsOf is n, or as many times as many as the flag says.
-func seedsOf(n uint64) uint64 { return n * *more }
+// larger is a number or a length of trials, times what the flag says.
+func larger[N int | uint64 | time.Duration](n N) N { return n * N(*more) }
 
 // beside runs as many shards of a test as there are processors, beside each other.
 func beside(t *testing.T, f func(t *testing.T, shard, shards uint64)) {

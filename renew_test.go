@@ -59,7 +59,7 @@ func TestHoldsThatAreDueTogetherAreRenewedInTurn(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		time.Sleep(20 * time.Second)
+		time.Sleep(larger(20 * time.Second))
 		for i, held := range helds {
 			require.NoError(t, held.Err(), i)
 		}
@@ -138,14 +138,14 @@ func TestHoldsOfAllExpiriesSurviveAnOutage(t *testing.T) {
 	}{
 		{3, 1, []group{{1, 3 * time.Second}}},
 		{3, 1, []group{{300, 3 * time.Second}}},
-		{1, 1, []group{{1000, 8 * time.Second}}},
+		{1, 1, []group{{larger(1250), 8 * time.Second}}},
 		{3, redlock.DefaultTimeoutFactor, []group{{1, 3 * time.Second}, {256, time.Minute}}},
 		{3, 1, []group{{1, 3 * time.Second}, {256, time.Minute}}},
-		{5, 1, []group{{300, 3 * time.Second}, {300, 10 * time.Second}}},
-		{3, 1, []group{{100, time.Second}, {100, 3 * time.Second}, {300, 10 * time.Second},
-			{300, 20 * time.Second}}},
+		{5, 1, []group{{300, 3 * time.Second}, {300, larger(15 * time.Second)}}},
+		{3, 1, []group{{100, time.Second}, {larger(75), 3 * time.Second}, {300, 10 * time.Second},
+			{300, larger(15 * time.Second)}}},
 		{1, redlock.DefaultTimeoutFactor,
-			[]group{{600, 4 * time.Second}, {600, 20 * time.Second}}},
+			[]group{{larger(625), 4 * time.Second}, {larger(625), larger(10 * time.Second)}}},
 	} {
 		t.Run(fmt.Sprintf("%v, timeout factor %v", tt.groups, tt.timeout), func(t *testing.T) {
 			t.Parallel()
@@ -231,7 +231,7 @@ func TestRenewalsKeepTheirPlacesWhileOthersAreConfirmed(t *testing.T) {
 		node := &serial{Pool: sim.NewNodes(1).Pools("a")[0], turn: make(chan struct{}, 1)}
 		rl := redlock.New(node)
 		_, helds := hold(t, rl, group{2000, 20 * time.Second})
-		time.Sleep(30 * time.Second)
+		time.Sleep(larger(30 * time.Second))
 		allHeld(t, helds)
 		assert.LessOrEqual(t, node.worst.Load(), int64(300))
 		assert.NoError(t, rl.CloseContext(t.Context()))

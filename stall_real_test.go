@@ -119,7 +119,7 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 				redlock.WithNodeTimeout(20*time.Second))
 			rl := patient.With(redlock.WithNodeTimeout(nodeTimeout))
 			defer mustClose(t, patient)
-			names, ops := 0, *burst*int(*more)
+			names, ops := 0, larger(*burst)
 			// trial makes TryLocks and Unlocks, as many of each, within twice the hiccup, and
 			// returns how many fail.
 			trial := func(pause func()) (locks, unlocks int64) {

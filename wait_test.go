@@ -151,7 +151,7 @@ func TestEverybodyGetsATurnWithoutAnyAnnouncement(t *testing.T) {
 	var mu sync.Mutex // guards longest
 	var longest time.Duration
 	beside(t, func(t *testing.T, shard, shards uint64) {
-		for seed := shard; seed < seedsOf(300); seed += shards {
+		for seed := shard; seed < larger(uint64(300)); seed += shards {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := sim.NewNodes(3 + 2*int(seed%2))
 				c := contention{processes: 2 + int(seed%3), waiters: 1 + int(seed/3%2),
@@ -178,7 +178,7 @@ func TestNobodyWaitsLongerThanTheBound(t *testing.T) {
 	const hold, expiry = 5 * time.Millisecond, time.Second
 	var mu sync.Mutex   // guards longest
 	var longest float64 // part of the bound
-	for seed := range seedsOf(100) {
+	for seed := range larger(uint64(100)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 4))
 			nodes := sim.NewNodes(5)
@@ -564,7 +564,8 @@ func TestAnUnheardReleaseSlowsNobodyDownForLong(t *testing.T) {
 		}
 		mustUnlock(t, m)
 		waiter.Wait()
-		for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(time.Millisecond) {
+		last := larger(20 * time.Second)
+		for start := time.Now(); time.Since(start) < last; time.Sleep(time.Millisecond) {
 			asked := time.Now()
 			require.NoError(t, m.Lock())
 			if since := asked.Sub(start); since > 15*time.Second {

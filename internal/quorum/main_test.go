@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-var more = flag.Uint64("more", 1, "how many times as many seeds the tests of random trials take")
+var more = flag.Uint64("more", 1, "how many times as many trials there are")
 
 // op is what a node does in a test. A positive number is a yes.
 type op func(ctx context.Context, n *Node) (int64, error)

@@ -1,8 +1,6 @@
 package docs
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,49 +47,12 @@ func TestExamplesCanBeCopied(t *testing.T) {
 	assert.Len(t, watches, 1, "versions of watch.go")
 }
 
-const module = "github.com/redlock-go/redlock"
-
-// linked links all examples into one program, which takes as long as one of them. It runs the
-// function main of the example that its first argument names.
-func linked(t *testing.T) (program string) {
-	dir, replace := t.TempDir(), map[string]string{}
-	base, err := filepath.Abs("linked") // where the go command takes them to be
-	require.NoError(t, err)
-	add := func(path, source string) {
-		file := filepath.Join(dir, strings.ReplaceAll(path, "/", "-"))
-		require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
-		replace[filepath.Join(base, path)] = file
-	}
-	var imports, cases string
-	for name := range examples {
-		files, err := filepath.Glob(root + "/examples/" + name + "/*.go")
-		require.NoError(t, err)
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			require.NoError(t, err)
-			text := "\n" + string(source)
-			text = strings.Replace(text, "\npackage main\n", "\npackage "+name+"\n", 1)
-			text = strings.Replace(text, "\nfunc main() {\n", "\nfunc Main() {\n", 1)
-			add(name+"/"+filepath.Base(file), text)
-		}
-		imports += fmt.Sprintf("import %q\n", module+"/internal/docs/linked/"+name)
-		cases += fmt.Sprintf("case %q: %s.Main()\n", name, name)
-	}
-	add("main.go", "package main\nimport \"os\"\n"+imports+"func main() {\nname := os.Args[1]\n"+
-		"os.Args = os.Args[1:]\nswitch name {\n"+cases+"}\n}\n")
-	program = filepath.Join(dir, "examples")
-	out, err := command("go", "build", "-ldflags=-s -w", "-overlay", overlay(t, replace), "-o",
-		program, "./internal/docs/linked")
-	require.NoError(t, err, "%s", out)
-	return program
-}
-
-// example runs an example.
-type example func(ctx context.Context, args ...string) *exec.Cmd
+// example is a program that has been built.
+type example string
 
 // run runs the example, and returns what it prints and its exit status.
 func (e example) run(t *testing.T, args ...string) (out string, status int) {
-	cmd := e(t.Context(), args...)
+	cmd := exec.CommandContext(t.Context(), string(e), args...)
 	text, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		assert.NoError(t, err)
@@ -100,23 +61,17 @@ func (e example) run(t *testing.T, args ...string) (out string, status int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// examples are all of them, with the test of each.
-var examples = map[string]func(t *testing.T, e example){
-	"cron": cronOnRealNodes, "fencing": fencingOnRealNodes,
-	"httpmiddleware": httpOnRealNodes, "quickstart": quickstartOnRealNodes,
-}
-
 // Examples work on real servers.
 func TestExamplesOnRealNodes(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
-	program := linked(t)
-	for name, test := range examples {
+	for name, test := range map[string]func(t *testing.T, e example){
+		"cron": cronOnRealNodes, "fencing": fencingOnRealNodes,
+		"httpmiddleware": httpOnRealNodes, "quickstart": quickstartOnRealNodes,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, func(ctx context.Context, args ...string) *exec.Cmd {
-				return exec.CommandContext(ctx, program, append([]string{name}, args...)...)
-			})
+			test(t, example(build(t, "./examples/"+name)))
 		})
 	}
 }

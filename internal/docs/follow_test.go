@@ -39,7 +39,7 @@ func TestFollowingThePage(t *testing.T) {
 	require.NoError(t, err)
 	program, err = filepath.Abs(program)
 	require.NoError(t, err)
-	bin := installed(t) // the page's go install finds that redlock is up to date
+	bin := t.TempDir()
 	for name, script := range map[string]string{
 		"redis-server": "exec '" + program + `' "$@"`, "docker": `[ "$*" = "compose up -d" ]`,
 	} {
@@ -58,8 +58,6 @@ func TestFollowingThePage(t *testing.T) {
 	start := regexp.MustCompile(`(?s)^(.*\n)?redis-server [^\n]*\n`).FindString(plain)
 	require.NotEmpty(t, start)
 	look := strings.Replace(plain[len(start):], "@latest", "", 1)
-	require.Contains(t, look, "go install github.com/redlock-go/redlock/cmd/redlock\n",
-		"the program is there already")
 	var addrs []string
 	var servers []*redistest.Process
 	for range 3 {

@@ -20,7 +20,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,34 +38,7 @@ import (
 )
 
 // It turns off go-redis's log once, before there is a client: the log is shared and has no lock.
-func TestMain(m *testing.M) {
-	code := redistest.Main(m)
-	_ = os.RemoveAll(programs.dir)
-	os.Exit(code)
-}
-
-// programs are those that tests share, because a program takes long to link.
-var programs struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// installed returns a directory with the program redlock.
-func installed(t *testing.T) string {
-	t.Helper()
-	programs.once.Do(func() {
-		if programs.dir, programs.err = os.MkdirTemp("", "redlock"); programs.err != nil {
-			return
-		}
-		out, err := command("go", "build", "-ldflags=-s -w", "-o", programs.dir, "./cmd/redlock")
-		if err != nil {
-			programs.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	require.NoError(t, programs.err)
-	return programs.dir
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // blocks returns the code blocks of a language on a page.
 func blocks(t *testing.T, page, language string) []string {
@@ -234,7 +206,7 @@ func TestTheConfigurationForTLSIsSound(t *testing.T) {
 		&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority})
 	assert.NoError(t, rl.Do(t.Context(), "app:x", func(context.Context) error { return nil }))
 
-	tool := filepath.Join(installed(t), "redlock")
+	tool := build(t, "./cmd/redlock")
 	assert.Contains(t, read(t, operations), "`SSL_CERT_FILE`")
 	for ca, says := range map[string]string{
 		"ca.crt":   "1 node, quorum 1: 0 critical",

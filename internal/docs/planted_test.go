@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -99,6 +100,16 @@ func overlay(t *testing.T, replace map[string]string) string {
 	name := filepath.Join(t.TempDir(), "overlay.json")
 	require.NoError(t, os.WriteFile(name, list, 0o600))
 	return name
+}
+
+// build builds a program and returns its path. The go command keeps what it links in order to run
+// it, and not what it links in order to install it.
+func build(t *testing.T, pkg string) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), path.Base(pkg))
+	out, err := command("go", "run", "-exec", "cp", pkg, program)
+	require.NoError(t, err, "%s", out)
+	return program
 }
 
 // command runs a program in the root of the module, and returns what it has printed.

@@ -100,7 +100,7 @@ var concurrencyTests = []test{
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {
-				for j := range 5 {
+				for j := range 10 {
 					text := strconv.Itoa(i) + "/" + strconv.Itoa(j)
 					k := s.key(text)
 					if ok, err := s.pool.SetNX(s.ctx, k, text, expiry); err != nil || !ok {

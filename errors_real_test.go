@@ -139,19 +139,19 @@ func drop(rls ...*redlock.Redlock) {
 	}
 }
 
-// eventually waits for a condition that a server reaches by itself. Its patience is longer than a
+// eventually waits for a condition that a server reaches by itself. It waits for longer than a
 // lock of [redlock.DefaultExpiry] lasts: a test that waits for a key to go gives it an expiry of
-// a minute. f runs on the test's goroutine, and may end the test. The longer it waits, the less
-// often it looks, from 500 to 50 times a second, which costs the machine a tenth.
+// a minute. f runs on the test's goroutine, and may end the test.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	const patience = 30 * time.Second
-	for start := time.Now(); !f(); {
-		waited := time.Since(start)
-		if waited > patience {
-			t.Fatalf("waited %v for %s", patience, what)
+	err := redistest.Poll(func() error {
+		if !f() {
+			return fmt.Errorf("waited too long for %s", what)
 		}
-		time.Sleep(min(max(waited/20, 2*time.Millisecond), 20*time.Millisecond))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -115,7 +115,7 @@ func (m *Mini) Restart(opts ...Option) {
 	m.Kill()
 	// A process that was being launched at the Kill has the old listener until it runs its own
 	// program.
-	if err := poll(m.Miniredis.Restart); err != nil {
+	if err := Poll(m.Miniredis.Restart); err != nil {
 		m.t.Fatalf("redistest: embedded %s: %v", m.addr, err)
 	}
 }

@@ -31,7 +31,7 @@ func StartSentinel(t testing.TB, master *Server) (addr string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Kill)
-	err = poll(func() error {
+	err = Poll(func() error {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = c.Close()

@@ -214,14 +214,15 @@ func (s *Server) await(conf config) {
 // poll waits for the server until f returns nil.
 func (s *Server) poll(what string, f func() error) {
 	s.t.Helper()
-	if err := poll(f); err != nil {
+	if err := Poll(f); err != nil {
 		s.fatal("was waited for " + what + ": " + err.Error())
 	}
 }
 
-// poll calls f until it returns nil, and gives up with its error after replyTimeout. It asks less
-// often as time passes: a server answers in a few milliseconds, and a cluster in two seconds.
-func poll(f func() error) error {
+// Poll calls f until it returns nil, and gives up with its error after half a minute. It asks less
+// often as time passes, from 1000 to 50 times a second: a server answers in a few milliseconds, and
+// a cluster in two seconds.
+func Poll(f func() error) error {
 	start := time.Now()
 	for {
 		err := f()

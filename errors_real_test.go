@@ -106,7 +106,7 @@ func (f serverFault) says(lock, extend, release string) serverFault {
 	return f
 }
 
-func (f serverFault) alone() serverFault {
+func (f serverFault) setApart() serverFault {
 	f.apart = true
 	return f
 }
@@ -198,13 +198,13 @@ var serverFaults = map[string]serverFault{
 		release: "WRONGPASS",
 	},
 	"CLIENT PAUSE": set("CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE").says(silence, silence,
-		silence).alone(),
+		silence).setApart(),
 	"NOPERM inside scripts": set("ACL SETUSER default -del -pexpire",
 		"ACL SETUSER default +del +pexpire").
 		says("", noCommand, noCommand),
 	"maxclients": set("CONFIG SET maxclients 1;CLIENT KILL TYPE normal",
 		"CONFIG SET maxclients 10000").
-		says(hungUp, hungUp, hungUp).alone(),
+		says(hungUp, hungUp, hungUp).setApart(),
 	// lesson L39
 	"SCRIPT FLUSH": set("SCRIPT FLUSH", "PING"),
 	"MISCONF": {

@@ -107,7 +107,8 @@ func TestAStallLeavesNoKey(t *testing.T) {
 			bothKinds(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				rl = rl.With(redlock.WithExpiry(time.Minute),
 					redlock.WithNodeTimeout(400*time.Millisecond))
-				pause := max(20*time.Millisecond, stall/50/time.Duration(min(*times, 2)))
+				// In the longest stall each caller locks 50 times, and more with -times.
+				pause := max(20*time.Millisecond, stall/100/time.Duration(*times))
 				start := time.Now()
 				nodes[1].Freeze()
 				var all sync.WaitGroup

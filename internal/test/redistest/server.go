@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -280,6 +281,7 @@ func FreeAddr(t testing.TB, host string) string {
 // free tells whether a server could be bound to a TCP address. No process is launched meanwhile:
 // it would have a copy of the listener, and keep the port, until it runs its own program.
 func free(addr string) error {
+	probeProcesses()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", addr)
@@ -288,3 +290,11 @@ func free(addr string) error {
 	}
 	return l.Close()
 }
+
+// probeProcesses makes package os launch a process to see what the system can do. It does so once,
+// before anything else with processes, and in spite of [syscall.ForkLock].
+var probeProcesses = sync.OnceFunc(func() {
+	if p, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = p.Release()
+	}
+})

@@ -48,9 +48,9 @@ func serverPools(t *testing.T, servers []*redistest.Server) []pool.Pool {
 	return pools
 }
 
-// onServers is patient with servers, whose fsync takes long on a busy disk.
+// onServers is very patient with servers, whose fsync takes long on a busy disk.
 func onServers(t *testing.T, servers []*redistest.Server) *redlock.Redlock {
-	return redlock.New(serverPools(t, servers)...).With(patient)
+	return redlock.New(serverPools(t, servers)...).With(redlock.WithTimeoutFactor(1))
 }
 
 // check runs Check, and returns the report and its findings as "severity code nodes".
@@ -182,7 +182,7 @@ func TestCheckFindsClusterMode(t *testing.T) {
 func TestCheckFindsNodesOutOfReach(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 5, healthy)
-	rl := onServers(t, servers)
+	rl := redlock.New(serverPools(t, servers)...).With(patient)
 	servers[1].Kill()
 	servers[3].Freeze()
 	r, found := check(t, rl)
@@ -396,7 +396,7 @@ func TestCheckFindsHowANodeIsReachedWrongly(t *testing.T) {
 		},
 	} {
 		for _, p := range pools {
-			r, err := redlock.New(p).With(patient).Check(t.Context())
+			r, err := redlock.New(p).With(redlock.WithTimeoutFactor(1)).Check(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, code, r.Findings[0].Code, "%T: %v", p, r.Nodes[0].Err)
 			assert.Equal(t, doctor.Critical, r.Findings[0].Severity)

@@ -259,7 +259,6 @@ func TestContendersSayWhatPreventsTheLock(t *testing.T) {
 
 // lesson L57: the same on real nodes. With a majority down a client may need its time to find out.
 func TestContendersSayWhatPreventsTheLockOnNodes(t *testing.T) {
-	t.Parallel()
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()

@@ -255,7 +255,7 @@ func TestSchedulesOutOfTheModel(t *testing.T) {
 	}{
 		{lossNow, skew, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order"}, 20},
 		{flush, skew | loss, []string{"I1 mutual exclusion", "I2 quorum", "I3 token order",
-			"I1 mutual exclusion" + despiteTheGuard}, 20},
+			"I1 mutual exclusion" + despiteTheGuard}, 40},
 		{jump, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 35},
 		{fast, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 15},
 		{lagging, 0, []string{"I1 mutual exclusion", "I2 quorum"}, 20},

@@ -29,8 +29,13 @@ func processTargets() (ts []target) {
 					value(at("fewest/most"))))...)
 			}
 		}
-		ts = append(ts, sized(256, atMost(1.2, "processes that "+kind+
-			": commands per turn of 256 / of 64", between(kind, "commands/turn", 256, 64)))...)
+		grown := "commands/turn"
+		if kind == againKind {
+			// While 256 have 4 turns each, 64 have 14: the arrival of 256 weighs more.
+			grown = laterCommands
+		}
+		ts = append(ts, sized(256, atMost(1.2, "processes that "+kind+": "+grown+
+			" of 256 / of 64", between(kind, grown, 256, 64)))...)
 		ts = append(ts, sized(1000, atLeast(0.75, "processes that "+kind+
 			": turns per second of 1,000 / of 64", between(kind, "turns/s", 1000, 64)))...)
 	}

@@ -80,9 +80,12 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // If the lock is taken, the waiters of the process stand in line. The first of them stands in a
 // queue that the nodes keep for all processes. It is granted the lock when its turn comes. Each
 // retry delay that passes uses up a try. By default Lock gives up after about five seconds if the
-// lock stays taken. If a majority of the nodes is silent, it gives up after 18 to 21 seconds: a try
-// then takes a node timeout. One attempt takes three node timeouts at most: to ask the nodes, to
-// raise the fencing token, and to find out why it failed.
+// lock stays taken. One attempt takes three node timeouts at most: to ask the nodes, to raise the
+// fencing token, and to find out why it failed.
+//
+// If a majority of the nodes is silent, LockContext gives up after 18 to 21 seconds: a try then
+// takes a node timeout. Between two attempts it leaves silent nodes alone for four times as long as
+// they were silent, up to three seconds. The tries that pass meanwhile make no attempt.
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, and what had been
 // granted is being released. The error matches [ErrFailed]. By what the last attempt came to, it

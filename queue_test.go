@@ -146,6 +146,38 @@ func TestAWaiterFarBehindIsNotTakenForDead(t *testing.T) {
 	})
 }
 
+// A waiter in the queue leaves silent nodes alone for longer than it has waited for them. When they
+// answer again, it finds that out within four seconds.
+func TestAWaiterInTheQueueLeavesSilentNodesAlone(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		holder := rl.NewMutex("x")
+		require.NoError(t, holder.Lock())
+		other := redlock.New(nodes.Pools("b")...).With(redlock.WithTries(redlock.Unlimited))
+		var tasks sync.WaitGroup
+		tasks.Go(func() { assert.NoError(t, other.NewMutex("x").Lock()) })
+		time.Sleep(5 * time.Second)
+		for _, n := range nodes[:3] {
+			n.Freeze()
+		}
+		asked, silent := 0, time.Now().Add(30*time.Second)
+		nodes.Log().Watch(func(e sim.Event) {
+			if e.Node == 4 && e.Client == "b" && time.Now().Before(silent) {
+				asked++
+			}
+		})
+		time.Sleep(30 * time.Second)
+		assert.Less(t, asked, 45) // with as many attempts and rounds as can be, 106
+		for _, n := range nodes[:3] {
+			n.Thaw()
+		}
+		start := time.Now()
+		tasks.Wait()
+		assert.Less(t, time.Since(start), 4*time.Second)
+		t.Logf("asked %d times", asked)
+		require.NoError(t, other.CloseContext(t.Context()))
+	}, redlock.WithExpiry(8*time.Second), redlock.WithNodeTimeout(400*time.Millisecond))
+}
+
 // A waiter whose context ends leaves the queue of each node that answers within a node timeout, and
 // that of a frozen one when it answers again. What is reserved for it goes to the next.
 func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {

@@ -125,7 +125,7 @@ func (g *group) take(a *asker, how Attempt) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.attempts = append(g.attempts, attempt{a.name, time.Since(g.begun), how})
-	if g.holder != nil {
+	if g.holder != nil || a.hasty {
 		return false
 	}
 	g.holder = a
@@ -183,7 +183,7 @@ func (a *asker) Attempt(how Attempt) Answer {
 		keys.Note(i, time.Now().Add(a.expires))
 	}
 	a.unsettled = how.Keep
-	answer := Answer{Won: !a.hasty && a.take(a, how), Keys: keys}
+	answer := Answer{Won: a.take(a, how), Keys: keys}
 	if !answer.Won {
 		answer.Refusal = refusal{silent: a.hasty}
 		if how.Final {
@@ -203,7 +203,7 @@ func (a *asker) Claim(m Member) bool {
 	a.mu.Lock()
 	a.claims = append(a.claims, time.Since(a.begun))
 	a.mu.Unlock()
-	return !a.hasty && !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})
+	return !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})
 }
 
 func (a *asker) Settle(stands bool) string {

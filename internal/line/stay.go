@@ -155,7 +155,6 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 		if s.silences++; s.silences == maxSilences || s.lines.impatient(s.Waiter) {
 			return unheard, nil
 		}
-		next = min(clock.Times(max(s.drawn, minTry), 1<<min(s.silences, 2)), maxDelayQueued)
 	case s.claims == maxClaims:
 		return unserved, nil
 	case s.claims > 0:
@@ -171,7 +170,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 	if s.call.Heard() >= s.lines.quorum {
 		return none, nil
 	}
-	if turns > 0 {
+	if answered && turns > 0 {
 		next = min(next, s.moment())
 	}
 	return s.await(s.call.Wake(), next)

@@ -50,7 +50,7 @@ func serverPools(t *testing.T, servers []*redistest.Server) []pool.Pool {
 
 // onServers is very patient with servers, whose fsync takes long on a busy disk.
 func onServers(t *testing.T, servers []*redistest.Server) *redlock.Redlock {
-	return redlock.New(serverPools(t, servers)...).With(redlock.WithTimeoutFactor(1))
+	return redlock.New(serverPools(t, servers)...).With(veryPatient)
 }
 
 // check runs Check, and returns the report and its findings as "severity code nodes".
@@ -396,7 +396,7 @@ func TestCheckFindsHowANodeIsReachedWrongly(t *testing.T) {
 		},
 	} {
 		for _, p := range pools {
-			r, err := redlock.New(p).With(redlock.WithTimeoutFactor(1)).Check(t.Context())
+			r, err := redlock.New(p).With(veryPatient).Check(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, code, r.Findings[0].Code, "%T: %v", p, r.Nodes[0].Err)
 			assert.Equal(t, doctor.Critical, r.Findings[0].Severity)

@@ -38,8 +38,12 @@ func onNodes(t *testing.T, n int, f func(t *testing.T, nodes []redistest.Node,
 	}
 }
 
-// patient gives real nodes the time that they take on a busy machine.
-var patient = redlock.WithTimeoutFactor(0.25)
+// patient gives real nodes the time that they take on a busy machine, and veryPatient that which
+// they may take beside many other tests.
+var (
+	patient     = redlock.WithTimeoutFactor(0.25)
+	veryPatient = redlock.WithTimeoutFactor(1)
+)
 
 // values returns what the nodes hold under a key, nil for nothing.
 func values(nodes []redistest.Node, key string) []any {

@@ -102,8 +102,8 @@ func overlay(t *testing.T, replace map[string]string) string {
 	return name
 }
 
-// build builds a program and returns its path. The go command keeps what it links in order to run
-// it, and not what it links in order to install it.
+// build builds a program and returns its path. The go command keeps what it links for go run, but
+// not for go build, which takes 0.7 s each time.
 func build(t *testing.T, pkg string) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), path.Base(pkg))

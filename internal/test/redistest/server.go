@@ -221,7 +221,7 @@ func (s *Server) poll(what string, f func() error) {
 }
 
 // Poll calls f until it returns nil, and gives up with its error after half a minute. It asks less
-// often as time passes, from 1000 to 50 times a second: a server answers in a few milliseconds, and
+// often as time passes, from 1000 to 50 times a second. A server answers in a few milliseconds, and
 // a cluster in two seconds.
 func Poll(f func() error) error {
 	start := time.Now()

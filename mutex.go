@@ -83,9 +83,9 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // lock stays taken. One attempt takes three node timeouts at most: to ask the nodes, to raise the
 // fencing token, and to find out why it failed.
 //
-// If a majority of the nodes is silent, LockContext gives up after 18 to 21 seconds: a try then
-// takes a node timeout. Between two attempts it leaves silent nodes alone for four times as long as
-// they were silent, up to three seconds. The tries that pass meanwhile make no attempt.
+// If a majority of the nodes is silent, a try takes a node timeout longer: by default Lock gives up
+// after 18 to 21 seconds. It leaves silent nodes alone for four times as long as they were silent,
+// and for two seconds at most. Tries pass meanwhile without an attempt.
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, and what had been
 // granted is being released. The error matches [ErrFailed]. By what the last attempt came to, it

@@ -188,7 +188,9 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 		case why == overdue && w.waives(l, ready != nil, time.Now()):
 			w.used++
 			w.draw(0)
-			w.due = time.Now().Add(ln.try(w.drawn)) // as long as one with an attempt takes
+			// As long as a try with an attempt takes, but no longer than nodes are left alone.
+			most := clock.Add(max(w.drawn, minTry), maxSpare)
+			w.due = time.Now().Add(min(ln.try(w.drawn), most))
 		default:
 			if why == expired {
 				w.expiries++
@@ -198,21 +200,21 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 	}
 }
 
-// waives reports whether a retry delay that is over is no reason for an attempt. So it is while
-// silent nodes are left alone, and if turns will be heard in a moment, because a subscription is
-// being opened. At first, the time since the waiter became the head doubles then from one attempt
-// to the next. No delay is waived once maxDelays of them, or maxDelayQueued, have passed since the
-// latest attempt. The last try is never waived.
+// waives reports whether a retry delay that is over is no reason for an attempt. The last try is
+// never waived. Others are while silent nodes are left alone, and while a subscription is being
+// opened, because turns will be heard in a moment. At first, the time since the waiter became the
+// head then doubles from one attempt to the next. For that, no delay is waived once maxDelays of
+// them, or maxDelayQueued, have passed since the latest attempt.
 //
 // Attempts keep subscriptions from being opened. 1,000 processes began at once, beside eight busy
-// programs on two cores. They had 3 turns a second in the first 25 seconds. With this rule they
-// have 83.
+// programs on two cores. They had 3 turns a second in the first 25 seconds. Since delays are waived
+// for that, they have 83.
 func (w *Waiter) waives(l *turn.Listener, opening bool, now time.Time) bool {
 	if w.used+1 == w.Tries {
 		return false
 	}
 	most := min(clock.Times(w.drawn, maxDelays), maxDelayQueued)
-	return w.line.spares(now) ||
+	return w.line.spare(now) > 0 ||
 		opening && !l.Deaf() && now.Sub(w.asked) < min(w.asked.Sub(w.led), most)
 }
 

@@ -11,11 +11,11 @@
 // the key. It relies on no message, and stands again from time to time. Until its subscriptions are
 // open, it makes attempts, which become rarer.
 //
-// Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and
-// makes an attempt when there is a reason: the retry delay is over, its own process has released
-// the key, or the holder's keys have expired. A process that polls leaves a key that it has
-// released to other processes now and then. Each retry delay costs a waiter a try, wherever it
-// waits, and the last try is an attempt.
+// Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and makes
+// an attempt when there is a reason: the retry delay is over, its own process has released the key,
+// or the holder's keys have expired. It leaves silent nodes alone for a while. A process that polls
+// leaves a key that it has released to other processes now and then. Each retry delay costs a
+// waiter a try, wherever it waits, and the last try is an attempt.
 //
 // The package does not know what is done with the key. An [Asker] makes the attempts.
 package line
@@ -34,11 +34,13 @@ import (
 // concurrent use.
 //
 // Nobody in a line is overtaken by anybody whose options are the same. The heads of the processes
-// stand in the queue on the nodes. The first there asks again after a retry delay at the latest. So
-// whatever becomes of messages, W waiters, of whom each keeps the key for H, have all had it after
+// stand in the queue on the nodes. The first there asks again after a retry delay at the latest,
+// unless a majority is silent. So whatever becomes of messages, W waiters, of whom each keeps the
+// key for H, have all had it after
 //
 //	W × (H + longest delay + 2 × node timeout)
 //	  + one expiry for each holder that died, and for what was left behind before
+//	  + two seconds and a try for each silence of a majority
 //	  + the time that it takes to subscribe to the nodes
 //
 // Among processes that only poll, waiters that come back again and again take turns, see rivals.
@@ -93,7 +95,8 @@ func (ls *Lines) Enter(
 		return w, Answer{Crowd: crowd}
 	}
 	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
-	defer func() { w, answer.Crowd = ls.asked(wish, answer) }()
+	var began time.Time
+	defer func() { w, answer.Crowd = ls.asked(wish, answer, time.Since(began)) }()
 	queue, poll := ls.others(wish.Key)
 	if wish.Queue && queue {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
@@ -102,6 +105,7 @@ func (ls *Lines) Enter(
 		rest, _ := ls.leaveTo(wish.Key, wish.delay(1), time.Now())
 		sleep(ctx, rest)
 	}
+	began = time.Now()
 	return nil, attempt(Attempt{Keep: wish.Queue && ls.source.Able()})
 }
 
@@ -118,9 +122,9 @@ func (ls *Lines) arrive(wish *Wish) (w *Waiter, crowd int, asks bool) {
 	return w, crowd, false
 }
 
-// asked ends what arrive began. A newcomer that was refused has learnt about keys, and takes the
-// last place in the line. So does one that has not asked because others queue.
-func (ls *Lines) asked(wish *Wish, answer Answer) (w *Waiter, crowd int) {
+// asked ends what arrive began. A newcomer that was refused, which took so long, has learnt about
+// keys, and takes the last place in the line. So does one that has not asked because others queue.
+func (ls *Lines) asked(wish *Wish, answer Answer, took time.Duration) (w *Waiter, crowd int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.asking, wish.Key)
@@ -133,6 +137,9 @@ func (ls *Lines) asked(wish *Wish, answer Answer) (w *Waiter, crowd int) {
 		w, crowd = ls.join(wish, answer.Keys)
 		if first {
 			w.line.taken = answer.Refusal != nil
+		}
+		if w != nil && answer.Refusal != nil {
+			w.line.refused(answer.Refusal, took)
 		}
 		return w, crowd
 	}

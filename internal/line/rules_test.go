@@ -386,46 +386,65 @@ func TestANewcomerHearsOfAReleaseBeforeItHearsTurns(t *testing.T) {
 	})
 }
 
-// Nodes that are silent are left alone for four times as long, by all of the line, and for three
-// seconds at most. A retry delay costs a try even so, and the last try is an attempt. Nodes that
-// refuse at once are asked again after each delay.
+// All of a line leave silent nodes alone for four times as long as they were silent. That is two
+// seconds at most, and a try more. Retry delays use up tries even so, and the last try is an
+// attempt. Nodes that refuse at once are asked again after each delay.
 func TestSilentNodesAreLeftAlone(t *testing.T) {
-	const delay = 100 * time.Millisecond
+	const delay = 10 * time.Millisecond
 	for _, tt := range []struct {
 		name    string
 		silence time.Duration // of each attempt
-		waiters int
+		head    time.Duration // the second's retry delay
+		others  int           // than the first
 		tries   int
-		asked   int
-		lasts   time.Duration
 	}{
-		{"a waiter", 400 * time.Millisecond, 1, 0, 30, time.Minute},
-		{"its tries", 400 * time.Millisecond, 1, 41, 11, 41*500*time.Millisecond - delay},
-		{"ten of a process", 400 * time.Millisecond, 10, 0, 30, time.Minute},
-		{"for long", 10 * time.Second, 1, 0, 5, time.Minute},
-		{"refused at once", 0, 1, 0, 600, time.Minute},
+		{"a waiter", 100 * time.Millisecond, delay, 0, 0},
+		{"its tries", 100 * time.Millisecond, delay, 0, 41},
+		{"ten", 100 * time.Millisecond, delay, 9, 0},
+		{"behind a slow one", 100 * time.Millisecond, 10 * time.Second, 1, 0},
+		{"for long", 20 * time.Second, delay, 0, 0},
+		{"refused at once", 0, delay, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
 				g.takes = tt.silence
-				ctx, cancel := context.WithTimeout(t.Context(), tt.lasts-time.Nanosecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				if tt.tries > 0 {
-					ctx = t.Context()
-				}
-				start := time.Now()
+				wish := Wish{NodeTimeout: trip / 2}
 				var all sync.WaitGroup
-				for i := range tt.waiters {
-					all.Go(func() {
-						wish := Wish{Delay: every(delay), Tries: tt.tries, NodeTimeout: trip / 2}
-						assert.Error(t, g.lock(ctx, ls, i, wish))
-					})
+				for i := range 1 + tt.others {
+					wish.Delay, wish.Tries = every(delay), tt.tries
+					if i == 1 { // who comes while the first asks stands before it
+						wish.Delay = every(tt.head)
+					}
+					all.Go(func() { assert.Error(t, g.lock(ctx, ls, i, wish)) })
+					time.Sleep(time.Nanosecond)
 				}
 				all.Wait()
-				assert.InDelta(t, tt.lasts, time.Since(start), float64(tt.silence+delay))
-				assert.GreaterOrEqual(t, g.asked(), tt.asked-2)
-				assert.LessOrEqual(t, g.asked(), tt.asked+2+tt.waiters) // who may ask as they come
+				if tt.tries > 0 {
+					tries := time.Duration(tt.tries)
+					assert.InDelta(t, tries*(tt.silence+delay), time.Since(g.begun),
+						float64(tt.silence+delay))
+					g.attempts = g.attempts[:len(g.attempts)-1] // the last is on time
+				}
+				require.Greater(t, len(g.attempts), 2)
+				least := min(4*tt.silence, 2*time.Second)
+				known := g.attempts[tt.others:] // each may ask before the first was refused
+				for i, a := range known[1:] {
+					pause := a.at - known[i].at - tt.silence
+					assert.GreaterOrEqual(t, pause, least)
+					assert.LessOrEqual(t, pause, least+min(tt.silence, 2*time.Second)+delay)
+				}
 			})
 		})
 	}
+}
+
+// A refusal by nodes that answer ends that.
+func TestNodesThatAnswerAreNotLeftAlone(t *testing.T) {
+	ln := &line{}
+	ln.refused(refusal{silent: true}, time.Minute)
+	assert.Positive(t, ln.spare(time.Now()))
+	ln.refused(refusal{}, time.Minute)
+	assert.Zero(t, ln.spare(time.Now()))
 }

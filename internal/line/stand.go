@@ -17,7 +17,6 @@ const ranksPerDelay = 10
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
 // nodes answered.
 func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
-	began := time.Now()
 	said, answered := s.round(only)
 	if answered && !s.member.Agreed {
 		agree := 0
@@ -41,7 +40,7 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 	}
 	if !answered {
 		s.refused = denialsIn(said) > len(said)-s.lines.quorum
-		return max(spareFor(time.Since(began)), s.drawn, minTry), false
+		return max(s.line.spare(time.Now()), min(max(s.drawn, minTry), maxDelayQueued)), false
 	}
 	return s.pace(said), true
 }
@@ -96,7 +95,7 @@ func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 // round asks the nodes for a place with the ticket, only those or all if nil. It reports whether so
 // many have answered that no more than a minority of all is left out.
 func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
-	began := s.lines.now()
+	began, start := s.lines.now(), time.Now()
 	r := s.start(only)
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {
@@ -104,7 +103,7 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 	}
 	if only == nil {
 		if refusal := s.asker.Waits(r, began, err != nil); refusal != nil {
-			s.line.refused(refusal)
+			s.line.refused(refusal, time.Since(start))
 		}
 	}
 	return r.Outcomes(), won && err == nil

@@ -39,8 +39,9 @@ const (
 // orders. It stands there again, which hands the key on to the first.
 //
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
-// before it. A command to stand at a free key hands that on, too. Such a key is free because
-// somebody has died; those in the queue who do not ask again within a grace leave it together.
+// before it, or later if a majority is silent. A command to stand at a free key hands that on, too.
+// Such a key is free because somebody has died; those in the queue who do not ask again within a
+// grace leave it together.
 type stay struct {
 	*Waiter
 	call      *turn.Call
@@ -237,6 +238,9 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 			}
 			s.used++
 			s.draw(minTry)
+			if s.silences > 0 { // as long as a try with an attempt takes
+				s.due = now.Add(s.line.try(s.drawn))
+			}
 		}
 		if !now.Before(until) {
 			return none, nil

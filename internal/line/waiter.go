@@ -49,7 +49,7 @@ func (w *Waiter) Wait(ctx context.Context, asker Asker) error {
 // follow waits until the waiter is the head, and then returns without an error, and without having
 // won. For a follower a try lasts for a retry delay and the duration of an attempt, as for the
 // head. Then the try is used up. The head asks for all. A follower asks by itself if it sees nobody
-// ask during a retry delay of its own, or has one try left.
+// ask during a retry delay of its own and no silent nodes are left alone, or has one try left.
 func (w *Waiter) follow() (won bool, err error) {
 	ln, head := w.line, w.place.Head()
 	w.due = time.Time{}
@@ -114,9 +114,10 @@ func (w *Waiter) attempt(counts bool) (answer Answer, alone bool) {
 	if counts {
 		w.used++
 	}
-	w.line.begin(time.Now())
+	began := time.Now()
+	w.line.begin(began)
 	// Also if a function of the caller's panics.
-	defer func() { alone = w.line.end(answer.Refusal, time.Now()) }()
+	defer func() { alone = w.line.end(answer.Refusal, time.Since(began)) }()
 	final := w.used == w.Tries
 	listener, _ := w.lines.listening(w.Key, w.line)
 	answer = w.asker.Attempt(Attempt{

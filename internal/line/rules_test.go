@@ -410,10 +410,9 @@ func TestSilentNodesAreLeftAlone(t *testing.T) {
 				g.takes = tt.silence
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				wish := Wish{NodeTimeout: trip / 2}
 				var all sync.WaitGroup
 				for i := range 1 + tt.others {
-					wish.Delay, wish.Tries = every(delay), tt.tries
+					wish := Wish{Delay: every(delay), Tries: tt.tries, NodeTimeout: trip / 2}
 					if i == 1 { // who comes while the first asks stands before it
 						wish.Delay = every(tt.head)
 					}

@@ -149,62 +149,63 @@ func TestAWaiterFarBehindIsNotTakenForDead(t *testing.T) {
 // A waiter in the queue leaves silent nodes alone for four times as long as it has waited for them.
 // When they answer again, it finds that out within four seconds, whatever its retry delay is.
 func TestAWaiterInTheQueueLeavesSilentNodesAlone(t *testing.T) {
-	const nodeTimeout = 400 * time.Millisecond
-	for _, delay := range []time.Duration{100 * time.Millisecond, 10 * time.Minute} {
-		for _, rounds := range []int{1, 2, 20} { // for which a majority is silent
-			if delay > time.Minute && rounds > 2 {
-				continue // after three it leaves the queue, and waits for its retry delay
-			}
-			opts := []redlock.Option{redlock.WithExpiry(time.Hour),
-				redlock.WithNodeTimeout(nodeTimeout), redlock.WithTries(redlock.Unlimited),
-				redlock.WithRetryDelay(delay)}
-			t.Run(fmt.Sprintf("%v, %d", delay, rounds), func(t *testing.T) {
-				bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-					holder := rl.NewMutex("x")
-					require.NoError(t, holder.Lock())
-					other := redlock.New(nodes.Pools("b")...).With(opts...)
-					var tasks sync.WaitGroup
-					tasks.Go(func() { assert.NoError(t, other.NewMutex("x").Lock()) })
-					time.Sleep(10 * time.Second)
-					var mu sync.Mutex // guards asked
-					var asked []time.Time
-					nodes.Log().Watch(func(e sim.Event) {
-						if e.Node == 4 && e.Command == "stand" {
-							mu.Lock()
-							asked = append(asked, e.At)
-							mu.Unlock()
-						}
-					})
-					frozen := time.Now()
-					for _, n := range nodes[:3] {
-						n.Freeze()
-					}
-					_, err := holder.Unlock()
-					assert.Error(t, err)
-					time.Sleep(time.Duration(rounds) * 5 * nodeTimeout)
-					mu.Lock()
-					silent := asked
-					mu.Unlock()
-					require.Greater(t, len(silent), rounds/2)
-					last := silent[len(silent)-1]
-					assert.Less(t, time.Since(last), 3*time.Second+nodeTimeout)
-					for i := 1; i < len(silent); i++ {
-						if silent[i-1].Sub(frozen) > nodeTimeout { // it knows that they are silent
-							pause := silent[i].Sub(silent[i-1])
-							assert.Greater(t, pause, 5*nodeTimeout-10*time.Millisecond)
-						}
-					}
-					for _, n := range nodes[:3] {
-						n.Thaw()
-					}
-					start := time.Now()
-					tasks.Wait()
-					assert.Less(t, time.Since(start), 4*time.Second)
-					require.NoError(t, other.CloseContext(t.Context()))
-				}, opts...)
-			})
-		}
+	for _, tt := range []struct {
+		delay  time.Duration
+		rounds int // for which a majority is silent
+	}{
+		{100 * time.Millisecond, 1}, {100 * time.Millisecond, 2}, {100 * time.Millisecond, 20},
+		// After three rounds it leaves the queue, and waits for its retry delay.
+		{10 * time.Minute, 1}, {10 * time.Minute, 2},
+	} {
+		t.Run(fmt.Sprintf("%v, %d", tt.delay, tt.rounds), func(t *testing.T) {
+			waitThroughSilence(t, tt.delay, tt.rounds)
+		})
 	}
+}
+
+// waitThroughSilence lets a majority be silent to a waiter in the queue, for as long as some rounds
+// take with the rests between them.
+func waitThroughSilence(t *testing.T, delay time.Duration, rounds int) {
+	const nodeTimeout = 400 * time.Millisecond
+	opts := []redlock.Option{redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(nodeTimeout),
+		redlock.WithTries(redlock.Unlimited), redlock.WithRetryDelay(delay)}
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		holder := rl.NewMutex("x")
+		require.NoError(t, holder.Lock())
+		other := redlock.New(nodes.Pools("b")...).With(opts...)
+		var tasks sync.WaitGroup
+		tasks.Go(func() { assert.NoError(t, other.NewMutex("x").Lock()) })
+		time.Sleep(10 * time.Second)
+		log, frozen := nodes.Record(), time.Now()
+		for _, n := range nodes[:3] {
+			n.Freeze()
+		}
+		_, err := holder.Unlock()
+		assert.Error(t, err)
+		time.Sleep(time.Duration(rounds) * 5 * nodeTimeout)
+
+		var asked []time.Time
+		for _, e := range log.Events() {
+			if e.Node == 4 && e.Command == "stand" {
+				asked = append(asked, e.At)
+			}
+		}
+		require.Greater(t, len(asked), rounds/2)
+		assert.Less(t, time.Since(asked[len(asked)-1]), 3*time.Second+nodeTimeout)
+		for i, at := range asked[1:] {
+			if asked[i].Sub(frozen) > nodeTimeout { // it knows that they are silent
+				assert.Greater(t, at.Sub(asked[i]), 5*nodeTimeout-10*time.Millisecond)
+			}
+		}
+
+		for _, n := range nodes[:3] {
+			n.Thaw()
+		}
+		start := time.Now()
+		tasks.Wait()
+		assert.Less(t, time.Since(start), 4*time.Second)
+		require.NoError(t, other.CloseContext(t.Context()))
+	}, opts...)
 }
 
 // While a majority is silent, a try takes a node timeout longer in the queue, as it does outside.

@@ -171,7 +171,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 	if s.call.Heard() >= s.lines.quorum {
 		return none, nil
 	}
-	if answered && turns > 0 {
+	if answered && turns > 0 { // else a minority is no reason to ask silent nodes
 		next = min(next, s.moment())
 	}
 	return s.await(s.call.Wake(), next)

@@ -265,6 +265,7 @@ type board struct {
 	mu       sync.Mutex // guards what follows
 	fails    error      // of each who stands here, or nil
 	stands   int        // commands
+	opened   time.Time  // when the latest subscription was asked for
 	queue    []Member
 	last     int64
 	held     bool
@@ -372,6 +373,9 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 }
 
 func (b *board) Subscribe(context.Context, string) (pool.Subscription, error) {
+	b.mu.Lock()
+	b.opened = time.Now()
+	b.mu.Unlock()
 	time.Sleep(b.opens)
 	return b, nil
 }

@@ -439,6 +439,27 @@ func TestSilentNodesAreLeftAlone(t *testing.T) {
 	}
 }
 
+// Nor does a process open its subscriptions at once where nodes were silent. It does so after a
+// random part of that time, which is a half in a bubble.
+func TestSilentNodesAreNotSubscribedToAtOnce(t *testing.T) {
+	for nodeTimeout, rest := range map[time.Duration]time.Duration{
+		trip / 2: 200 * time.Millisecond, // no node answers
+		8 * trip: 0,
+	} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			g.takes = 100 * time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: nodeTimeout}
+			assert.Error(t, g.lock(ctx, ls, 0, wish))
+			for _, b := range g.boards {
+				assert.Equal(t, g.takes+rest, b.opened.Sub(g.begun))
+			}
+		})
+	}
+}
+
 // A refusal by nodes that answer ends that.
 func TestNodesThatAnswerAreNotLeftAlone(t *testing.T) {
 	ln := &line{}

@@ -64,8 +64,9 @@ func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string) *S
 // Able reports whether a quorum of the nodes can be subscribed to, as far as their pools go.
 func (s *Source) Able() bool { return s.able }
 
-// Use returns the listener, for somebody who calls Done in the end. It is deaf after End.
-func (s *Source) Use() *Listener {
+// Use returns the listener, for somebody who calls Done in the end. A listener that nobody uses yet
+// subscribes to no node before the rest is over. It is deaf after End.
+func (s *Source) Use(rest time.Duration) *Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.idle != nil {
@@ -73,7 +74,7 @@ func (s *Source) Use() *Listener {
 		s.idle = nil
 	}
 	if s.listener == nil {
-		s.listener = s.listen()
+		s.listener = s.listen(rest)
 		if s.over {
 			s.listener.cancel()
 		}
@@ -140,9 +141,9 @@ const (
 	failed                 // it cannot be made, or has been lost; it may be tried again
 )
 
-// listen begins to listen. It starts a goroutine for each node. They end soon after the listener is
-// cancelled, or when the client returns.
-func (s *Source) listen() *Listener {
+// listen begins to listen after a rest. It starts a goroutine for each node. They end soon after
+// the listener is cancelled, or when the client returns.
+func (s *Source) listen(rest time.Duration) *Listener {
 	l := &Listener{
 		source: s, quorum: len(s.nodes)/2 + 1,
 		nodes: make([]state, len(s.nodes)), ready: make(chan struct{}), calls: map[string]*Call{},
@@ -161,7 +162,7 @@ func (s *Source) listen() *Listener {
 		s.tracker.Enter()
 		go func() {
 			defer s.tracker.Leave()
-			l.listen(i, p)
+			l.listen(i, p, rest)
 		}()
 	}
 	return l
@@ -199,18 +200,27 @@ func (l *Listener) are(in state) (n int) {
 	return n
 }
 
-// listen keeps one node's subscription until the listener is closed.
-func (l *Listener) listen(node int, p pool.Subscriber) {
-	for {
+// listen keeps one node's subscription, from after a rest until the listener is closed.
+func (l *Listener) listen(node int, p pool.Subscriber, rest time.Duration) {
+	for l.pause(rest) {
 		l.follow(node, p)
 		l.record(node, failed)
-		t := time.NewTimer(retry)
-		select {
-		case <-t.C:
-		case <-l.ctx.Done():
-			t.Stop()
-			return
-		}
+		rest = retry
+	}
+}
+
+// pause waits, and reports whether the listener is still wanted then.
+func (l *Listener) pause(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.ctx.Done():
+		return false
 	}
 }
 

@@ -119,7 +119,7 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 		tracker := quorum.NewTracker()
 		s := NewSource(quorum.Nodes(pools, tracker), tracker, "channel")
 		assert.Equal(t, n-mutes > n/2, s.Able())
-		l := s.Use()
+		l := s.Use(0)
 		synctest.Wait()
 		f(t, nodes, s, l)
 		s.End()
@@ -336,7 +336,7 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 // A process listens a moment longer than it needs to, and not twice.
 func TestASourceLingers(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		again := s.Use()
+		again := s.Use(0)
 		assert.Same(t, l, again)
 		s.Done()
 		time.Sleep(2 * linger)
@@ -344,16 +344,37 @@ func TestASourceLingers(t *testing.T) {
 		for range 10 {
 			s.Done()
 			time.Sleep(linger / 2)
-			assert.Same(t, l, s.Use())
+			assert.Same(t, l, s.Use(0))
 		}
 		s.Done()
 		time.Sleep(linger)
 		synctest.Wait()
 		assert.Zero(t, nodes[0].subscriptions())
-		assert.NotSame(t, l, s.Use())
+		assert.NotSame(t, l, s.Use(0))
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].subscriptions())
 		assert.Equal(t, 2, nodes[0].down(nil))
+	})
+}
+
+// A listener that is to rest first subscribes to nothing meanwhile. What is used already goes on.
+func TestAListenerRestsFirst(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
+		assert.Same(t, l, s.Use(time.Hour))
+		s.Done()
+		s.Done()
+		time.Sleep(2 * linger)
+		l = s.Use(time.Minute)
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		assert.Equal(t, 1, nodes[0].down(nil))
+		assert.False(t, l.Hears() || l.Deaf())
+		time.Sleep(1)
+		synctest.Wait()
+		assert.True(t, l.Hears())
+		s.Done()
+		time.Sleep(2 * linger)
+		s.Use(time.Hour) // which the end cuts short
 	})
 }
 
@@ -366,7 +387,7 @@ func TestEndAtAnyTime(t *testing.T) {
 				time.Sleep(at)
 				s.Done()
 				s.End()
-				l := s.Use()
+				l := s.Use(0)
 				synctest.Wait()
 				assert.False(t, l.Hears())
 				s.Done()
@@ -428,7 +449,7 @@ func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 				tracker := quorum.NewTracker()
 				s := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
 					"channel")
-				l := s.Use()
+				l := s.Use(0)
 				synctest.Wait()
 				assert.True(t, l.Hears())
 				time.Sleep(10*retry + retry/2)
@@ -470,7 +491,7 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 			tracker := quorum.NewTracker()
 			s := NewSource(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel")
 			for range listeners {
-				s.Use()
+				s.Use(0)
 				s.Done()
 				time.Sleep(linger)
 				synctest.Wait()
@@ -484,7 +505,7 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 
 			// They have returned: it is asked again.
 			before := d.calls.Load()
-			s.Use()
+			s.Use(0)
 			synctest.Wait()
 			assert.Greater(t, d.calls.Load(), before)
 			s.End()

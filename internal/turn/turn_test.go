@@ -369,7 +369,7 @@ func TestAListenerRestsFirst(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].down(nil))
 		assert.False(t, l.Hears() || l.Deaf())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		assert.True(t, l.Hears())
 		s.Done()

@@ -184,9 +184,16 @@ func waitThroughSilence(t *testing.T, delay time.Duration, rounds int) {
 		assert.Error(t, err)
 		time.Sleep(time.Duration(rounds) * 5 * nodeTimeout)
 
+		// Those that have reserved the key for it may be asked a moment before all are.
+		const moment = 10 * time.Millisecond
 		var asked []time.Time
+		again := false
 		for _, e := range log.Events() {
-			if e.Node == 4 && e.Command == "stand" {
+			if e.Node != 4 || e.Command != "stand" {
+				continue
+			}
+			again = !again && len(asked) > 0 && e.At.Sub(asked[len(asked)-1]) < moment
+			if !again {
 				asked = append(asked, e.At)
 			}
 		}

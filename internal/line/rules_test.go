@@ -460,7 +460,7 @@ func TestSilentNodesAreNotSubscribedToAtOnce(t *testing.T) {
 	}
 }
 
-// A refusal by nodes that answer ends that.
+// A refusal by nodes that answer ends the time for which silent nodes are left alone.
 func TestNodesThatAnswerAreNotLeftAlone(t *testing.T) {
 	ln := &line{}
 	ln.refused(refusal{silent: true}, time.Minute)

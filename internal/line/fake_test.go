@@ -291,6 +291,13 @@ func (b *board) fail(err error) (stands int) {
 	return b.stands
 }
 
+// asked returns when the latest subscription was asked for.
+func (b *board) asked() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.opened
+}
+
 func (b *board) hold() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,7 +32,7 @@ const (
 	passedOn               // this process released the key, and others poll
 	freed                  // this process released the key, and nobody queues for it
 	queued                 // this process released the key, and others queue: none for an attempt
-	heard                  // turns can be heard: none for an attempt
+	heard                  // turns can be heard, or soon will be: none for an attempt
 )
 
 // A line is what the waiters of one process for one key share. It exists while somebody waits.

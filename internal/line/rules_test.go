@@ -337,7 +337,7 @@ func TestAttemptsBecomeRarerWhileSubscriptionsAreOpened(t *testing.T) {
 		least, most int // attempts
 	}{
 		{"by one that waits for ever", time.Minute, 0, delay, 0, tries * delay, 16, 16},
-		{"by one with tries", time.Minute, delay / 2, delay, tries, tries * delay * 3 / 2, 16, 16},
+		{"by one with tries", time.Minute, delay / 4, delay, tries, tries * delay * 5 / 4, 16, 16},
 		{"if nothing can be opened", 0, 0, delay, tries, tries * delay, tries, tries},
 		{"if it takes for ever", time.Hour, 0, delay, 0, time.Minute, 200, 205},
 		{"with a long delay", time.Minute, 0, maxDelayQueued, 0, time.Minute, 20, 20},
@@ -439,22 +439,107 @@ func TestSilentNodesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Nor does a process open its subscriptions at once where nodes were silent. It does so after a
-// random part of that time, which is a half in a bubble.
-func TestSilentNodesAreNotSubscribedToAtOnce(t *testing.T) {
-	for nodeTimeout, rest := range map[time.Duration]time.Duration{
-		trip / 2: 200 * time.Millisecond, // no node answers
-		8 * trip: 0,
+// A process whose first attempt was refused late stands in the queue before it listens. It then
+// leaves the nodes alone for longer the more are before it, and stands there again when it listens.
+func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
+	const takes, opens, most = 100 * time.Millisecond, 50 * time.Millisecond, 10 * trip
+	for _, tt := range []struct {
+		name    string
+		timeout time.Duration // of a node
+		before  int
+		stands  []int         // before it listens, and with that
+		rests   time.Duration // before it opens its subscriptions
+	}{
+		{"nobody before it", slowPart*takes - 1, 0, []int{1, 2}, 0},
+		{"many before it", slowPart*takes - 1, 300, []int{1, 2}, 300 * opensAfter},
+		{"nodes that are not slow", slowPart * takes, 300, []int{0, 1}, 0},
 	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+				g.occupy()
+				g.takes = takes
+				for _, b := range g.boards {
+					b.opens = opens
+					for i := range tt.before {
+						b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				all.Go(func() {
+					wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: tt.timeout}
+					assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
+				})
+				b := g.boards[0]
+				time.Sleep(takes + most)
+				first := b.fail(nil)
+				time.Sleep(tt.rests + opens + most)
+				again := b.fail(nil)
+				cancel()
+				all.Wait()
+				assert.InDelta(t, takes+tt.rests, b.asked().Sub(g.begun), float64(most))
+				assert.Equal(t, tt.stands, []int{first, again})
+			})
+		})
+	}
+}
+
+// After silence a process does so after a random part of the time for which it leaves the nodes
+// alone. That is a half in a bubble. If nodes never answer to that, it opens its subscriptions.
+func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
+	const takes = 100 * time.Millisecond
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.takes = takes
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(time.Second), Queue: true, NodeTimeout: trip / 2}
+			assert.Error(t, g.lock(ctx, ls, 0, wish))
+		})
+		const rest = spareTimes * takes / 2
+		time.Sleep(takes + rest + trip - 1)
+		b := g.boards[0]
+		assert.Zero(t, b.fail(nil))
+		time.Sleep(2 * time.Nanosecond)
+		assert.Equal(t, 1, b.fail(nil))
+		assert.Zero(t, b.asked())
+		all.Wait()
+		assert.NotZero(t, b.asked())
+		assert.GreaterOrEqual(t, b.fail(nil), maxSilences)
+	})
+}
+
+// One that gives the nodes more time does not wait with its subscriptions because of another that
+// has found them slow.
+func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {
+	const takes, rest = 100 * time.Millisecond, 300 * opensAfter
+	for _, timeout := range []time.Duration{takes, 2 * takes} {
 		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()
-			g.takes = 100 * time.Millisecond
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: nodeTimeout}
-			assert.Error(t, g.lock(ctx, ls, 0, wish))
+			g.takes = takes
 			for _, b := range g.boards {
-				assert.Equal(t, g.takes+rest, b.opened.Sub(g.begun))
+				for i := range 300 {
+					b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*rest)
+			defer cancel()
+			var all sync.WaitGroup
+			for i, timeout := range []time.Duration{takes, timeout} {
+				all.Go(func() {
+					wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: timeout}
+					assert.Error(t, g.lock(ctx, ls, i, wish))
+				})
+				time.Sleep(2 * takes)
+			}
+			all.Wait()
+			opened := g.boards[0].asked().Sub(g.begun)
+			if timeout > takes {
+				assert.Equal(t, 2*takes, opened)
+			} else {
+				assert.GreaterOrEqual(t, opened, rest)
 			}
 		})
 	}

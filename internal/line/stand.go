@@ -13,6 +13,12 @@ import (
 // ranksPerDelay is how many before a waiter make it ask again one more retry delay later.
 const ranksPerDelay = 10
 
+// opensAfter is how much later a process that waits with that opens its subscriptions, for each
+// waiter before its own. 1,000 processes that come once, with holds of 5 ms on two cores, had 81 to
+// 105 turns a second when they opened them at once. They have 126 to 129 with 3 ms, 115 to 125 with
+// 2 ms, and 97 with 10 ms: their turns come earlier than that.
+const opensAfter = 3 * time.Millisecond
+
 // stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
 // nodes answered.
@@ -158,6 +164,7 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 	}
 	before = max(before, 0)
 	s.lines.stands(s.Key, before)
+	s.listener.Open(clock.Times(opensAfter, before))
 	delay := max(s.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))
 	// It asks before a reservation for it has expired, if each before it has a turn until then.

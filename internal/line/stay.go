@@ -38,12 +38,19 @@ const (
 // A minority may have its turn on a node too early, because commands reach nodes in different
 // orders. It stands there again, which hands the key on to the first.
 //
+// Many processes that begin at once would overload the nodes for seconds if all opened their
+// subscriptions at once. So a process that finds the nodes slow stands there first. How many are
+// before it tells how long it may wait with its subscriptions, see opensAfter. Nodes pass over one
+// that does not listen. That one keeps its ticket, and stands again as soon as it listens.
+//
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
 // before it, or later if a majority is silent. A command to stand at a free key hands that on, too.
 // Such a key is free because somebody has died; those in the queue who do not ask again within a
 // grace leave it together.
 type stay struct {
 	*Waiter
+	listener  *turn.Listener
+	ready     <-chan struct{} // closed when turns can be heard; nil if they could be before
 	call      *turn.Call
 	member    Member
 	footprint quorum.Footprint // of the place; what is asked for in its turn has its own
@@ -77,7 +84,10 @@ const (
 // stay waits in the queue. Each retry delay costs a try, as it would outside.
 func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	s := &stay{
-		Waiter: w, call: listener.Expect(), noted: make(chan struct{}, 1),
+		Waiter: w, listener: listener, call: listener.Expect(), noted: make(chan struct{}, 1),
+	}
+	if !listener.Hears() {
+		s.ready = listener.Ready()
 	}
 	s.footprint.Open(w.Lanes, w.NodeTimeout, QueueTTL)
 	defer s.call.End()
@@ -187,9 +197,9 @@ func (s *stay) moment() time.Duration {
 // await sleeps for d, or until woken for a reason to stand again.
 func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 	until := time.Now().Add(max(d, 0))
-	var noted <-chan struct{}
+	var noted, ready <-chan struct{}
 	if wake != nil {
-		noted = s.noted
+		noted, ready = s.noted, s.ready
 	}
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
@@ -203,6 +213,7 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 			isNoted = true
 		case <-s.line.bell:
 			isRung = true
+		case <-ready:
 		case <-s.caughtUp():
 		case <-t.C:
 		case <-s.ctx.Done():
@@ -221,10 +232,9 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 		if isNoted {
 			until = s.sooner(until)
 		}
-		asks := isWoken && (s.call.Heard() > 0 || s.doubts())
+		asks := s.begins(ready) || isWoken && (s.call.Heard() > 0 || s.doubts())
 		if isRung {
-			// A release by this process that handed the key to nobody, although somebody stands
-			// there.
+			// A release by this process handed the key to none of those who stand there.
 			why := s.line.hear()
 			asks = asks || why == freed || why == passedOn
 		}
@@ -246,6 +256,16 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 			return none, nil
 		}
 	}
+}
+
+// begins reports whether turns can be heard from now on. Until then nodes may have passed over the
+// waiter.
+func (s *stay) begins(ready <-chan struct{}) bool {
+	if !received(ready) {
+		return false
+	}
+	s.ready = nil
+	return true
 }
 
 // sooner returns when to stand again, at a time or earlier. A node has said that it is the waiter's

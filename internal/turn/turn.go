@@ -65,8 +65,8 @@ func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string) *S
 func (s *Source) Able() bool { return s.able }
 
 // Use returns the listener, for somebody who calls Done in the end. A listener that nobody uses yet
-// subscribes to no node before the rest is over. It is deaf after End.
-func (s *Source) Use(rest time.Duration) *Listener {
+// subscribes to the nodes at once, or waits until [Listener.Open] says when. It is deaf after End.
+func (s *Source) Use(waits bool) *Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.idle != nil {
@@ -74,7 +74,10 @@ func (s *Source) Use(rest time.Duration) *Listener {
 		s.idle = nil
 	}
 	if s.listener == nil {
-		s.listener = s.listen(rest)
+		s.listener = s.listen()
+		if !waits {
+			s.listener.Open(0)
+		}
 		if s.over {
 			s.listener.cancel()
 		}
@@ -126,7 +129,11 @@ type Listener struct {
 	ctx    context.Context // ends with the listener
 	cancel context.CancelFunc
 
+	open chan struct{} // closed when it begins to subscribe
+
 	mu    sync.Mutex    // guards what follows, and the fields of calls
+	opens *time.Timer   // closes open; nil while the listener waits
+	at    time.Time     // when opens does
 	nodes []state       // what has become of each node's subscription
 	ready chan struct{} // closed while a quorum of nodes has confirmed it
 	calls map[string]*Call
@@ -141,11 +148,11 @@ const (
 	failed                 // it cannot be made, or has been lost; it may be tried again
 )
 
-// listen begins to listen after a rest. It starts a goroutine for each node. They end soon after
-// the listener is cancelled, or when the client returns.
-func (s *Source) listen(rest time.Duration) *Listener {
+// listen makes a listener that waits. It starts a goroutine for each node. They end soon after the
+// listener is cancelled, or when the client returns.
+func (s *Source) listen() *Listener {
 	l := &Listener{
-		source: s, quorum: len(s.nodes)/2 + 1,
+		source: s, quorum: len(s.nodes)/2 + 1, open: make(chan struct{}),
 		nodes: make([]state, len(s.nodes)), ready: make(chan struct{}), calls: map[string]*Call{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -162,10 +169,31 @@ func (s *Source) listen(rest time.Duration) *Listener {
 		s.tracker.Enter()
 		go func() {
 			defer s.tracker.Leave()
-			l.listen(i, p, rest)
+			l.listen(i, p)
 		}()
 	}
 	return l
+}
+
+// Open makes a listener subscribe to the nodes after so long, if it has not begun by then.
+func (l *Listener) Open(after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := time.Now().Add(after)
+	switch {
+	case l.opens == nil:
+		l.at, l.opens = at, time.AfterFunc(after, func() { close(l.open) })
+	case at.Before(l.at) && l.opens.Stop():
+		l.at = at
+		l.opens.Reset(after)
+	}
+}
+
+// Waits reports whether the listener waits for Open.
+func (l *Listener) Waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opens == nil
 }
 
 // Ready returns a channel that is closed when a quorum of nodes next confirms the subscription: at
@@ -200,21 +228,22 @@ func (l *Listener) are(in state) (n int) {
 	return n
 }
 
-// listen keeps one node's subscription, from after a rest until the listener is closed.
-func (l *Listener) listen(node int, p pool.Subscriber, rest time.Duration) {
-	for l.pause(rest) {
+// listen keeps one node's subscription, from when the listener opens until it is closed.
+func (l *Listener) listen(node int, p pool.Subscriber) {
+	select {
+	case <-l.open:
+	case <-l.ctx.Done():
+		return
+	}
+	for again := true; again; again = l.pause() {
 		l.follow(node, p)
 		l.record(node, failed)
-		rest = retry
 	}
 }
 
-// pause waits, and reports whether the listener is still wanted then.
-func (l *Listener) pause(d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
+// pause waits for the retry interval, and reports whether the listener is still wanted then.
+func (l *Listener) pause() bool {
+	t := time.NewTimer(retry)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -119,7 +119,7 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 		tracker := quorum.NewTracker()
 		s := NewSource(quorum.Nodes(pools, tracker), tracker, "channel")
 		assert.Equal(t, n-mutes > n/2, s.Able())
-		l := s.Use(0)
+		l := s.Use(false)
 		synctest.Wait()
 		f(t, nodes, s, l)
 		s.End()
@@ -336,7 +336,7 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 // A process listens a moment longer than it needs to, and not twice.
 func TestASourceLingers(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		again := s.Use(0)
+		again := s.Use(false)
 		assert.Same(t, l, again)
 		s.Done()
 		time.Sleep(2 * linger)
@@ -344,37 +344,61 @@ func TestASourceLingers(t *testing.T) {
 		for range 10 {
 			s.Done()
 			time.Sleep(linger / 2)
-			assert.Same(t, l, s.Use(0))
+			assert.Same(t, l, s.Use(false))
 		}
 		s.Done()
 		time.Sleep(linger)
 		synctest.Wait()
 		assert.Zero(t, nodes[0].subscriptions())
-		assert.NotSame(t, l, s.Use(0))
+		assert.NotSame(t, l, s.Use(false))
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].subscriptions())
 		assert.Equal(t, 2, nodes[0].down(nil))
 	})
 }
 
-// A listener that is to rest first subscribes to nothing meanwhile. What is used already goes on.
-func TestAListenerRestsFirst(t *testing.T) {
+// A listener that waits subscribes to nothing before Open says when. The earliest time that it is
+// told counts. What is used already goes on.
+func TestAListenerWaitsUntilItIsOpened(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		assert.Same(t, l, s.Use(time.Hour))
+		opensAt := func(after time.Duration) {
+			tries := nodes[0].down(nil)
+			time.Sleep(after - 1)
+			synctest.Wait()
+			assert.Equal(t, tries, nodes[0].down(nil))
+			assert.False(t, l.Hears() || l.Deaf())
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			assert.True(t, l.Hears())
+		}
+		anew := func() {
+			s.Done()
+			time.Sleep(2 * linger)
+			l = s.Use(true)
+			assert.True(t, l.Waits())
+		}
+		assert.Same(t, l, s.Use(true))
+		assert.False(t, l.Waits())
 		s.Done()
-		s.Done()
-		time.Sleep(2 * linger)
-		l = s.Use(time.Minute)
-		time.Sleep(time.Minute - 1)
-		synctest.Wait()
-		assert.Equal(t, 1, nodes[0].down(nil))
-		assert.False(t, l.Hears() || l.Deaf())
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
+		anew()
+		time.Sleep(time.Hour)
+		assert.False(t, l.Hears())
+		l.Open(time.Minute)
+		assert.False(t, l.Waits())
+		opensAt(time.Minute)
+		l.Open(time.Hour) // which changes nothing any more
 		assert.True(t, l.Hears())
-		s.Done()
-		time.Sleep(2 * linger)
-		s.Use(time.Hour) // which the end cuts short
+
+		anew()
+		l.Open(time.Minute)
+		l.Open(time.Hour)
+		opensAt(time.Minute)
+		anew()
+		l.Open(time.Minute)
+		time.Sleep(time.Second)
+		l.Open(time.Second)
+		opensAt(time.Second)
+		anew() // and the end cuts it short
 	})
 }
 
@@ -387,7 +411,7 @@ func TestEndAtAnyTime(t *testing.T) {
 				time.Sleep(at)
 				s.Done()
 				s.End()
-				l := s.Use(0)
+				l := s.Use(false)
 				synctest.Wait()
 				assert.False(t, l.Hears())
 				s.Done()
@@ -449,7 +473,7 @@ func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 				tracker := quorum.NewTracker()
 				s := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
 					"channel")
-				l := s.Use(0)
+				l := s.Use(false)
 				synctest.Wait()
 				assert.True(t, l.Hears())
 				time.Sleep(10*retry + retry/2)
@@ -491,7 +515,7 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 			tracker := quorum.NewTracker()
 			s := NewSource(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel")
 			for range listeners {
-				s.Use(0)
+				s.Use(false)
 				s.Done()
 				time.Sleep(linger)
 				synctest.Wait()
@@ -505,7 +529,7 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 
 			// They have returned: it is asked again.
 			before := d.calls.Load()
-			s.Use(0)
+			s.Use(false)
 			synctest.Wait()
 			assert.Greater(t, d.calls.Load(), before)
 			s.End()

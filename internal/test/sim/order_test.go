@@ -16,8 +16,9 @@ import (
 	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
-// order is an invariant of the queue on the nodes (I20): a waiter whose agreed ticket a quorum of
-// nodes has is granted the lock before everybody whose first command comes later.
+// order is an invariant of the queue on the nodes (I20): a waiter who listens, and whose agreed
+// ticket a quorum of nodes has, is granted the lock before everybody whose first command comes
+// later.
 //
 // It takes down what the nodes execute, step by step, and judges in the end: which ticket a waiter
 // has agreed on may show only later.
@@ -27,8 +28,9 @@ type order struct {
 	mu      sync.Mutex // guards what follows
 	step    int
 	members map[string]*member
-	first   map[string]int // the step of a client's first command since its last grant
-	votes   map[string]int // nodes that granted a value
+	first   map[string]int    // the step of a client's first command since its last grant
+	listens map[string][]bool // nodes that a client has subscribed to
+	votes   map[string]int    // nodes that granted a value
 	grants  []grant
 	kept    []kept // by node
 }
@@ -51,6 +53,7 @@ type member struct {
 type stood struct {
 	step, node int
 	ticket     int64
+	listens    bool // to a quorum of nodes
 }
 
 // grant is a lock that a quorum has granted.
@@ -63,8 +66,7 @@ type grant struct {
 func newOrder(nodes int) *order {
 	return &order{
 		nodes: nodes, quorum: nodes/2 + 1, members: map[string]*member{}, first: map[string]int{},
-		votes: map[string]int{},
-		kept:  make([]kept, nodes),
+		listens: map[string][]bool{}, votes: map[string]int{}, kept: make([]kept, nodes),
 	}
 }
 
@@ -81,6 +83,11 @@ func (o *order) watch(e sim.Event) {
 	}
 	o.reserve(e)
 	switch {
+	case e.Command == "subscribe":
+		if o.listens[e.Client] == nil {
+			o.listens[e.Client] = make([]bool, o.nodes)
+		}
+		o.listens[e.Client][e.Node] = true
 	case e.Command == "stand":
 		m := o.members[e.Member]
 		if m == nil {
@@ -91,13 +98,24 @@ func (o *order) watch(e sim.Event) {
 		if e.Final {
 			m.final = ticket
 		}
-		m.stands = append(m.stands, stood{o.step, e.Node, ticket})
+		m.stands = append(m.stands, stood{o.step, e.Node, ticket, o.hears(e.Client)})
 	case e.Effect == sim.Granted && e.Command != "heal":
 		if o.votes[e.Value]++; o.votes[e.Value] == o.quorum {
 			o.grants = append(o.grants, grant{e.Client, e.Command, o.first[e.Client], o.step})
 			o.first[e.Client] = 0
 		}
 	}
+}
+
+// hears reports whether a client has subscribed to a quorum of nodes. The caller holds mu.
+func (o *order) hears(client string) bool {
+	n := 0
+	for _, is := range o.listens[client] {
+		if is {
+			n++
+		}
+	}
+	return n >= o.quorum
 }
 
 // reserve takes down whom a node keeps the key for, and who has missed that. The caller holds mu.
@@ -121,6 +139,9 @@ func (o *order) reserve(e sim.Event) {
 func (o *order) known(m *member) int {
 	has := make([]int64, o.nodes)
 	for _, s := range m.stands {
+		if !s.listens {
+			continue
+		}
 		has[s.node] = s.ticket
 		same := 0
 		for _, t := range has {

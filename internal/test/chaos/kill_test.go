@@ -37,7 +37,9 @@ func candidateMain() {
 	if !started(candidateEnv, &c) {
 		return
 	}
-	e := redlock.New(poolsOf(c.Servers)...).NewElection(lockName, redlock.WithExpiry(c.Expiry))
+	// A node may stand still for as long as the test's pulse allows.
+	e := redlock.New(poolsOf(c.Servers)...).NewElection(lockName, redlock.WithExpiry(c.Expiry),
+		redlock.WithNodeTimeout(c.Expiry/4))
 	history, orders := NewHistory(os.Stdout), bufio.NewScanner(os.Stdin)
 	for {
 		if _, err := e.Campaign(context.Background()); err != nil {

@@ -32,6 +32,11 @@ import (
 )
 
 const (
+	// few is how many calls may be under way before others wait for a batch to return. With 1, two
+	// callers who come at random times, to a node half a millisecond away, took 1.43 times as long
+	// as without sharing. With 3 they take as long as that. With 8, eight callers who come back at
+	// once would take 1.3 times as long on five nodes, because there are more batches.
+	few = 3
 	// maxCalls bounds the calls of one batch.
 	maxCalls = 256
 	// maxWorkers bounds the batches under way. So a node that does not answer can tie up no more
@@ -50,9 +55,9 @@ const (
 	stay = 50 * time.Millisecond
 )
 
-// Batcher sends the calls of one node in batches. A call that finds none under way is sent at once.
-// Those that arrive while a batch is under way wait for its return, and are the next batch: a batch
-// grows for as long as the one before takes, and no call waits for a batch to fill.
+// Batcher sends the calls of one node in batches. A call that finds fewer than three others under
+// way is sent at once. Those that find more wait for a batch to return, and are the next one. So a
+// batch grows for as long as those before take, and no call waits for a batch to fill.
 //
 // A batch that does not return, or not soon, does not hold up the calls behind it for more than a
 // millisecond: they go in another one, beside it. At most 16 batches of up to 256 calls are under
@@ -99,8 +104,8 @@ type Batcher[T any] struct {
 	active  int          // workers that send, deliver, or are about to take the queue
 	sending []*worker[T] // those of them whose batches are under way
 	carrier worker[T]    // of the caller who sends its own call, while nobody else is active
-	idle    bool         // there is one more worker, which waits for a wake
-	wakes   chan bool    // for the idle worker: true is for work, false for its end
+	idle    int          // further workers, few at most, which wait for a wake
+	wakes   chan bool    // for an idle worker: true is for work, false for its end
 	full    time.Time    // when a worker was added to maxWorkers-1 or more
 	late    time.Time    // when the queue has waited for long enough
 	// When the batches under way are looked at; zero if there is nothing to see.
@@ -202,13 +207,23 @@ func (b *Batcher[T]) add(c *Call[T]) {
 func (b *Batcher[T]) enqueue(c *Call[T]) {
 	b.queue = append(b.queue, c)
 	switch {
-	case b.active == 0:
+	case b.active == len(b.sending) && b.isQuiet(): // no worker is about to take the queue
 		b.startWorker()
 	case len(b.queue) == 1 && len(b.sending) > 0:
 		now := time.Now()
 		b.late = now.Add(patience)
 		b.setTimer(now)
 	}
+}
+
+// isQuiet reports whether few calls are under way: the next one need not wait for a batch to
+// return. The caller holds mu.
+func (b *Batcher[T]) isQuiet() bool {
+	under := 0
+	for _, w := range b.sending {
+		under += len(w.calls)
+	}
+	return under < few
 }
 
 // remove takes a call out of the queue, and reports whether it has not been sent.
@@ -229,8 +244,8 @@ func (b *Batcher[T]) startWorker() {
 	if b.active >= maxWorkers {
 		b.full = time.Now()
 	}
-	if b.idle {
-		b.idle = false
+	if b.idle > 0 {
+		b.idle--
 		b.wakes <- true // there is room for all workers
 		return
 	}
@@ -275,7 +290,7 @@ func (b *Batcher[T]) check() {
 	}
 }
 
-// lookAround ends the batches for which nobody waits, and the idle worker if there was nothing to
+// lookAround ends the batches for which nobody waits, and the idle workers if there was nothing to
 // do for a while. The caller holds mu.
 func (b *Batcher[T]) lookAround(now time.Time) {
 	soonest, next := now.Add(patience), now.Add(watch)
@@ -293,8 +308,7 @@ func (b *Batcher[T]) lookAround(now time.Time) {
 		b.look, b.used = now.Add(stay), false
 	default:
 		b.look = time.Time{}
-		if b.idle {
-			b.idle = false
+		for ; b.idle > 0; b.idle-- {
 			b.wakes <- false
 		}
 	}

@@ -135,6 +135,43 @@ func (n *node) begin(ctx context.Context, key string) *outcome {
 	return o
 }
 
+// few is how many calls go by themselves at the same time.
+const few = 3
+
+// occupy starts that many calls, which wait for the gate. What comes then waits for a batch to
+// return.
+func (n *node) occupy() (slow outcomes) {
+	for range few {
+		slow = append(slow, n.start(n.Context(), "slow"))
+	}
+	return slow
+}
+
+// occupy does so for any Batcher. The outcomes are the receiver's.
+func occupy[T any](ctx context.Context, calls *batch.Batcher[T], to pool.Receiver) {
+	for range few {
+		calls.Start(ctx, pool.SetNX("slow", "v", time.Minute), to)
+		synctest.Wait()
+	}
+}
+
+// occupied is what [node.occupy] sends.
+func occupied() (batches [][]string) {
+	for range few {
+		batches = append(batches, []string{"slow"})
+	}
+	return batches
+}
+
+type outcomes []*outcome
+
+func (all outcomes) granted() {
+	for _, o := range all {
+		o.n.Helper()
+		o.granted()
+	}
+}
+
 func (o *outcome) granted() {
 	o.n.Helper()
 	synctest.Wait()
@@ -188,22 +225,76 @@ func TestACallIsSentAtOnce(t *testing.T) {
 	})
 }
 
+// Callers who come at random times do not wait for each other.
+func TestAFewCallsGoByThemselves(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 5 {
+			for i := range few - 1 {
+				n.start(n.Context(), "slow")
+				o := n.start(n.Context(), "k")
+				if o.granted(); o.after != 0 {
+					t.Errorf("a call waited for %v behind %d others", o.after, i+1)
+				}
+			}
+			slow := n.start(n.Context(), "slow")
+			waits := n.start(n.Context(), "k")
+			if slow.open(); !waits.open() {
+				t.Errorf("a call was sent beside %d others", few)
+			}
+			for range few {
+				n.gate <- struct{}{}
+			}
+			if waits.granted(); waits.after != 0 {
+				t.Errorf("a call went %v after another had returned", waits.after)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
 func TestCallsThatArriveMeanwhileAreTheNextBatch(t *testing.T) {
 	inBubble(t, func(n *node) {
-		slow := n.start(n.Context(), "slow")
+		slow := n.occupy()
 		a, b := n.start(n.Context(), "a"), n.start(n.Context(), "b")
-		n.want([]string{"slow"})
+		n.want(occupied()...)
 		close(n.gate)
-		for _, o := range []*outcome{slow, a, b} {
-			o.granted()
+		append(slow, a, b).granted()
+		n.want(append(occupied(), []string{"a", "b"})...)
+	})
+}
+
+// A small batch that returns leaves the queue to a large one under way. So callers who come back at
+// once come together.
+func TestThoseOfASmallBatchWaitForALargeOne(t *testing.T) {
+	inBubble(t, func(n *node) {
+		slow := n.occupy()
+		var large outcomes
+		for range few {
+			large = append(large, n.start(n.Context(), "slow in a large batch"))
 		}
-		n.want([]string{"slow"}, []string{"a", "b"})
+		n.gate <- struct{}{} // to the first one, whose worker takes the large batch
+		slow[0].granted()
+		a, b := n.start(n.Context(), "a"), n.start(n.Context(), "b")
+		for range few - 1 {
+			n.gate <- struct{}{}
+		}
+		slow.granted()
+		if !a.open() || !b.open() {
+			t.Error("a call did not wait for the large batch")
+		}
+		for range few {
+			n.gate <- struct{}{}
+		}
+		append(large, a, b).granted()
+		if sent := n.sent(); !slices.Equal(sent[len(sent)-1], []string{"a", "b"}) {
+			t.Errorf("the last batch is %q", sent[len(sent)-1])
+		}
 	})
 }
 
 func TestABatchIsBounded(t *testing.T) {
 	inBubble(t, func(n *node) {
-		all := []*outcome{n.start(n.Context(), "slow")}
+		all := n.occupy()
 		for i := range 600 {
 			all = append(all, n.begin(n.Context(), fmt.Sprint(i)))
 		}
@@ -217,10 +308,10 @@ func TestABatchIsBounded(t *testing.T) {
 			sizes = append(sizes, len(keys))
 			order = append(order, keys...)
 		}
-		if !slices.Equal(sizes, []int{1, 256, 256, 88}) {
+		if !slices.Equal(sizes[few:], []int{256, 256, 88}) {
 			t.Errorf("the batches have sizes %v", sizes)
 		}
-		for i, k := range order[1:] {
+		for i, k := range order[few:] {
 			if k != fmt.Sprint(i) {
 				t.Fatalf("call %d is %s: the order is not that of arrival", i, k)
 			}
@@ -230,7 +321,7 @@ func TestABatchIsBounded(t *testing.T) {
 
 func TestALateBatchDoesNotHoldUpTheNext(t *testing.T) {
 	inBubble(t, func(n *node) {
-		slow := n.start(n.Context(), "slow")
+		slow := n.occupy()
 		for range 5 {
 			a, b := n.start(n.Context(), "a"), n.start(n.Context(), "b")
 			time.Sleep(time.Millisecond)
@@ -240,7 +331,7 @@ func TestALateBatchDoesNotHoldUpTheNext(t *testing.T) {
 				t.Errorf("calls behind a late batch took %v and %v", a.after, b.after)
 			}
 		}
-		if !slow.open() {
+		if !slow[0].open() {
 			t.Error("the late call has an outcome")
 		}
 		close(n.gate)
@@ -251,7 +342,7 @@ func TestALateBatchDoesNotHoldUpTheNext(t *testing.T) {
 // A call waits behind a late batch for a millisecond, whenever it comes.
 func TestHowLongACallWaits(t *testing.T) {
 	inBubble(t, func(n *node) {
-		slow := n.start(n.Context(), "slow")
+		slow := n.occupy()
 		for i := range 50 {
 			time.Sleep(time.Duration(i%7) * 300 * time.Microsecond)
 			o := n.start(n.Context(), "a")
@@ -393,11 +484,11 @@ func TestABatchForWhichNobodyWaitsIsAbandoned(t *testing.T) {
 				time.AfterFunc(d, cancel)
 				return ctx
 			}
-			first := n.start(n.Context(), "slow")
+			slow := n.occupy()
 			short := n.start(within(20*time.Millisecond), "slow1")
 			long := n.start(within(50*time.Millisecond), "slow2")
 			n.gate <- struct{}{} // to the first one alone
-			first.granted()
+			slow[0].granted()
 			begun := time.Now()
 			time.Sleep(61 * time.Millisecond)
 			synctest.Wait()
@@ -417,7 +508,7 @@ func TestABatchForWhichNobodyWaitsIsAbandoned(t *testing.T) {
 						deadlines, o.reply, o.err)
 				}
 			}
-			n.want([]string{"slow"}, []string{"slow1", "slow2"})
+			n.want(append(occupied(), []string{"slow1", "slow2"})...)
 		})
 	}
 }
@@ -565,9 +656,11 @@ func TestTheContextOfABatch(t *testing.T) {
 		third, end := context.WithCancel(t.Context())
 		defer end()
 		for _, endless := range []bool{false, true} {
-			start(first)
-			if last != first {
-				t.Error("the context of a lone call is not the call's")
+			for range few {
+				start(first)
+				if last != first {
+					t.Error("the context of a lone call is not the call's")
+				}
 			}
 			start(first)
 			start(second)
@@ -583,7 +676,9 @@ func TestTheContextOfABatch(t *testing.T) {
 			if last.Value(name{}) != "first" {
 				t.Error("the context does not have the values of the first call's")
 			}
-			gate <- struct{}{}
+			for range few {
+				gate <- struct{}{}
+			}
 			synctest.Wait()
 		}
 		time.Sleep(idle)
@@ -606,9 +701,8 @@ func TestTheErrorIsThatOfTheCallsContext(t *testing.T) {
 			all[1].Answer(nil, context.Canceled)
 			all[2].Answer(nil, errRefused)
 		}
-		first := make(told, 1)
-		calls.Start(t.Context(), pool.SetNX("k", "v", time.Minute), first)
-		synctest.Wait()
+		first := make(told, few)
+		occupy(t.Context(), &calls, first)
 		canceled, cancel := context.WithCancel(t.Context())
 		late, stop := context.WithTimeout(t.Context(), 7*time.Millisecond)
 		defer stop()
@@ -646,13 +740,13 @@ func TestTheContextOfAnAbandonedBatchEnds(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		all := make(told, 3)
-		for range 3 {
+		first, all := make(told, few), make(told, 2)
+		occupy(ctx, &calls, first)
+		for range 2 {
 			calls.Start(ctx, pool.SetNX("k", "v", time.Minute), all)
-			synctest.Wait()
 		}
 		close(gate)
-		<-all
+		<-first
 		cancel()
 		begun := time.Now()
 		<-all
@@ -684,8 +778,7 @@ func TestTheContextOfABatchEndsSoonAfterTheCalls(t *testing.T) {
 			start := func(ctx context.Context) {
 				calls.Start(ctx, pool.SetNX("k", "v", time.Minute), make(told, 1))
 			}
-			start(t.Context())
-			synctest.Wait()
+			occupy(t.Context(), &calls, make(told, few))
 			for _, lasts := range []time.Duration{17 * time.Millisecond, 43 * time.Millisecond} {
 				ctx, cancel := context.WithTimeout(t.Context(), lasts)
 				if canceled {
@@ -720,13 +813,12 @@ func TestAPanicIsTheOutcomeOfCallsWithoutAnAnswer(t *testing.T) {
 		if !errors.As(lone.err, &why) || lone.reply != false {
 			t.Errorf("a call whose client panics: %v, %v", lone.reply, lone.err)
 		}
-		first := n.start(n.Context(), "slow")
+		slow := n.occupy()
 		before := n.start(n.Context(), "before")
 		panics := n.start(n.Context(), "panic")
 		after := n.start(n.Context(), "after")
 		close(n.gate)
-		first.granted()
-		before.granted()
+		append(slow, before).granted()
 		for _, o := range []*outcome{panics, after} {
 			if !errors.As(o.err, &why) || o.times != 1 {
 				t.Errorf("%s: %d outcomes, %v", o.key, o.times, o.err)
@@ -746,13 +838,18 @@ func TestGoexitIsAFailure(t *testing.T) {
 			}
 			n.start(n.Context(), "after").granted()
 		}
-		exits, behind := n.start(n.Context(), "slow, then exit"), n.start(n.Context(), "behind")
-		close(n.gate)
-		behind.granted()
-		if exits.open() || exits.err == nil || behind.after != 0 {
-			t.Errorf("a call whose client ends the goroutine: %v, %v; the next one took %v",
-				exits.reply, exits.err, behind.after)
+		var exits outcomes
+		for range few {
+			exits = append(exits, n.start(n.Context(), "slow, then exit"))
 		}
+		behind := n.start(n.Context(), "behind")
+		n.gate <- struct{}{} // to the first one alone
+		behind.granted()
+		if exits[0].open() || exits[0].err == nil || behind.after != 0 {
+			t.Errorf("a call whose client ends the goroutine: %v, %v; the next one took %v",
+				exits[0].reply, exits[0].err, behind.after)
+		}
+		close(n.gate)
 		n.start(n.Context(), "later").granted()
 	})
 }
@@ -871,6 +968,22 @@ func TestAnIdleBatcherHasNoGoroutine(t *testing.T) {
 			if n := workers(); n > 0 {
 				t.Errorf("%d workers are left after 60 ms", n)
 			}
+		}
+	})
+}
+
+// After a busy time, few workers wait for the next call.
+func TestFewWorkersStay(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 40 {
+			n.start(n.Context(), "slow")
+			time.Sleep(time.Millisecond)
+		}
+		before := workers()
+		close(n.gate)
+		synctest.Wait()
+		if after := workers(); before != 16 || after != few {
+			t.Errorf("of %d workers %d stay, want %d of 16", before, after, few)
 		}
 	})
 }

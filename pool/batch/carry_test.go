@@ -44,44 +44,52 @@ func TestALoneCallerSendsItsOwnCall(t *testing.T) {
 
 func TestACallThatIsCarriedJoinsTheOthers(t *testing.T) {
 	inBubble(t, func(n *node) {
-		slow := n.start(n.Context(), "slow")
+		slow := n.occupy()
 		a, b := n.carry(n.Context(), "a"), n.start(n.Context(), "b")
 		if a.told() || !a.open() {
-			t.Error("a call was sent beside a batch under way")
+			t.Error("a call was sent beside those under way")
 		}
 		close(n.gate)
-		for _, o := range []*outcome{slow, a, b} {
-			o.granted()
-		}
-		n.want([]string{"slow"}, []string{"a", "b"})
+		append(slow, a, b).granted()
+		n.want(append(occupied(), []string{"a", "b"})...)
 	})
+}
+
+// carryAndOccupy is [node.occupy] with a first call that is carried.
+func (n *node) carryAndOccupy() (carried chan *outcome, slow outcomes) {
+	carried = make(chan *outcome, 1)
+	go func() { carried <- n.carry(n.Context(), "slow") }()
+	n.want([]string{"slow"})
+	for range few - 1 {
+		slow = append(slow, n.start(n.Context(), "slow"))
+	}
+	return carried, slow
 }
 
 // The caller that sends its own call serves nobody else.
 func TestCallsBehindACarriedOne(t *testing.T) {
 	t.Run("go when it has returned", func(t *testing.T) {
 		inBubble(t, func(n *node) {
-			slow := make(chan *outcome, 1)
-			go func() { slow <- n.carry(n.Context(), "slow") }()
-			n.want([]string{"slow"})
+			carried, slow := n.carryAndOccupy()
 			a, b := n.start(n.Context(), "a"), n.carry(n.Context(), "b")
-			close(n.gate)
-			for _, o := range []*outcome{<-slow, a, b} {
-				o.granted()
+			n.gate <- struct{}{} // to the carried one, which came first
+			outcomes{<-carried, a, b}.granted()
+			if a.after != 0 || b.after != 0 {
+				t.Errorf("they went %v and %v after it", a.after, b.after)
 			}
-			n.want([]string{"slow"}, []string{"a", "b"})
+			close(n.gate)
+			slow.granted()
+			n.want(append(occupied(), []string{"a", "b"})...)
 		})
 	})
 	t.Run("do not wait for long", func(t *testing.T) {
 		inBubble(t, func(n *node) {
-			slow := make(chan *outcome, 1)
-			go func() { slow <- n.carry(n.Context(), "slow") }()
-			n.want([]string{"slow"})
+			carried, slow := n.carryAndOccupy()
 			a := n.start(n.Context(), "a")
 			time.Sleep(time.Millisecond)
 			a.granted()
 			close(n.gate)
-			(<-slow).granted()
+			append(slow, <-carried).granted()
 		})
 	})
 }

@@ -136,7 +136,7 @@ func release(keys ...string) *pool.Command {
 	return pool.Eval(scripts.Release, keys, args...)
 }
 
-// batch starts the commands while another batch is under way, and returns their outcomes when all
+// batch starts the commands while others are under way, and returns their outcomes when all
 // are told. From then on, want compares what was sent for them.
 func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*outcome {
 	s.Helper()
@@ -150,7 +150,7 @@ func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*outcom
 	return outcomes
 }
 
-// queue starts the commands while another batch is under way, and lets that end. Their own
+// queue starts the commands while others are under way, and lets those end. Their own
 // batch then waits at the gate next, unless that is nil.
 func (s *server) queue(
 	ctx context.Context, next chan struct{}, commands ...*pool.Command,
@@ -159,8 +159,7 @@ func (s *server) queue(
 	s.mu.Lock()
 	s.gate = gate
 	s.mu.Unlock()
-	s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &outcome{})
-	synctest.Wait()
+	occupy(s.Context(), &s.calls, &outcome{})
 	var outcomes []*outcome
 	for _, c := range commands {
 		o := &outcome{}
@@ -263,11 +262,10 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 		late := &outcome{}
 		gate := make(chan struct{})
 		s.gate = gate
-		s.calls.Start(s.Context(), pool.SetNX("first", "v", time.Minute), &outcome{})
-		synctest.Wait()
+		occupy(s.Context(), &s.calls, &outcome{})
 		s.calls.Start(ctx, c, late)
 		s.mu.Lock()
-		s.gate = nil
+		s.gate, s.sent = nil, nil
 		s.mu.Unlock()
 		outcomes := []*outcome{{}, {}}
 		s.calls.Start(s.Context(), a, outcomes[0])
@@ -275,7 +273,7 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 		cancel() // while c is still in the queue
 		close(gate)
 		synctest.Wait()
-		s.want("set first", "releases a b, release c")
+		s.want("releases a b, release c")
 		s.replies(outcomes, int64(1), int64(1))
 		s.replies([]*outcome{late}, int64(1))
 	})

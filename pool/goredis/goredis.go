@@ -7,10 +7,10 @@
 // once, whatever MaxRetries says: a SET NX that go-redis sends again after a lost reply is
 // refused because of itself.
 //
-// Concurrent callers share round trips: see [batch.Batcher]. A lone command is sent at once.
-// Commands that arrive while another is under way go together as the next pipeline; or, where
-// that takes longer than a millisecond, on one of up to 16 connections. Where none of those
-// brings a reply, there is one more every 100 ms, up to 48. Hooks see pipelines then.
+// Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
+// each by itself. Those that arrive while so many are under way go together as the next pipeline.
+// Where that takes longer than a millisecond, they go on one of up to 16 connections. Where none
+// of those brings a reply, there is one more every 100 ms, up to 48. Hooks see pipelines then.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a Cluster or Ring client sends each release by

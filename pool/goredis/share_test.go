@@ -139,6 +139,23 @@ func (b *bench) hold(key string) (gate chan struct{}) {
 	return gate
 }
 
+// few is how many commands go by themselves at the same time.
+const few = 3
+
+// occupy sends that many commands, to the keys "slow0" and so on, which the node keeps waiting
+// until the gate is closed. What comes then goes as a pipeline when they have returned.
+func (b *bench) occupy() (gate chan struct{}, slow outcomesOf) {
+	gate = make(chan struct{})
+	for i := range few {
+		key := fmt.Sprint("slow", i)
+		b.mu.Lock()
+		b.gates["SET "+key] = gate
+		b.mu.Unlock()
+		slow = append(slow, b.set(b.ctx, key))
+	}
+	return gate, slow
+}
+
 // arrived is how often a command reached the node.
 func (b *bench) arrived(command string) int {
 	b.mu.Lock()
@@ -203,6 +220,15 @@ func (o *outcome) granted(t testing.TB) {
 	}
 }
 
+type outcomesOf []*outcome
+
+func (all outcomesOf) granted(t testing.TB) {
+	t.Helper()
+	for _, o := range all {
+		o.granted(t)
+	}
+}
+
 func (b *bench) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(b.ctx, d)
 	b.Cleanup(cancel)
@@ -226,21 +252,17 @@ func TestALoneCommandIsSentAtOnce(t *testing.T) {
 
 func TestCommandsThatArriveTogetherShareAPipeline(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
-		gate := b.hold("first")
-		first := b.set(b.ctx, "first")
-		var others []*outcome
+		gate, slow := b.occupy()
+		var others outcomesOf
 		for i := range 10 {
 			others = append(others, b.set(b.ctx, strconv.Itoa(i)))
 		}
 		taken := b.set(b.ctx, "9")
 		if n := b.arrived("SET 0"); n != 0 {
-			t.Errorf("the second command was sent at once, want it to wait")
+			t.Errorf("a command was sent at once beside %d others, want it to wait", few)
 		}
 		close(gate)
-		first.granted(t)
-		for _, o := range others {
-			o.granted(t)
-		}
+		append(others, slow...).granted(t)
 		if <-taken.done; taken.ok || taken.err != nil {
 			t.Errorf("SetNX of a key taken in the same pipeline = %v, %v, want false", taken.ok,
 				taken.err)
@@ -267,15 +289,12 @@ func TestPipelinesAreBounded(t *testing.T) {
 				}
 			},
 		})
-		gate := b.hold("first")
-		all := []*outcome{b.set(b.ctx, "first")}
+		gate, all := b.occupy()
 		for i := range 600 {
 			all = append(all, b.set(b.ctx, strconv.Itoa(i)))
 		}
 		close(gate)
-		for _, o := range all {
-			o.granted(t)
-		}
+		all.granted(t)
 		if p := b.pipelines(); !slices.Equal(p, []int{256, 256, 88}) {
 			t.Errorf("pipelines of %v were sent, want 256, 256, 88", p)
 		}
@@ -284,8 +303,7 @@ func TestPipelinesAreBounded(t *testing.T) {
 
 func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
-		gate := b.hold("first")
-		first := b.set(b.ctx, "first")
+		gate, slow := b.occupy()
 		ctx, cancel := context.WithCancel(b.ctx)
 		var gone []*outcome
 		var stay []*outcome
@@ -303,7 +321,7 @@ func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
 			}
 		}
 		close(gate)
-		first.granted(t)
+		slow.granted(t)
 		for i, o := range stay {
 			o.granted(t)
 			if n := b.arrived(fmt.Sprint("SET gone", i)); n != 0 {
@@ -319,8 +337,7 @@ func TestAQueuedCommandWhoseContextEndsIsNotSent(t *testing.T) {
 // A node whose round trip takes long makes nobody wait for somebody else's.
 func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
 	inBubble(t, redis.Options{}, func(b *bench) {
-		gate := b.hold("slow")
-		slow := b.set(b.ctx, "slow")
+		gate, slow := b.occupy()
 		for i := range 5 {
 			o, p := b.set(b.ctx, fmt.Sprint("a", i)), b.set(b.ctx, fmt.Sprint("b", i))
 			o.granted(t)
@@ -330,8 +347,8 @@ func TestALatePipelineDoesNotHoldUpTheNext(t *testing.T) {
 					p.after)
 			}
 		}
-		if slow.returned() {
-			t.Error("the slow command returned")
+		if slow[0].returned() {
+			t.Error("a slow command returned")
 		}
 		close(gate)
 		slow.granted(t)
@@ -520,11 +537,10 @@ func TestACommandWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 		if n := b.arrived("SET lost"); n != 2 {
 			t.Errorf("Do sent a command %d times, want once", n-1)
 		}
-		gate := b.hold("first")
-		first := b.set(b.ctx, "first")
+		gate, slow := b.occupy()
 		before, lost, after := b.set(b.ctx, "before"), b.set(b.ctx, "lost"), b.set(b.ctx, "after")
 		close(gate)
-		first.granted(t)
+		slow.granted(t)
 		for _, o := range []*outcome{before, lost, after} {
 			if <-o.done; o.err == nil && o != before {
 				t.Errorf("SetNX behind a lost reply = %v, want an error", o.ok)
@@ -631,19 +647,18 @@ func TestErrorsWrappedByAHook(t *testing.T) {
 			if reply, err := b.pool.Eval(b.ctx, script, nil); reply != int64(7) || err != nil {
 				t.Errorf("Eval of an unknown script = %v, %v, want 7", reply, err)
 			}
-			if ok, err := b.pool.SetNX(b.ctx, "first", "v", time.Hour); ok || err != nil {
+			if ok, err := b.pool.SetNX(b.ctx, "slow0", "v", time.Hour); ok || err != nil {
 				t.Errorf("SetNX of a taken key = %v, %v, want false", ok, err)
 			}
 		}
-		gate := b.hold("first")
-		first := b.set(b.ctx, "first")
+		gate, slow := b.occupy()
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(check)
 		}
 		synctest.Wait()
 		close(gate)
-		first.granted(t)
+		slow.granted(t)
 		wg.Wait()
 		check()
 		if len(b.pipelines()) == 0 {
@@ -658,7 +673,7 @@ func TestAHookThatDoesNotLetCommandsPass(t *testing.T) {
 		b.client.AddHook(hooks{
 			process: func(next redis.ProcessHook) redis.ProcessHook {
 				return func(ctx context.Context, cmd redis.Cmder) error {
-					if cmd.Name() == "set" && cmd.Args()[1] != "first" {
+					if cmd.Name() == "set" && cmd.Args()[1] == "k" {
 						return err
 					}
 					return next(ctx, cmd)
@@ -674,14 +689,13 @@ func TestAHookThatDoesNotLetCommandsPass(t *testing.T) {
 			},
 		})
 		for _, err = range []error{errHook, nil} {
-			_ = b.client.Del(b.ctx, "first").Err()
+			_ = b.client.FlushAll(b.ctx).Err()
 			if ok, got := b.pool.SetNX(b.ctx, "k", "v", time.Hour); ok || got == nil ||
 				err != nil && !errors.Is(got, err) {
 				t.Errorf("SetNX = %v, %v, want the hook's error or one for want of a reply", ok,
 					got)
 			}
-			gate := b.hold("first")
-			b.set(b.ctx, "first")
+			gate, _ := b.occupy()
 			all := []*outcome{b.set(b.ctx, "a"), b.set(b.ctx, "b")}
 			close(gate)
 			for _, o := range all {
@@ -721,11 +735,10 @@ func TestAPanicInAHookLeavesNobodyWaiting(t *testing.T) {
 		}
 		b.set(b.ctx, "after").granted(t)
 
-		gate := b.hold("first")
-		first := b.set(b.ctx, "first")
+		gate, slow := b.occupy()
 		crew := []*outcome{b.set(b.ctx, "one"), b.set(b.ctx, "two")}
 		close(gate)
-		first.granted(t)
+		slow.granted(t)
 		for _, o := range crew {
 			if <-o.done; o.ok || o.err == nil ||
 				!strings.Contains(o.err.Error(), "panicked: hook") {

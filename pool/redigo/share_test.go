@@ -86,6 +86,23 @@ func (b *bench) hold(key string) (gate chan struct{}) {
 	return gate
 }
 
+// few is how many commands go by themselves at the same time.
+const few = 3
+
+// occupy starts that many commands, which the node keeps waiting until the gate is closed. What
+// comes then goes together when they have returned.
+func (b *bench) occupy() (gate chan struct{}, slow all) {
+	gate = make(chan struct{})
+	for i := range few {
+		key := fmt.Sprint("slow", i)
+		b.mu.Lock()
+		b.gates[key] = gate
+		b.mu.Unlock()
+		slow = append(slow, b.start(b.Context(), key))
+	}
+	return gate, slow
+}
+
 // lose cuts all connections.
 func (b *bench) lose() {
 	b.mu.Lock()
@@ -147,6 +164,15 @@ func (r *received) granted() {
 	}
 }
 
+type all []*received
+
+func (a all) granted() {
+	for _, r := range a {
+		r.b.Helper()
+		r.granted()
+	}
+}
+
 // failed checks the error, and whether it says that nothing was sent.
 func (r *received) failed(notSent bool) {
 	r.b.Helper()
@@ -166,20 +192,17 @@ func (b *bench) within(d time.Duration) context.Context {
 
 func TestCommandsThatArriveTogetherShareAConnection(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		gate := b.hold("first")
-		all := []*received{b.start(b.Context(), "first")}
+		gate, all := b.occupy()
 		for i := range 20 { // the unbuffered connection takes no large batch
 			all = append(all, b.start(b.Context(), fmt.Sprint(i)))
 		}
 		if n := b.arrived("0"); n != 0 {
-			t.Error("the second command was sent at once, want it to wait")
+			t.Errorf("a command was sent at once beside %d others, want it to wait", few)
 		}
 		close(gate)
-		for _, r := range all {
-			r.granted()
-		}
-		if b.dials != 1 {
-			t.Errorf("there were %d connections, want 1", b.dials)
+		all.granted()
+		if b.dials != few {
+			t.Errorf("there were %d connections, want %d", b.dials, few)
 		}
 		taken := b.start(b.Context(), "5")
 		if taken.reply != false || taken.err != nil {
@@ -192,15 +215,13 @@ func TestCommandsThatArriveTogetherShareAConnection(t *testing.T) {
 // again.
 func TestAConnectionThatIsLostWithinABatch(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		gate := b.hold("first")
+		gate, slow := b.occupy()
 		b.cut["cut"] = true
-		first := b.start(b.Context(), "first")
 		before := b.start(b.Context(), "before")
 		cut := b.start(b.Context(), "cut")
 		after := b.start(b.Context(), "after")
 		close(gate)
-		first.granted()
-		before.granted()
+		append(slow, before).granted()
 		cut.failed(false)
 		after.failed(false)
 		for _, key := range []string{"before", "cut"} {
@@ -209,8 +230,8 @@ func TestAConnectionThatIsLostWithinABatch(t *testing.T) {
 			}
 		}
 		b.start(b.Context(), "later").granted()
-		if n := b.inner.ActiveCount(); n != 1 {
-			t.Errorf("the pool has %d connections, want the new one", n)
+		if n := b.inner.ActiveCount(); n != few-1 {
+			t.Errorf("the pool has %d connections, want %d", n, few-1)
 		}
 	})
 }
@@ -266,8 +287,7 @@ func TestASlowDialHoldsUpNobodyElse(t *testing.T) {
 			}
 			return dial(ctx)
 		}
-		gate := b.hold("first")
-		first := b.start(b.Context(), "first")
+		gate, first := b.occupy()
 		slow = true
 		short := b.start(b.within(10*time.Millisecond), "short")
 		long := b.start(b.within(time.Second), "long")
@@ -336,18 +356,13 @@ func TestAPanicIsAFailure(t *testing.T) {
 			return panicking{conn.(redis.ConnWithContext)}, err
 		}
 		before := b.inner.ActiveCount()
-		gate := b.hold("first")
-		first := b.start(b.Context(), "first") // takes the connection that is idle
-		inTurn := b.hold("second")
-		second := b.start(b.Context(), "second")
-		time.Sleep(2500 * time.Microsecond)
-		batch := []*received{
+		gate, slow := b.occupy() // one of them takes the connection that is idle
+		batch := all{
 			b.start(b.Context(), "one"),
 			b.start(b.Context(), "panic"),
 			b.start(b.Context(), "two"),
 		}
-		close(inTurn)
-		second.granted()
+		time.Sleep(time.Millisecond)
 		for _, r := range batch {
 			var why *pool.PanicError
 			if synctest.Wait(); r.times != 1 || !errors.As(r.err, &why) {
@@ -355,9 +370,9 @@ func TestAPanicIsAFailure(t *testing.T) {
 			}
 		}
 		close(gate)
-		first.granted()
-		if n := b.inner.ActiveCount(); n != before {
-			t.Errorf("the pool has %d connections, want %d, without that of the batch", n, before)
+		slow.granted()
+		if n, want := b.inner.ActiveCount(), before+few-1; n != want {
+			t.Errorf("the pool has %d connections, want %d, without that of the batch", n, want)
 		}
 	})
 }
@@ -366,8 +381,7 @@ func TestAPanicIsAFailure(t *testing.T) {
 func TestAConnectionThatCannotBeWritten(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		dial := b.inner.DialContext
-		gate := b.hold("first")
-		first := b.start(b.Context(), "first")
+		gate, slow := b.occupy()
 		b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
 			conn, err := dial(ctx)
 			return failing{conn.(redis.ConnWithContext)}, err
@@ -385,9 +399,9 @@ func TestAConnectionThatCannotBeWritten(t *testing.T) {
 			}
 		}
 		close(gate)
-		first.granted()
-		if n := b.inner.ActiveCount(); n != 1 {
-			t.Errorf("the pool has %d connections, want that of the first command", n)
+		slow.granted()
+		if n := b.inner.ActiveCount(); n != few {
+			t.Errorf("the pool has %d connections, want those of the first commands", n)
 		}
 	})
 }
@@ -429,27 +443,23 @@ func (r *received) failure() error {
 // What shares the connections that there are is not affected.
 func TestAPoolThatIsUsedUpAndDoesNotWait(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.inner.MaxActive = 2
-		gate := b.hold("first")
-		first := b.start(b.Context(), "first")
-		second := b.start(b.Context(), "second")
-		if n := b.arrived("second"); n != 0 {
-			t.Error("the second command did not wait for its turn")
+		b.inner.MaxActive = few + 1
+		gate, slow := b.occupy()
+		next := b.start(b.Context(), "next")
+		if n := b.arrived("next"); n != 0 {
+			t.Error("the next command did not wait for its turn")
 		}
 		mine := b.inner.Get() // somebody else's
 		defer mine.Close()
 		time.Sleep(time.Millisecond)
-		second.failed(true)
-		if err := second.failure(); !errors.Is(err, redis.ErrPoolExhausted) {
+		next.failed(true)
+		if err := next.failure(); !errors.Is(err, redis.ErrPoolExhausted) {
 			t.Errorf("the error is %v, want %v", err, redis.ErrPoolExhausted)
 		}
-		shares := []*received{b.start(b.Context(), "a"), b.start(b.Context(), "b")}
+		shares := all{b.start(b.Context(), "a"), b.start(b.Context(), "b")}
 		close(gate)
-		first.granted()
-		for _, r := range shares {
-			r.granted()
-		}
-		if n := b.arrived("second"); n != 0 {
+		append(slow, shares...).granted()
+		if n := b.arrived("next"); n != 0 {
 			t.Error("a command was sent that has an outcome which says that it was not")
 		}
 	})
@@ -554,8 +564,7 @@ var fresh = &pool.Script{
 // batch are not sent again.
 func TestAnUnknownScriptWithinABatch(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		gate := b.hold("first")
-		first := b.start(b.Context(), "first")
+		gate, slow := b.occupy()
 		var runs []*received
 		for range 3 {
 			r := &received{b: b, key: "fresh", began: time.Now()}
@@ -564,8 +573,7 @@ func TestAnUnknownScriptWithinABatch(t *testing.T) {
 		}
 		other := b.start(b.Context(), "other")
 		close(gate)
-		first.granted()
-		other.granted()
+		append(slow, other).granted()
 		var replies []int64
 		for _, r := range runs {
 			synctest.Wait()

@@ -14,8 +14,8 @@
 //
 // TLS and authentication are the client's. Each command is sent at most once.
 //
-// Concurrent callers share round trips: see [batch.Batcher]. A lone command is sent at once.
-// Commands that arrive while another is under way go together. They go on one connection, in order,
+// Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once.
+// Those that arrive while so many are under way go together. All go on one connection, in order,
 // unless the client is one for a cluster. A lone caller may have another one: see Contexts.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR

@@ -277,6 +277,23 @@ func TestSlicesBeginWarm(t *testing.T) {
 	})
 }
 
+// Callers rest before each pair, and the rest is not counted as time in it.
+func TestCallersRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &entrant{lockers: []locker{&counted{}}}
+		r := drive(e, workload{goroutines: 4, warm: time.Minute, slice: 10 * time.Second,
+			rest: 9 * time.Millisecond})
+		if r.pairs < 3600 || r.pairs > 4400 {
+			t.Errorf("%d pairs of 10 ms by four in %v", r.pairs, r.elapsed)
+		}
+		// First pairs, which take a second, may end in the slice: three of them at most.
+		each := r.spent / time.Duration(r.pairs)
+		if each < time.Millisecond || each >= 2*time.Millisecond {
+			t.Errorf("%v in a pair, want 1ms", each)
+		}
+	})
+}
+
 func TestPickLeavesOutWhoWasNotChosen(t *testing.T) {
 	var c config
 	if err := choose("redislock,"+bare, &c); err != nil {
@@ -339,6 +356,12 @@ func made(c config) *report {
 					of(k, append(times, "allocs/pair")...)
 				}
 			}
+			for _, away := range c.RandomTrips {
+				for _, g := range c.RandomCallers {
+					of(key{Section: randomPart, Who: o.name, Nodes: n, Workers: g,
+						Variant: farAway(away)}, inAPair)
+				}
+			}
 			for _, k.Workers = range c.Waiters {
 				k.Section = "contention"
 				of(k, "turns/s", "p99 wait ms", "fewest/most", "commands/turn")
@@ -391,7 +414,7 @@ func TestConfigurationsCoverTheTargets(t *testing.T) {
 }
 
 func TestTheRunsAreShort(t *testing.T) {
-	for most, c := range map[time.Duration]config{40 * time.Minute: full, 3 * time.Minute: quick} {
+	for most, c := range map[time.Duration]config{42 * time.Minute: full, 3 * time.Minute: quick} {
 		if got := c.estimate(sections); got > most {
 			for _, s := range sections {
 				t.Logf("%s: %v", s.name, s.about(c))
@@ -407,7 +430,7 @@ func TestThePageIsWhole(t *testing.T) {
 	for _, want := range []string{"### 1 node\n", "### 7 nodes", "redlock redigo / bare redigo",
 		"redlock goredis / bare batcher", "redlock rueidis / rueidislock", laterCommands,
 		"passes/s", "1000 processes, come once", "processes-commands-back", "processes-waits-once",
-		"ContextTimeoutEnabled", "(2.75–6.25)"} {
+		"ContextTimeoutEnabled", "(2.75–6.25)", "5 nodes, 500µs away", "1 node, on loopback"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q", want)
 		}

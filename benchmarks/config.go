@@ -11,6 +11,12 @@ type config struct {
 
 	FencingCalls int // of each contender in one round
 
+	RandomCallers []int // who come at random times
+	RandomTrips   []time.Duration
+	RandomRest    time.Duration // of each caller between two pairs, on average
+	RandomRounds  int
+	RandomSlice   time.Duration // one contender's turn
+
 	ContentionRounds int
 	Contention       time.Duration // one contender's turn
 	Waiters          []int
@@ -47,6 +53,8 @@ type config struct {
 var full = config{
 	Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
 	PairRounds: 25, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
+	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
+	RandomRest: 2 * time.Millisecond, RandomRounds: 9, RandomSlice: 100 * time.Millisecond,
 	ContentionRounds: 2, Contention: 6 * time.Second, Waiters: []int{16, 64},
 	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 30, Resigns: 100, Kills: 20,
 	IdleWaiters: 1000, IdleWatch: 4 * time.Second,
@@ -64,6 +72,8 @@ var full = config{
 var quick = config{
 	Nodes: []int{1, 5}, Goroutines: []int{1, 8, 64},
 	PairRounds: 2, PairSlice: 20 * time.Millisecond, FencingCalls: 20,
+	RandomCallers: []int{2, 8}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
+	RandomRest: 2 * time.Millisecond, RandomRounds: 2, RandomSlice: 30 * time.Millisecond,
 	ContentionRounds: 1, Contention: 400 * time.Millisecond, Waiters: []int{16, 64},
 	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1,
 	IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,

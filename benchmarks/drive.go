@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync"
@@ -15,6 +16,7 @@ import (
 type run struct {
 	pairs   int64 // lock + unlock, both finished in time
 	elapsed time.Duration
+	spent   time.Duration // in those pairs, by all goroutines
 	cpu     time.Duration // of this process, without the servers
 	mallocs uint64
 	bytes   uint64
@@ -27,7 +29,8 @@ type workload struct {
 	goroutines int
 	warm       time.Duration // the most until each goroutine is at its second pair; 0: no wait
 	slice      time.Duration
-	atEnd      func() // called when the slice is over; may be nil
+	rest       time.Duration // before each pair: a random one with this mean; 0: none
+	atEnd      func()        // called when the slice is over; may be nil
 }
 
 // drive lets goroutines lock and unlock with one locker, each its own name, as fast as they can.
@@ -36,7 +39,8 @@ type workload struct {
 //
 // A lone goroutine locks without a context that can end, as the libraries' Lock does.
 func drive(e *entrant, l workload) run {
-	d := driver{locker: e.lockers[0], prefix: "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"}
+	d := driver{locker: e.lockers[0], rest: l.rest,
+		prefix: "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	d.ctx = ctx
@@ -50,9 +54,10 @@ func drive(e *entrant, l workload) run {
 	for begun := time.Now(); time.Since(begun) < l.warm && d.pairs.Load() < int64(l.goroutines); {
 		time.Sleep(time.Millisecond)
 	}
-	before, done, start := usage(), d.pairs.Load(), time.Now()
+	before, done, spent, start := usage(), d.pairs.Load(), d.spent.Load(), time.Now()
 	time.Sleep(l.slice)
-	r := run{pairs: d.pairs.Load() - done, elapsed: time.Since(start)}
+	r := run{pairs: d.pairs.Load() - done, spent: time.Duration(d.spent.Load() - spent),
+		elapsed: time.Since(start)}
 	d.over.Store(true)
 	after := usage()
 	r.cpu, r.mallocs, r.bytes = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs,
@@ -79,7 +84,9 @@ type driver struct {
 	// Names are new in each slice: what one contender leaves behind must not stand in the way of
 	// the next.
 	prefix string
+	rest   time.Duration
 	pairs  atomic.Int64
+	spent  atomic.Int64 // nanoseconds in those pairs
 	over   atomic.Bool
 	failed atomic.Pointer[error]
 	all    sync.WaitGroup
@@ -89,6 +96,10 @@ type driver struct {
 func (d *driver) repeat(goroutine int) {
 	name := d.prefix + strconv.Itoa(goroutine)
 	for !d.over.Load() {
+		if d.rest > 0 {
+			time.Sleep(time.Duration(rand.ExpFloat64() * float64(d.rest)))
+		}
+		start := time.Now()
 		unlock, err := d.locker.Lock(d.ctx, name)
 		if err == nil {
 			err = unlock()
@@ -101,6 +112,7 @@ func (d *driver) repeat(goroutine int) {
 			runtime.Gosched()
 			continue
 		}
+		d.spent.Add(int64(time.Since(start)))
 		d.pairs.Add(1)
 	}
 }

@@ -31,6 +31,12 @@ func (c config) pairTime() (sum time.Duration) {
 	return sum
 }
 
+func (c config) randomTime() time.Duration {
+	return (c.many(1, waiting) + c.many(5, waiting)) *
+		time.Duration(len(c.RandomTrips)*len(c.RandomCallers)*(c.RandomRounds+1)) *
+		(c.RandomSlice + 5*time.Millisecond)
+}
+
 func (c config) fencingTime() time.Duration {
 	const call = 400 * time.Microsecond
 	return 2 * time.Duration(c.PairRounds+1) *

@@ -28,7 +28,7 @@ func (r *page) figure(name, alt string) {
 func (r *report) page() string {
 	w := &page{report: r, drawn: r.charts()}
 	for _, section := range []func(){
-		w.opening, w.targets, w.pairs, w.fencing, w.alone, w.waiting, w.processes,
+		w.opening, w.targets, w.pairs, w.random, w.fencing, w.alone, w.waiting, w.processes,
 		w.handOver, w.election, w.idle, w.frozen, w.far, w.held, w.better,
 	} {
 		section()
@@ -200,15 +200,20 @@ func (r *page) held() {
 // better is where peers are ahead, and what went wrong.
 func (r *page) better() {
 	r.p("## Where a peer is better")
-	compared := len(r.duels(times[0], peersOf)) + len(r.duels(times[1], peersOf))
-	switch t := r.lostTable(); {
+	duels := r.compared()
+	compared := len(duels)
+	switch t := r.lostTable(duels); {
 	case compared == 0:
 	case t == "":
 		r.p("Lock and unlock: in none of %d comparisons of time or processor time with a peer on "+
 			"the same client is the median ratio above %s.", compared, number(ahead))
 	default:
 		r.p("Lock and unlock: %d of %d comparisons of time and processor time with peers on the "+
-			"same client have a median ratio above %s.", len(r.lost()), compared, number(ahead))
+			"same client have a median ratio above %s.", len(lost(duels)), compared, number(ahead))
+		r.p("%s", t)
+	}
+	if t := r.lostTable(r.duels(randomPart, inAPair, peersOf)); t != "" {
+		r.p("Callers who come at random times, by the same measure:")
 		r.p("%s", t)
 	}
 	if rows := r.beaten(); len(rows) > 0 {

@@ -15,7 +15,8 @@ func (r *page) pairs() {
 		at := func(i int) key { return key{Nodes: n, Workers: workers[i]} }
 		r.p("### %s", on(n))
 		for i, metric := range times {
-			if t := r.ratioTable(metric, n, workers, rivalsOf); t != "" {
+			k := key{Section: pairPart, Nodes: n, Metric: metric}
+			if t := r.ratioTable(k, workers, rivalsOf); t != "" {
 				r.p("%s over that of another contender on the same client:",
 					timeNames[i])
 				r.p("%s", t)
@@ -31,6 +32,29 @@ func (r *page) pairs() {
 		func(i int) key { return key{Nodes: n, Workers: workers[i]} }); t != notMeasured {
 		r.p("Allocations of a pair on %s:", on(n))
 		r.p("%s", t)
+	}
+}
+
+// random is what callers who come at random times wait for.
+func (r *page) random() {
+	workers := distinct(r.report, randomPart, func(k key) int { return k.Workers })
+	if len(workers) == 0 {
+		return // not measured yet
+	}
+	conf := r.config(randomPart)
+	r.p("### Callers who come at random times")
+	r.p("The callers above come back at once, so they come together. Most programs' callers do "+
+		"not. Here each of them rests before every pair, for a random time of %v on average. The "+
+		"figures are the time in Lock and Unlock, from %d paired slices of %v. An in-process "+
+		"proxy puts nodes away.", conf.RandomRest, conf.RandomRounds, conf.RandomSlice)
+	for _, n := range distinct(r.report, randomPart, func(k key) int { return k.Nodes }) {
+		for _, v := range distinct(r.report, randomPart, func(k key) string { return k.Variant }) {
+			k := key{Section: randomPart, Nodes: n, Variant: v, Metric: inAPair}
+			r.p("%s, %s, over the time of another contender on the same client:", on(n), v)
+			r.p("%s", r.ratioTable(k, workers, peersOf))
+			r.p("%s", r.grid(randomPart, inAPair, goroutines(workers),
+				func(i int) key { return key{Nodes: n, Variant: v, Workers: workers[i]} }))
+		}
 	}
 }
 

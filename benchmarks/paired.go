@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Contenders are compared by what they did in the same round: one run of a virtual machine differs
@@ -57,16 +58,19 @@ type duel struct {
 	ratios       []float64
 }
 
-// duels are all comparisons of pairs with the contenders that rivals returns.
-func (r *report) duels(metric string, rivals func(*contender) []*contender) []duel {
+// duels are all comparisons of a section's metric with the contenders that rivals returns.
+func (r *report) duels(section, metric string, rivals func(*contender) []*contender) []duel {
 	var out []duel
 	for _, c := range ours {
-		for _, n := range distinct(r, pairPart, func(k key) int { return k.Nodes }) {
+		for _, n := range distinct(r, section, func(k key) int { return k.Nodes }) {
 			for _, o := range rivals(c) {
-				for _, g := range distinct(r, pairPart, func(k key) int { return k.Workers }) {
-					k := key{Section: pairPart, Nodes: n, Workers: g, Metric: metric}
-					if v := r.ratios(k, c.name, o.name); len(v) > 0 {
-						out = append(out, duel{c, o, k, v})
+				for _, v := range distinct(r, section, func(k key) string { return k.Variant }) {
+					for _, g := range distinct(r, section, func(k key) int { return k.Workers }) {
+						k := key{Section: section, Nodes: n, Workers: g, Variant: v,
+							Metric: metric}
+						if v := r.ratios(k, c.name, o.name); len(v) > 0 {
+							out = append(out, duel{c, o, k, v})
+						}
 					}
 				}
 			}
@@ -75,34 +79,40 @@ func (r *report) duels(metric string, rivals func(*contender) []*contender) []du
 	return out
 }
 
-// lost are the comparisons of time and of processor time in which a peer is ahead.
-func (r *report) lost() (out []duel) {
+// compared are the comparisons of pairs with peers, of time and of processor time.
+func (r *report) compared() (out []duel) {
 	for _, metric := range times {
-		for _, d := range r.duels(metric, peersOf) {
-			if median(d.ratios) > ahead {
-				out = append(out, d)
-			}
-		}
+		out = append(out, r.duels(pairPart, metric, peersOf)...)
 	}
 	return out
 }
 
-// losses is how many of them there are, NaN if nothing was compared.
-func losses(r *report) float64 {
-	if len(r.duels(times[0], peersOf)) == 0 {
-		return math.NaN()
-	}
-	return float64(len(r.lost()))
+// lost are those comparisons in which a peer is ahead.
+func lost(duels []duel) []duel {
+	return slices.DeleteFunc(slices.Clone(duels),
+		func(d duel) bool { return !(median(d.ratios) > ahead) })
 }
 
-// lostTable names them.
-func (r *report) lostTable() string {
+// losses is how many of them there are, NaN if nothing was compared.
+func losses(r *report) float64 {
+	compared := r.compared()
+	if len(compared) == 0 {
+		return math.NaN()
+	}
+	return float64(len(lost(compared)))
+}
+
+// lostTable names those in which a peer is ahead.
+func (r *report) lostTable(duels []duel) string {
 	var rows [][]string
-	for _, d := range r.lost() {
+	for _, d := range lost(duels) {
 		mine, theirs := d.k, d.k
 		mine.Who, theirs.Who = d.mine.name, d.theirs.name
-		rows = append(rows, []string{
-			fmt.Sprintf("%s, %s", plural(d.k.Nodes, "node"), plural(d.k.Workers, "goroutine")),
+		where := fmt.Sprintf("%s, %s", plural(d.k.Nodes, "node"), plural(d.k.Workers, "goroutine"))
+		if d.k.Variant != "" {
+			where += ", " + d.k.Variant
+		}
+		rows = append(rows, []string{where,
 			d.mine.name + " / " + d.theirs.name, d.k.Metric, spread(d.ratios),
 			number(r.median(mine)), number(r.median(theirs))})
 	}
@@ -112,13 +122,14 @@ func (r *report) lostTable() string {
 	return table([]string{"where", "who", "figure", "ratio", "redlock's", "peer's"}, rows)
 }
 
-// ratioTable has the ratios of redlock to the rivals of each client on n nodes, by goroutines.
-func (r *report) ratioTable(metric string, n int, workers []int,
+// ratioTable has the ratios of redlock to the rivals of each client, by goroutines, where all else
+// is that of k.
+func (r *report) ratioTable(k key, workers []int,
 	rivals func(*contender) []*contender) string {
 	var rows [][]string
 	at := map[string]int{} // rows by their first cell
-	for _, d := range r.duels(metric, rivals) {
-		if d.k.Nodes != n {
+	for _, d := range r.duels(k.Section, k.Metric, rivals) {
+		if d.k.Nodes != k.Nodes || d.k.Variant != k.Variant {
 			continue
 		}
 		who := d.mine.name + " / " + d.theirs.name
@@ -140,7 +151,7 @@ func (r *report) ratioTable(metric string, n int, workers []int,
 	if len(rows) == 0 {
 		return ""
 	}
-	return table(append([]string{metric}, goroutines(workers)...), rows)
+	return table(append([]string{k.Metric}, goroutines(workers)...), rows)
 }
 
 // goroutines are the heads of columns.

@@ -80,7 +80,7 @@ func (r *report) median(k key) float64 {
 
 // inSlices reports whether a section is measured in many rounds of short slices.
 func inSlices(section string) bool {
-	return section == pairPart || section == "fencing" || section == "instant"
+	return section == pairPart || section == randomPart || section == "fencing" || section == "instant"
 }
 
 // cell is a measurement for a table: the median, and in brackets the quartiles of many rounds, or

@@ -80,7 +80,11 @@ func (r *report) median(k key) float64 {
 
 // inSlices reports whether a section is measured in many rounds of short slices.
 func inSlices(section string) bool {
-	return section == pairPart || section == randomPart || section == "fencing" || section == "instant"
+	switch section {
+	case pairPart, randomPart, "fencing", "instant":
+		return true
+	}
+	return false
 }
 
 // cell is a measurement for a table: the median, and in brackets the quartiles of many rounds, or

@@ -83,11 +83,13 @@ func (r *page) method() {
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
 	r.p("A processor of a virtual machine that halts when it is idle wakes up late. Callers who " +
-		"share a round trip wait together, and their processor halts more often. On a machine " +
-		"whose idle processors halt at once, three peers were ahead with 8 callers on one node " +
-		"(2026-11-23). redlock took 1.2 to 1.6 times as long as redislock, redsync on redigo and " +
-		"redsync on rueidis. With 64 callers, or on 5 nodes, it did not. These figures are not " +
-		"in results.json.")
+		"share a round trip wait together, and their processor halts more often. That decides " +
+		"who is ahead with 8 callers on one node (2026-11-24). Where idle processors halt at " +
+		"once, redlock took 1.4 to 1.7 times as long as redislock, redsync on redigo and redsync " +
+		"on rueidis. While a program of the lowest priority kept the processors from halting, it " +
+		"took 0.8 to 1.05 of their time. With 64 callers, or on 5 nodes, no peer was ahead. " +
+		"These figures are not in results.json. The pairs of 2026-11-23 are of processors that " +
+		"poll for 200µs before they halt.")
 }
 
 // contenders says what takes part, and with which options.

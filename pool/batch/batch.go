@@ -207,7 +207,7 @@ func (b *Batcher[T]) add(c *Call[T]) {
 func (b *Batcher[T]) enqueue(c *Call[T]) {
 	b.queue = append(b.queue, c)
 	switch {
-	case b.active == len(b.sending) && b.isQuiet(): // no worker is about to take the queue
+	case b.wantsWorker():
 		b.startWorker()
 	case len(b.queue) == 1 && len(b.sending) > 0:
 		now := time.Now()
@@ -215,6 +215,10 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 		b.setTimer(now)
 	}
 }
+
+// wantsWorker reports whether one more worker is to take the queue at once: few calls are under
+// way, and no worker is about to take it. The caller holds mu.
+func (b *Batcher[T]) wantsWorker() bool { return b.active == len(b.sending) && b.isQuiet() }
 
 // isQuiet reports whether few calls are under way: the next one need not wait for a batch to
 // return. The caller holds mu.

@@ -57,7 +57,7 @@ func (w *worker[T]) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
-	if len(b.queue) > 0 && b.active == len(b.sending) && b.isQuiet() {
+	if len(b.queue) > 0 && b.wantsWorker() {
 		b.startWorker()
 	}
 }

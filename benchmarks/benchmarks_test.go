@@ -414,7 +414,7 @@ func TestConfigurationsCoverTheTargets(t *testing.T) {
 }
 
 func TestTheRunsAreShort(t *testing.T) {
-	for most, c := range map[time.Duration]config{42 * time.Minute: full, 3 * time.Minute: quick} {
+	for most, c := range map[time.Duration]config{40 * time.Minute: full, 3 * time.Minute: quick} {
 		if got := c.estimate(sections); got > most {
 			for _, s := range sections {
 				t.Logf("%s: %v", s.name, s.about(c))

@@ -54,7 +54,7 @@ var full = config{
 	Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
 	PairRounds: 25, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
 	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
-	RandomRest: 2 * time.Millisecond, RandomRounds: 9, RandomSlice: 100 * time.Millisecond,
+	RandomRest: 2 * time.Millisecond, RandomRounds: 7, RandomSlice: 35 * time.Millisecond,
 	ContentionRounds: 2, Contention: 6 * time.Second, Waiters: []int{16, 64},
 	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 30, Resigns: 100, Kills: 20,
 	IdleWaiters: 1000, IdleWatch: 4 * time.Second,

@@ -62,16 +62,15 @@ type duel struct {
 func (r *report) duels(section, metric string, rivals func(*contender) []*contender) []duel {
 	var out []duel
 	for _, c := range ours {
-		for _, n := range distinct(r, section, func(k key) int { return k.Nodes }) {
-			for _, o := range rivals(c) {
-				for _, v := range distinct(r, section, func(k key) string { return k.Variant }) {
-					for _, g := range distinct(r, section, func(k key) int { return k.Workers }) {
-						k := key{Section: section, Nodes: n, Workers: g, Variant: v,
-							Metric: metric}
-						if v := r.ratios(k, c.name, o.name); len(v) > 0 {
-							out = append(out, duel{c, o, k, v})
-						}
-					}
+		for _, o := range rivals(c) {
+			for _, mine := range r.Series {
+				k := mine.key
+				if k.Section != section || k.Metric != metric || k.Who != c.name {
+					continue
+				}
+				if v := r.ratios(k, c.name, o.name); len(v) > 0 {
+					k.Who = ""
+					out = append(out, duel{c, o, k, v})
 				}
 			}
 		}

@@ -15,16 +15,16 @@ const (
 func (s *suite) random() {
 	for _, n := range []int{1, 5} {
 		for _, away := range s.RandomTrips {
-			through, end, err := proxies(addrs(s.servers[:n]),
-				func(int) time.Duration { return away })
-			if err != nil {
-				panic(err)
-			}
-			if away == 0 {
-				through = addrs(s.servers[:n])
+			nodes, end := addrs(s.servers[:n]), func() {}
+			if away > 0 {
+				var err error
+				trip := func(int) time.Duration { return away }
+				if nodes, end, err = proxies(nodes, trip); err != nil {
+					panic(err)
+				}
 			}
 			for _, callers := range s.RandomCallers {
-				s.atRandom(through, away, callers)
+				s.atRandom(nodes, away, callers)
 			}
 			end()
 		}

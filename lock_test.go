@@ -764,3 +764,35 @@ func TestTheFinalTryWaitsForSlowVotesAfterARefusal(t *testing.T) {
 		mustUnlock(t, m)
 	})
 }
+
+// aloneness checks what a pool is told of the number of nodes.
+type aloneness struct {
+	sim.Instant
+	told func(c *pool.Command)
+}
+
+func (a aloneness) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	a.told(c)
+	a.Instant.Start(ctx, c, to)
+}
+
+// Pools hold a command of a group of one node up for less.
+func TestCommandsSayThatTheirNodeIsAlone(t *testing.T) {
+	for n := 1; n <= 5; n += 2 {
+		sent := 0
+		pools := sim.NewNodes(n).Instants("a")
+		for i, p := range pools {
+			pools[i] = aloneness{p.(sim.Instant), func(c *pool.Command) {
+				sent++
+				assert.Equal(t, n == 1, c.Alone, "%d nodes: %v", n, c.Args())
+			}}
+		}
+		m := redlock.New(pools...).NewMutex("x")
+		require.NoError(t, m.Lock())
+		_, err := m.Extend()
+		require.NoError(t, err)
+		_, err = m.Unlock()
+		require.NoError(t, err)
+		assert.Equal(t, 3*n, sent)
+	}
+}

@@ -157,6 +157,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 		Lock:  wire.NewLock(m.key, &cfg.Terms, &r.core.tokens),
 		Lanes: quorum.Lanes(r.core.nodes), Now: r.core.now, Denied: heldBy,
 	}
+	m.nodes.Alone = len(m.nodes.Lanes) == 1
 	m.tell = newTeller(m)
 	if cfg.value != nil {
 		m.cur = newLease(m, *cfg.value)

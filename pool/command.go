@@ -10,6 +10,10 @@ import (
 // Command is a call of [Pool.SetNX] or [Pool.Eval], made once for all the nodes that are asked.
 // It is not changed any more, and so safe for concurrent use.
 type Command struct {
+	// Alone says that no other node is asked, so this one's answer decides. It is set before the
+	// command is handed to a Pool.
+	Alone bool
+
 	script *Script // nil for SET NX PX, which has only a line
 	keys   []string
 	argv   []any

@@ -18,7 +18,7 @@ import (
 func (l *Lock) Acquire(value string) quorum.Command {
 	if !l.Fencing && l.Guard == 0 {
 		return quorum.Command{
-			Command: pool.SetNX(l.keys[0], value, l.Expiry), Read: readSetNX,
+			Command: l.setNX(value), Read: readSetNX,
 		}
 	}
 	return l.acquireBy(scripts.Acquire, value, l.guard(), l.Tokens.proposal())
@@ -63,7 +63,7 @@ func (l *Lock) acquireBy(script *pool.Script, value string, guard int64, proposa
 		args = append(args, guard)
 	}
 	c := quorum.Command{
-		Command: pool.Eval(script, keys, append(args, more...)...), Read: readAcquired,
+		Command: l.eval(script, keys, append(args, more...)...), Read: readAcquired,
 	}
 	if len(keys) > 1 && !l.FencePerName {
 		c.Read = readAcquiredInOneSlot
@@ -100,7 +100,7 @@ func (l *Lock) fenceTTL() int64 {
 // Raise lifts a node's fence counter to the token.
 func (l *Lock) Raise(value string, token uint64) quorum.Command {
 	return quorum.Command{
-		Command: pool.Eval(scripts.Raise, l.keys[:], value, int64(token), l.fenceTTL()),
+		Command: l.eval(scripts.Raise, l.keys[:], value, int64(token), l.fenceTTL()),
 		Read:    readHeld,
 	}
 }
@@ -110,9 +110,9 @@ func (l *Lock) Extend(value string) quorum.Command {
 	expiry := l.Expiry.Milliseconds()
 	c := quorum.Command{Read: readHeld}
 	if l.Fencing && l.FencePerName {
-		c.Command = pool.Eval(scripts.Extend, l.keys[:], value, expiry, l.fenceTTL())
+		c.Command = l.eval(scripts.Extend, l.keys[:], value, expiry, l.fenceTTL())
 	} else {
-		c.Command = pool.Eval(scripts.Extend, l.lockKey(), value, expiry)
+		c.Command = l.eval(scripts.Extend, l.lockKey(), value, expiry)
 	}
 	return c
 }
@@ -121,13 +121,13 @@ func (l *Lock) Extend(value string) quorum.Command {
 func (l *Lock) Linger(value string, left time.Duration) quorum.Command {
 	ms := clock.Add(l.Lingering(left), time.Millisecond-1).Milliseconds()
 	return quorum.Command{
-		Command: pool.Eval(scripts.Extend, l.lockKey(), value, ms), Read: readHeld,
+		Command: l.eval(scripts.Extend, l.lockKey(), value, ms), Read: readHeld,
 	}
 }
 
 // Valid asks a node whether it has the lock.
 func (l *Lock) Valid(value string) quorum.Command {
-	return quorum.Command{Command: pool.Eval(scripts.Valid, l.lockKey(), value), Read: readHeld}
+	return quorum.Command{Command: l.eval(scripts.Valid, l.lockKey(), value), Read: readHeld}
 }
 
 // Release deletes the lock on a node, or hands it on. The member, if it is not "", leaves the
@@ -136,11 +136,11 @@ func (l *Lock) Release(value, member string) quorum.Command {
 	c := quorum.Command{Read: readReleased}
 	switch {
 	case member != "":
-		c.Command = pool.Eval(scripts.Release, l.queue[:], value, l.Window, member)
+		c.Command = l.eval(scripts.Release, l.queue[:], value, l.Window, member)
 	case l.Queues():
-		c.Command = pool.Eval(scripts.Release, l.queue[:], value, l.Window)
+		c.Command = l.eval(scripts.Release, l.queue[:], value, l.Window)
 	default:
-		c.Command = pool.Eval(scripts.Release, l.lockKey(), value)
+		c.Command = l.eval(scripts.Release, l.lockKey(), value)
 	}
 	return c
 }
@@ -150,7 +150,7 @@ func (l *Lock) Release(value, member string) quorum.Command {
 func (l *Lock) TakeBack(value, member string, ticket int64) quorum.Command {
 	c := l.Release(value, member)
 	if ticket != 0 {
-		c.Command = pool.Eval(scripts.Release, l.queue[:], value, l.Window, member, ticket,
+		c.Command = l.eval(scripts.Release, l.queue[:], value, l.Window, member, ticket,
 			line.QueueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
@@ -169,7 +169,7 @@ func (l *Lock) Leave(member line.Member) quorum.Command {
 // Forget deletes a key other than the lock's if it holds the text.
 func (l *Lock) Forget(key, text string) quorum.Command {
 	return quorum.Command{
-		Command: pool.Eval(scripts.Release, []string{key}, text), Read: readReleased,
+		Command: l.eval(scripts.Release, []string{key}, text), Read: readReleased,
 	}
 }
 
@@ -185,5 +185,19 @@ func (l *Lock) Stand(member line.Member, keep time.Duration) quorum.Command {
 	if member.Value != "" {
 		args = append(args, member.Value)
 	}
-	return quorum.Command{Command: pool.Eval(scripts.Stand, keys, args...), Read: readStood}
+	return quorum.Command{Command: l.eval(scripts.Stand, keys, args...), Read: readStood}
+}
+
+// setNX is SET NX PX for the lock's key.
+func (l *Lock) setNX(value string) *pool.Command {
+	c := pool.SetNX(l.keys[0], value, l.Expiry)
+	c.Alone = l.Alone
+	return c
+}
+
+// eval runs a script.
+func (l *Lock) eval(script *pool.Script, keys []string, args ...any) *pool.Command {
+	c := pool.Eval(script, keys, args...)
+	c.Alone = l.Alone
+	return c
 }

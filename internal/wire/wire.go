@@ -54,6 +54,7 @@ const AttemptRounds = 3
 type Lock struct {
 	*Terms
 	Tokens *Tokens
+	Alone  bool // one node is all that it is said to
 
 	// What scripts are given, made once.
 	keys  [2]string // the lock's, and with fencing its counter's

@@ -132,3 +132,24 @@ func TestProposals(t *testing.T) {
 	now = time.UnixMicro(-1)
 	assert.Positive(t, proposal())
 }
+
+// Every command tells a pool whether its node is the only one.
+func TestCommandsOfOneNode(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		for _, terms := range []wire.Terms{
+			{Expiry: time.Second, Queue: true, Window: 50},
+			{Expiry: time.Second, Guard: time.Second, Fencing: true, FencePerName: true},
+		} {
+			l := lock(terms)
+			l.Alone = alone
+			for _, c := range []quorum.Command{
+				l.Acquire("v"), l.AcquireUnguarded("v"), l.Claim("v", "m"), l.Swap("v", "w"),
+				l.Heal("v", 1), l.Raise("v", 1), l.Extend("v"), l.Linger("v", time.Second),
+				l.Valid("v"), l.Release("v", ""), l.Release("v", "m"), l.TakeBack("v", "m", 3),
+				l.Leave(member), l.Forget("k", "text"), l.Stand(member, time.Minute),
+			} {
+				assert.Equal(t, alone, c.Alone, "%v", c.Args())
+			}
+		}
+	}
+}

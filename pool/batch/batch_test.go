@@ -20,6 +20,7 @@ import (
 // node answers batches. A call to a key that begins with "slow" waits for the gate first.
 type node struct {
 	*testing.T
+	alone bool                  // in its group
 	calls batch.Batcher[string] // the room has what was answered
 	gate  chan struct{}
 
@@ -33,8 +34,13 @@ type call = batch.Call[string]
 
 // inBubble runs f in virtual time. The bubble fails if a goroutine is left 60 ms later.
 func inBubble(t *testing.T, f func(n *node)) {
+	inBubbleOf(t, false, f)
+}
+
+// inBubbleOf is inBubble for a group that has no other node, if alone.
+func inBubbleOf(t *testing.T, alone bool, f func(n *node)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &node{T: t, gate: make(chan struct{})}
+		n := &node{T: t, alone: alone, gate: make(chan struct{})}
 		n.calls.Send, n.calls.Abandon = n.send, n.abandon
 		f(n)
 		time.Sleep(idle)
@@ -131,7 +137,9 @@ func (n *node) start(ctx context.Context, key string) *outcome {
 
 func (n *node) begin(ctx context.Context, key string) *outcome {
 	o := &outcome{n: n, key: key, began: time.Now()}
-	n.calls.Start(ctx, pool.SetNX(key, "v", time.Minute), o)
+	command := pool.SetNX(key, "v", time.Minute)
+	command.Alone = n.alone
+	n.calls.Start(ctx, command, o)
 	return o
 }
 
@@ -227,29 +235,33 @@ func TestACallIsSentAtOnce(t *testing.T) {
 
 // Callers who come at random times do not wait for each other.
 func TestAFewCallsGoByThemselves(t *testing.T) {
-	inBubble(t, func(n *node) {
-		for range 5 {
-			for i := range few - 1 {
-				n.start(n.Context(), "slow")
-				o := n.start(n.Context(), "k")
-				if o.granted(); o.after != 0 {
-					t.Errorf("a call waited for %v behind %d others", o.after, i+1)
-				}
+	for alone, few := range map[bool]int{false: few, true: 8} {
+		inBubbleOf(t, alone, func(n *node) { fewGoByThemselves(n, few) })
+	}
+}
+
+func fewGoByThemselves(n *node, few int) {
+	for range 5 {
+		for i := range few - 1 {
+			n.start(n.Context(), "slow")
+			o := n.start(n.Context(), "k")
+			if o.granted(); o.after != 0 {
+				n.Errorf("a call waited for %v behind %d others", o.after, i+1)
 			}
-			slow := n.start(n.Context(), "slow")
-			waits := n.start(n.Context(), "k")
-			if slow.open(); !waits.open() {
-				t.Errorf("a call was sent beside %d others", few)
-			}
-			for range few {
-				n.gate <- struct{}{}
-			}
-			if waits.granted(); waits.after != 0 {
-				t.Errorf("a call went %v after another had returned", waits.after)
-			}
-			time.Sleep(time.Millisecond)
 		}
-	})
+		slow := n.start(n.Context(), "slow")
+		waits := n.start(n.Context(), "k")
+		if slow.open(); !waits.open() {
+			n.Errorf("a call was sent beside %d others", few)
+		}
+		for range few {
+			n.gate <- struct{}{}
+		}
+		if waits.granted(); waits.after != 0 {
+			n.Errorf("a call went %v after another had returned", waits.after)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func TestCallsThatArriveMeanwhileAreTheNextBatch(t *testing.T) {
@@ -982,8 +994,8 @@ func TestFewWorkersStay(t *testing.T) {
 		before := workers()
 		close(n.gate)
 		synctest.Wait()
-		if after := workers(); before != 16 || after != few {
-			t.Errorf("of %d workers %d stay, want %d of 16", before, after, few)
+		if after := workers(); before != 16 || after != 8 {
+			t.Errorf("of %d workers %d stay, want 8 of 16", before, after)
 		}
 	})
 }

@@ -81,7 +81,7 @@ func (w *worker[T]) next() bool {
 			return true
 		}
 		b.active--
-		if b.idle == few {
+		if b.idle == fewAlone {
 			b.mu.Unlock()
 			return false
 		}

@@ -11,9 +11,10 @@
 // TLS and authentication are the pool's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// each on a connection of its own. Those that arrive while so many are under way go together, on
-// one connection. Where that takes longer than a millisecond, they go on another one, of up to 16.
-// Where none of those brings a reply, there is one more every 100 ms, up to 48.
+// each on a connection of its own; up to eight in a group of one node. Those that arrive while so
+// many are under way go together, on one connection. Where that takes longer than a millisecond,
+// they go on another one, of up to 16. Where none of those brings a reply, there is one more every
+// 100 ms, up to 48.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: MONITOR, and a connection
 // of one's own type, see one command for several locks. A Pool whose server has refused keys of
@@ -22,7 +23,8 @@
 // [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
 // replies when the contexts of all that share it have ended. It is closed within 10 ms then. If the
 // pool has reached MaxActive, commands are not sent and fail; with Wait they wait for a connection.
-// So a MaxActive without Wait leaves room for at least those three, and for a subscription.
+// So a MaxActive without Wait leaves room for at least those three or eight, and for a
+// subscription.
 //
 // Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
 // ones know no context, and can make [Pool.Do] return late, with the context's error and nothing

@@ -14,9 +14,10 @@
 //
 // TLS and authentication are the client's. Each command is sent at most once.
 //
-// Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once.
-// Those that arrive while so many are under way go together. All go on one connection, in order,
-// unless the client is one for a cluster. A lone caller may have another one: see Contexts.
+// Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
+// or eight in a group of one node. Those that arrive while so many are under way go together. All
+// go on one connection, in order, unless the client is one for a cluster. A lone caller may have
+// another one: see Contexts.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a client for a cluster sends each release by itself.

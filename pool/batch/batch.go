@@ -104,6 +104,10 @@ type Batcher[T any] struct {
 	// several slots, releases go alone from then on.
 	OneServer bool
 
+	// MaxSends bounds how many calls of Send are under way, for a client with few connections. If
+	// 0, there is no other bound than the Batcher's own. A call that would need one more waits.
+	MaxSends int
+
 	apart atomic.Bool // the node refuses keys of several slots
 
 	mu      sync.Mutex   // guards what follows
@@ -192,7 +196,12 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 
 // wantsWorker reports whether one more worker is to take the queue at once, which is not empty: few
 // calls are under way, and no worker is about to take it. The caller holds mu.
-func (b *Batcher[T]) wantsWorker() bool { return b.active == len(b.sending) && b.isQuiet() }
+func (b *Batcher[T]) wantsWorker() bool {
+	return b.active == len(b.sending) && b.isQuiet() && b.hasRoom()
+}
+
+// hasRoom reports whether Send may be called once more. The caller holds mu.
+func (b *Batcher[T]) hasRoom() bool { return b.MaxSends <= 0 || b.active < b.MaxSends }
 
 // isQuiet reports whether so few calls are under way that the first of the queue, which is not
 // empty, need not wait for a batch to return. The caller holds mu.
@@ -298,7 +307,8 @@ func (b *Batcher[T]) dropEnded() (ended []*Call[T]) {
 
 // mayGrow reports whether there may be another worker. The caller holds mu.
 func (b *Batcher[T]) mayGrow() bool {
-	return b.active < maxWorkers || b.active < maxStuck && time.Since(b.full) >= rescue
+	return b.hasRoom() &&
+		(b.active < maxWorkers || b.active < maxStuck && time.Since(b.full) >= rescue)
 }
 
 // newCall returns a call that the caller puts at the end of the queue next. Where one that is over

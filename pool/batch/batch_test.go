@@ -398,6 +398,27 @@ func TestBatchesUnderWayAreBounded(t *testing.T) {
 	})
 }
 
+// A client may have fewer connections than that.
+func TestSendsUnderWayAreBounded(t *testing.T) {
+	for most := 1; most <= 20; most++ {
+		for _, alone := range []bool{false, true} {
+			inBubbleOf(t, alone, func(n *node) {
+				n.calls.MaxSends = most
+				var all outcomes
+				for range 300 {
+					all = append(all, n.start(n.Context(), "slow"))
+					time.Sleep(time.Millisecond)
+				}
+				if got, want := len(n.sent()), min(most, 18); got != want {
+					t.Errorf("%d batches are under way, want %d of at most %d", got, want, most)
+				}
+				close(n.gate)
+				all.granted()
+			})
+		}
+	}
+}
+
 func TestACallWhoseContextEndsInTheQueueIsNotSent(t *testing.T) {
 	inBubble(t, func(n *node) {
 		for i := range 16 { // so that there is no other worker

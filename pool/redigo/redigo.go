@@ -21,10 +21,11 @@
 // several slots sends each release by itself: see OneServer of [batch.Batcher].
 //
 // [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
-// replies when the contexts of all that share it have ended. It is closed within 10 ms then. If the
-// pool has reached MaxActive, commands are not sent and fail; with Wait they wait for a connection.
-// So a MaxActive without Wait leaves room for at least those three or eight, and for a
-// subscription.
+// replies when the contexts of all that share it have ended. It is closed within 10 ms then.
+//
+// Of a pool with a MaxActive, all but one connection are used: the last is for a subscription. What
+// would need one more waits, and goes with others. If somebody else uses the pool, and it has
+// reached MaxActive, commands are not sent and fail; with Wait they wait for a connection.
 //
 // Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
 // ones know no context, and can make [Pool.Do] return late, with the context's error and nothing
@@ -61,12 +62,15 @@ var (
 )
 
 // NewPool returns the node behind p, which stays the caller's to close, after the last use of the
-// node. It does not connect. Make one Pool of a redigo pool, not several: callers share round
-// trips within a Pool. With a nil pool, every method returns an error.
+// node. It does not connect, and looks at MaxActive only now. Make one Pool of a redigo pool, not
+// several: callers share round trips within a Pool. With a nil pool, every method returns an error.
 func NewPool(p *redis.Pool) *Pool {
 	node := &Pool{pool: p}
 	node.calls.Send, node.calls.Abandon = node.send, node.abandon
 	node.calls.OneServer = true
+	if p != nil && p.MaxActive > 0 {
+		node.calls.MaxSends = max(p.MaxActive-1, 1)
+	}
 	node.hub.Dial = node.dial
 	return node
 }

@@ -94,13 +94,18 @@ const few = 3
 func (b *bench) occupy() (gate chan struct{}, slow all) {
 	gate = make(chan struct{})
 	for i := range few {
-		key := fmt.Sprint("slow", i)
-		b.mu.Lock()
-		b.gates[key] = gate
-		b.mu.Unlock()
-		slow = append(slow, b.start(b.Context(), key))
+		slow = append(slow, b.start(b.Context(), b.slow(i, gate)))
 	}
 	return gate, slow
+}
+
+// slow is the key of a SET that the node keeps waiting until the gate is closed.
+func (b *bench) slow(i int, gate chan struct{}) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := fmt.Sprint("slow", i)
+	b.gates[key] = gate
+	return key
 }
 
 // lose cuts all connections.
@@ -437,6 +442,27 @@ func (r *received) failure() error {
 			r.err)
 	}
 	return r.err
+}
+
+// A pool that is bounded fails nothing: what needs one more connection waits. One is left for a
+// subscription.
+func TestABoundedPoolIsNotUsedUp(t *testing.T) {
+	for most := 1; most <= 24; most++ {
+		inBubble(t, func(b *bench) {
+			b.inner.MaxActive = most
+			b.pool = redigo.NewPool(b.inner)
+			gate, slow := b.occupy()
+			for i := range 40 {
+				slow = append(slow, b.start(b.Context(), b.slow(few+i, gate)))
+				time.Sleep(time.Millisecond)
+			}
+			if n, want := b.inner.ActiveCount(), min(max(most-1, 1), 16); n != want {
+				t.Errorf("%d of %d connections are used, want %d", n, most, want)
+			}
+			close(gate)
+			slow.granted()
+		})
+	}
 }
 
 // A pool that may have no more connections fails what needs one, and says that nothing was sent.

@@ -21,7 +21,7 @@ var files embed.FS
 // time fails where only FIPS 140 algorithms are allowed.
 var (
 	Acquire = script("acquire", "ac1cbd49fbf0036a539e3cb3e660a3ccd9b9fc1c", "acquire")
-	Claim   = script("claim", "4acb21606ad4e2fe5b793db76077b539cac28124", "claim", "acquire")
+	Claim   = script("claim", "0d7e3d56dd6d6735529eca17f6f233993a5f36dd", "claim", "acquire")
 	Heal    = script("heal", "78ee7b4f929fb32dc5ac45aff875c09a6d78007c", "heal", "acquire")
 	Swap    = script("swap", "30f9d6fb4617d7dea6d96c72bcb16a368ea0e7e2", "swap", "acquire")
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")

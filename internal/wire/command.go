@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -29,7 +30,8 @@ func (l *Lock) AcquireUnguarded(value string) quorum.Command {
 	return l.acquireBy(scripts.Acquire, value, 0, l.Tokens.proposal())
 }
 
-// Claim asks a node for the lock if that is free, or reserved for the member of the queue.
+// Claim asks a node for the lock if that is free, or reserved for the member of the queue. One that
+// is free ends the member's place.
 func (l *Lock) Claim(value, member string) quorum.Command {
 	return l.acquireBy(scripts.Claim, value, l.guard(), l.Tokens.proposal(), member)
 }
@@ -62,12 +64,14 @@ func (l *Lock) acquireBy(script *pool.Script, value string, guard int64, proposa
 	if guard > 0 {
 		args = append(args, guard)
 	}
-	c := quorum.Command{
-		Command: l.eval(script, keys, append(args, more...)...), Read: readAcquired,
-	}
+	c := quorum.Command{Read: readAcquired}
 	if len(keys) > 1 && !l.FencePerName {
 		c.Read = readAcquiredInOneSlot
 	}
+	if script == scripts.Claim {
+		keys = append(slices.Clone(keys), l.queue[1])
+	}
+	c.Command = l.eval(script, keys, append(args, more...)...)
 	return c
 }
 

@@ -54,16 +54,15 @@ type command struct {
 	ticket  int64         // with which the member comes back; 0 for none
 	window  time.Duration // of a reservation
 
-	old      string        // what the key must hold; of swap
-	reserved string        // what the key holds that is reserved for the client; of claim
-	free     bool          // the key may be overwritten; of claim, heal and swap
-	expiry   time.Duration // of key
-	keep     time.Duration // expiry of fence, 0 for none
-	guard    int64         // seconds
-	grace    int64         // seconds in which those of the queue have to show that they live
-	token    int64         // proposed, or raised to; of stand the ticket
-	final    bool          // the ticket is
-	sub      *subscription // of subscribe
+	old    string        // what the key must hold; of swap
+	free   bool          // the key may be overwritten; of claim, heal and swap
+	expiry time.Duration // of key
+	keep   time.Duration // expiry of fence, 0 for none
+	guard  int64         // seconds
+	grace  int64         // seconds in which those of the queue have to show that they live
+	token  int64         // proposed, or raised to; of stand the ticket
+	final  bool          // the ticket is
+	sub    *subscription // of subscribe
 }
 
 // integer boxes a number as clients return it. Numbers from 0 to 255 cost no allocation.

@@ -130,7 +130,7 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 			s.args = append(s.args, value)
 		}
 	case n >= 105:
-		s.script = "claim"
+		s.script, s.keys = "claim", append(s.keys, queue)
 		s.args = append(s.args, some())
 		if fenced {
 			s.args = append(s.args, proposed, some())

@@ -32,7 +32,7 @@ func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 	if c.code == cmdClaim && len(args) > 0 {
 		a.rest = a.rest[:len(a.rest)-1]
 		last := arguments{rest: args[len(args)-1:]}
-		c.reserved = reserved(last.text())
+		c.member = last.text()
 		a.bad = a.bad || last.bad
 	}
 	if c.code == cmdSwap && len(args) > 0 {
@@ -56,6 +56,14 @@ func (c *command) parseKeys(keys []string) bool {
 			return false
 		}
 		c.queue, c.fence, c.roll = keys[1], keys[2], keys[3]
+	case c.code == cmdClaim:
+		if len(keys) < 2 || len(keys) > 3 {
+			return false
+		}
+		c.queue = keys[len(keys)-1]
+		if len(keys) == 3 {
+			c.fence = keys[1]
+		}
 	case len(keys) < 1 || len(keys) > 2:
 		return false
 	case len(keys) < 2:
@@ -181,7 +189,10 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 	case cmdStand:
 		reply = n.stand(c)
 	case cmdClaim:
-		c.free = n.get(c.key).value == c.reserved
+		if n.holds(c) == 0 {
+			n.leave(c.queue, c.member)
+		}
+		c.free = n.get(c.key).value == reserved(c.member)
 		reply, effect, err = n.acquire(c)
 	case cmdHeal:
 		c.free = isReserved(n.get(c.key).value)

@@ -82,14 +82,13 @@ func (r *page) method() {
 	r.p("Client and servers share the machine, each in a session of its own, as services are. " +
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
-	r.p("A processor of a virtual machine that halts when it is idle wakes up late. Callers who " +
-		"share a round trip wait together, and their processor halts more often. That decides " +
-		"who is ahead with 8 callers on one node (2026-11-24). Where idle processors halt at " +
-		"once, redlock took 1.4 to 1.7 times as long as redislock, redsync on redigo and redsync " +
-		"on rueidis. While a program of the lowest priority kept the processors from halting, it " +
-		"took 0.8 to 1.05 of their time. With 64 callers, or on 5 nodes, no peer was ahead. " +
-		"These figures are not in results.json. The pairs of 2026-11-23 are of processors that " +
-		"poll for 200µs before they halt.")
+	r.p("Up to 8 callers of a group of one node send their commands each by itself, as the peers " +
+		"do. For each of them redlock does more, so with 8 callers on one node it is behind. " +
+		"Callers who share round trips wait together, and their processor halts more often. " +
+		"If these 8 shared them, too, redlock would take 1.4 to 1.7 times as long as redislock, " +
+		"redsync on redigo and redsync on rueidis, where idle processors halt at once. Where a " +
+		"program of the lowest priority keeps them from halting, it would take 0.8 to 1.05 of " +
+		"their time (2026-11-24). These figures are not in results.json.")
 }
 
 // contenders says what takes part, and with which options.

@@ -444,8 +444,7 @@ func (r *received) failure() error {
 	return r.err
 }
 
-// A pool that is bounded fails nothing: what needs one more connection waits. One is left for a
-// subscription.
+// A pool that is bounded fails nothing: what needs one more connection waits. One is left for Do.
 func TestABoundedPoolIsNotUsedUp(t *testing.T) {
 	for most := 1; most <= 24; most++ {
 		inBubble(t, func(b *bench) {
@@ -458,6 +457,9 @@ func TestABoundedPoolIsNotUsedUp(t *testing.T) {
 			}
 			if n, want := b.inner.ActiveCount(), min(max(most-1, 1), 16); n != want {
 				t.Errorf("%d of %d connections are used, want %d", n, most, want)
+			}
+			if _, err := b.pool.Do(b.Context(), "PING"); err != nil && most > 1 {
+				t.Errorf("with %d connections: Do: %v", most, err)
 			}
 			close(gate)
 			slow.granted()

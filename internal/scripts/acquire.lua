@@ -3,8 +3,8 @@
 --     KEYS: key [fence]
 --     ARGV: value, expiry ms [, proposed token, fence expiry ms] [, guard seconds]
 --
--- A fence expiry of 0 stands for a counter that lives for ever. Scripts that begin with another
--- line set ARGV.free if the key may be overwritten.
+-- A fence expiry of 0 stands for a counter that lives for ever. Scripts that begin with other lines
+-- set ARGV.free if the key may be overwritten, and ARGV.place to a place in a queue that ends.
 --
 -- It returns a positive number if the key holds the value now: the fence counter, or 1 without
 -- fencing. It returns 0 if the key is somebody else's, and -s if the guard refuses for another s
@@ -56,4 +56,5 @@ if fence and ARGV[4] == '0' then
 elseif fence then
 	call('SET', fence, token, 'PX', ARGV[4])
 end
+if ARGV.place then redis.pcall('ZREM', unpack(ARGV.place)) end
 return c

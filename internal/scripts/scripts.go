@@ -20,10 +20,10 @@ var files embed.FS
 // The IDs are constants, checked by a test against what SCRIPT LOAD says: computing a SHA-1 at run
 // time fails where only FIPS 140 algorithms are allowed.
 var (
-	Acquire = script("acquire", "ac1cbd49fbf0036a539e3cb3e660a3ccd9b9fc1c", "acquire")
-	Claim   = script("claim", "0d7e3d56dd6d6735529eca17f6f233993a5f36dd", "claim", "acquire")
-	Heal    = script("heal", "78ee7b4f929fb32dc5ac45aff875c09a6d78007c", "heal", "acquire")
-	Swap    = script("swap", "30f9d6fb4617d7dea6d96c72bcb16a368ea0e7e2", "swap", "acquire")
+	Acquire = script("acquire", "37621a82d85e34189aa31ebd5db7378d701de2dd", "acquire")
+	Claim   = script("claim", "fa7e79346d83396a5745284f49b5432b0bb3a932", "claim", "acquire")
+	Heal    = script("heal", "878e12dc329903c73ce15865ae2efebb4e3532ea", "heal", "acquire")
+	Swap    = script("swap", "30dc6bbbd625a3fdfd389be041dc09201c94c0c5", "swap", "acquire")
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")

@@ -189,11 +189,11 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 	case cmdStand:
 		reply = n.stand(c)
 	case cmdClaim:
-		if n.holds(c) == 0 {
+		absent := n.holds(c) == 0
+		c.free = n.get(c.key).value == reserved(c.member)
+		if reply, effect, err = n.acquire(c); absent && effect == Granted {
 			n.leave(c.queue, c.member)
 		}
-		c.free = n.get(c.key).value == reserved(c.member)
-		reply, effect, err = n.acquire(c)
 	case cmdHeal:
 		c.free = isReserved(n.get(c.key).value)
 		reply, effect, err = n.acquire(c)

@@ -29,6 +29,9 @@
 // ContextTimeoutEnabled: true is faster for a program with one caller at a time on one node: see
 // Contexts.
 //
+// Locks leave one connection of a MaxActiveConns above 1 to a subscription, and to [Pool.Do]. What
+// would need one more waits, and goes with others.
+//
 // # Log
 //
 // go-redis writes a line to its log, by default standard error, whenever it fails to connect. A
@@ -110,7 +113,12 @@ func NewPool(client redis.UniversalClient) *Pool {
 	p := &Pool{client: client, dials: watch(client)}
 	p.strict = keepsDeadlines(client)
 	p.calls.Send, p.calls.Explain = p.send, p.explain
-	_, p.calls.OneServer = client.(*redis.Client)
+	if c, ok := client.(*redis.Client); ok {
+		p.calls.OneServer = true
+		if most := c.Options().MaxActiveConns; most > 0 {
+			p.calls.MaxSends = max(most-1, 1)
+		}
+	}
 	p.hub.Dial = p.dial
 	return p
 }

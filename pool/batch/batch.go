@@ -32,16 +32,16 @@ import (
 )
 
 const (
-	// few is how many calls may be under way before others wait for a batch to return. With 1, two
-	// callers who come at random times, to a node half a millisecond away, took 1.43 times as long
+	// few is how many calls may be under way before others wait for a batch to return. Two callers
+	// came at random times to a node half a millisecond away. With 1, they took 1.43 times as long
 	// as without sharing. With 3 they take as long as that. With 8, eight callers who come back at
 	// once would take 1.3 times as long on five nodes, because there are more batches.
 	few = 3
-	// fewAlone is few where the group has one node, and so a caller waits for nothing else. With 3,
-	// eight callers who come at random times, to a node half a millisecond away, took 1.16 to 1.21
-	// times as long as without sharing. With 8 they take as long as that. Eight who come back at
-	// once, on a machine whose processors halt when they are idle, take 0.65 to 0.8 of the time.
-	// With 16 there is no gain beyond that.
+	// fewAlone is few where the group has one node, and so a caller waits for nothing else. Eight
+	// callers came at random times to a node half a millisecond away. With 3, they took 1.16 to
+	// 1.21 times as long as without sharing. With 8 they take as long as that. Eight who come back
+	// at once take 0.65 to 0.8 of the time where idle processors halt at once. Where something
+	// keeps them from halting, it is 0.95 to 1.5. With 16 there is no gain beyond that.
 	fewAlone = 8
 	// maxCalls bounds the calls of one batch.
 	maxCalls = 256
@@ -67,8 +67,9 @@ const (
 // before take, and no call waits for a batch to fill.
 //
 // A batch that does not return, or not soon, does not hold up the calls behind it for more than a
-// millisecond: they go in another one, beside it. At most 16 batches of up to 256 calls are under
-// way. On a node that does not answer there is one more every 100 ms, up to 48.
+// millisecond: they go in another one, beside it, unless MaxSends are under way. At most 16 batches
+// of up to 256 calls are under way. On a node that does not answer there is one more every 100 ms,
+// up to 48.
 //
 // A call is sent at most once, with two exceptions. Where the node does not know a script, the EVAL
 // that follows the refused EVALSHA goes with a later batch. And a release that was sent together
@@ -194,8 +195,8 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 	}
 }
 
-// wantsWorker reports whether one more worker is to take the queue at once, which is not empty: few
-// calls are under way, and no worker is about to take it. The caller holds mu.
+// wantsWorker reports whether one more worker is to take the queue at once. Few calls are under way
+// then, and no worker is about to take it. The queue is not empty. The caller holds mu.
 func (b *Batcher[T]) wantsWorker() bool {
 	return b.active == len(b.sending) && b.isQuiet() && b.hasRoom()
 }
@@ -203,8 +204,8 @@ func (b *Batcher[T]) wantsWorker() bool {
 // hasRoom reports whether Send may be called once more. The caller holds mu.
 func (b *Batcher[T]) hasRoom() bool { return b.MaxSends <= 0 || b.active < b.MaxSends }
 
-// isQuiet reports whether so few calls are under way that the first of the queue, which is not
-// empty, need not wait for a batch to return. The caller holds mu.
+// isQuiet reports whether few calls are under way: the first of the queue need not wait for a batch
+// to return. The queue is not empty. The caller holds mu.
 func (b *Batcher[T]) isQuiet() bool {
 	most, under := few, 0
 	if b.queue[0].command.Alone {

@@ -23,10 +23,10 @@
 // [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
 // replies when the contexts of all that share it have ended. It is closed within 10 ms then.
 //
-// Of a pool with a MaxActive, locks use all connections but one, which is for [Pool.Do], and so for
-// Redlock.Check. What would need one more waits, and goes with others. If somebody else uses the
-// pool, too, and it has reached MaxActive, commands are not sent and fail. With Wait they wait for
-// a connection. A subscription's connection does not count.
+// Locks leave one connection of a MaxActive above 1 to [Pool.Do], and so to Redlock.Check. What
+// would need one more waits, and goes with others. If somebody else uses the pool, too, and it has
+// reached MaxActive, commands are not sent and fail. With Wait they wait for a connection. A
+// subscription's connection does not count.
 //
 // Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
 // ones know no context, and can make [Pool.Do] return late, with the context's error and nothing

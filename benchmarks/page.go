@@ -85,10 +85,10 @@ func (r *page) method() {
 	r.p("Up to 8 callers of a group of one node send their commands each by itself, as the peers " +
 		"do. For each of them redlock does more, so with 8 callers on one node it is behind. " +
 		"Callers who share round trips wait together, and their processor halts more often. " +
-		"If these 8 shared them, too, redlock would take 1.4 to 1.7 times as long as redislock, " +
-		"redsync on redigo and redsync on rueidis, where idle processors halt at once. Where a " +
-		"program of the lowest priority keeps them from halting, it would take 0.8 to 1.05 of " +
-		"their time (2026-11-24). These figures are not in results.json.")
+		"If these 8 shared them, too, redlock would take 1.4 to 1.7 times as long as the peers " +
+		"where idle processors halt at once. It would take 0.8 to 1.05 of their time where a " +
+		"program of the lowest priority keeps them from halting (2026-11-24). These figures are " +
+		"not in results.json.")
 }
 
 // contenders says what takes part, and with which options.

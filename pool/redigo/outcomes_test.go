@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/redigo"
 )
 
 // lesson L15 and L41: whatever connections, contexts and the node do, each command has one outcome,
@@ -31,6 +32,9 @@ func (b *bench) storm(random *rand.Rand) {
 		return time.Duration(random.Int64N(int64(most)))
 	}
 	b.inner.MaxActive, b.inner.Wait = random.IntN(4), random.IntN(2) == 0
+	if random.IntN(2) == 0 { // else it does not know the bound
+		b.pool = redigo.NewPool(b.inner)
+	}
 	dial, fates := b.inner.DialContext, make(chan int, 1000)
 	for range cap(fates) {
 		fates <- random.IntN(20)

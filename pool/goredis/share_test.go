@@ -677,10 +677,11 @@ func TestErrorsWrappedByAHook(t *testing.T) {
 			if reply, err := b.pool.Eval(b.ctx, script, nil); reply != int64(7) || err != nil {
 				t.Errorf("Eval of an unknown script = %v, %v, want 7", reply, err)
 			}
-			if ok, err := b.pool.SetNX(b.ctx, "slow0", "v", time.Hour); ok || err != nil {
+			if ok, err := b.pool.SetNX(b.ctx, "taken", "v", time.Hour); ok || err != nil {
 				t.Errorf("SetNX of a taken key = %v, %v, want false", ok, err)
 			}
 		}
+		b.set(b.ctx, "taken").granted(t)
 		gate, slow := b.occupy()
 		var wg sync.WaitGroup
 		for range 5 {

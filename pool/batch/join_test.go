@@ -140,7 +140,10 @@ func release(keys ...string) *pool.Command {
 // are told. From then on, want compares what was sent for them.
 func (s *server) batch(ctx context.Context, commands ...*pool.Command) []*outcome {
 	s.Helper()
-	outcomes := s.queue(ctx, nil, commands...)
+	gate := make(chan struct{})
+	outcomes := s.queue(ctx, gate, commands...)
+	synctest.Wait() // for the workers before: they could take what goes again one by one
+	close(gate)
 	synctest.Wait()
 	for i, o := range outcomes {
 		if o.times != 1 {

@@ -133,10 +133,15 @@ func ours(cmds []redis.Cmder) bool { return cmds[0].Name() == "set" || cmds[0].N
 // hold makes the node keep SETs of the key waiting until the gate is closed.
 func (b *bench) hold(key string) (gate chan struct{}) {
 	gate = make(chan struct{})
+	b.keep(key, gate)
+	return gate
+}
+
+// keep is hold with a gate that several keys may share.
+func (b *bench) keep(key string, gate chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gates["SET "+key] = gate
-	return gate
 }
 
 // few is how many commands go by themselves at the same time.
@@ -148,9 +153,7 @@ func (b *bench) occupy() (gate chan struct{}, slow outcomesOf) {
 	gate = make(chan struct{})
 	for i := range few {
 		key := fmt.Sprint("slow", i)
-		b.mu.Lock()
-		b.gates["SET "+key] = gate
-		b.mu.Unlock()
+		b.keep(key, gate)
 		slow = append(slow, b.set(b.ctx, key))
 	}
 	return gate, slow
@@ -574,9 +577,7 @@ func TestABoundedClientIsNotUsedUp(t *testing.T) {
 			gate, slow := b.occupy()
 			for i := range 40 {
 				key := fmt.Sprint("more", i)
-				b.mu.Lock()
-				b.gates["SET "+key] = gate
-				b.mu.Unlock()
+				b.keep(key, gate)
 				slow = append(slow, b.set(b.ctx, key))
 				time.Sleep(time.Millisecond)
 			}

@@ -26,6 +26,7 @@ import (
 type bench struct {
 	*testing.T
 	ctx    context.Context
+	node   *miniredis.Miniredis
 	client *redis.Client
 	pool   *goredis.Pool
 
@@ -77,7 +78,7 @@ func inRealTime(t *testing.T, opt redis.Options, f func(b *bench)) {
 func newBench(t *testing.T, m *miniredis.Miniredis, opt redis.Options) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	t.Cleanup(cancel)
-	b := &bench{T: t, ctx: ctx, gates: map[string]chan struct{}{}, cut: map[string]bool{}}
+	b := &bench{T: t, ctx: ctx, node: m, gates: map[string]chan struct{}{}, cut: map[string]bool{}}
 	m.Server().SetPreHook(func(peer *server.Peer, name string, args ...string) bool {
 		command := strings.Join(append([]string{strings.ToUpper(name)},
 			args[:min(1, len(args))]...), " ")
@@ -581,7 +582,8 @@ func TestABoundedClientIsNotUsedUp(t *testing.T) {
 				slow = append(slow, b.set(b.ctx, key))
 				time.Sleep(time.Millisecond)
 			}
-			if n, want := int(b.client.PoolStats().TotalConns), max(most-1, 1); n != want {
+			// Counted by the node: since v9.23 the client has a second pool, for pipelines.
+			if n, want := b.node.CurrentConnectionCount(), max(most-1, 1); n != want {
 				t.Errorf("%d of %d connections are used, want %d", n, most, want)
 			}
 			if _, err := b.pool.Do(b.ctx, "PING"); err != nil && most > 1 {

@@ -86,4 +86,5 @@ type Member struct {
 	Ticket int64
 	Agreed bool   // a quorum of nodes has the ticket
 	Value  string // of the attempt that was refused before, or ""
+	Renews bool   // the time for which nodes keep the queue begins anew
 }

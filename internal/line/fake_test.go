@@ -45,6 +45,7 @@ type group struct {
 	claims   []time.Duration // when
 	settled  []int           // names of those who gave back what nodes may have granted
 	served   []int           // names, in the order in which they were granted the key
+	renewals []time.Duration // of the queue, when
 }
 
 // attempt is one at the key.
@@ -150,6 +151,13 @@ func (g *group) gaveBack() []int {
 	return slices.Clone(g.settled)
 }
 
+// renew notes that somebody renews the queue.
+func (g *group) renew() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.renewals = append(g.renewals, time.Since(g.begun))
+}
+
 // asker is one who wants the key.
 type asker struct {
 	*group
@@ -223,6 +231,9 @@ func (a *asker) Stand(m Member) quorum.Command {
 	agreed := 0
 	if m.Agreed {
 		agreed = 1
+	}
+	if m.Renews {
+		a.renew()
 	}
 	return quorum.Command{
 		Command: pool.Eval(&pool.Script{Name: "stand"}, nil, m.ID, m.Ticket, agreed),

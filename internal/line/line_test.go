@@ -3,6 +3,7 @@ package line
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -201,6 +202,32 @@ func TestNobodyReliesOnMessages(t *testing.T) {
 			}
 			took := inTurn(t, g, ls, waiters, Wish{Delay: every(delay), Queue: true})
 			assert.Less(t, took, waiters*(delay+20*time.Millisecond))
+		})
+	}
+}
+
+// Nodes keep a queue for a time. One who stays renews it in time, and costs little.
+func TestWhoStaysRenewsTheQueue(t *testing.T) {
+	const lasts = 10 * QueueTTL
+	for _, before := range []int{0, 1, 100, 1_000, 100_000} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			for _, b := range g.boards {
+				for i := range before {
+					id := fmt.Sprint("others:", i)
+					b.queue = append(b.queue, Member{ID: id, Ticket: int64(i)})
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), lasts)
+			defer cancel()
+			wish := Wish{Delay: every(100 * time.Millisecond), Queue: true}
+			assert.Equal(t, context.DeadlineExceeded, g.lock(ctx, ls, 1, wish))
+			at := time.Duration(0)
+			for _, next := range append(g.renewals, lasts) {
+				assert.Less(t, next-at, QueueTTL*2/3, "%d before it", before)
+				at = next
+			}
+			assert.LessOrEqual(t, len(g.renewals), int(lasts/renewal)+1, "%d before it", before)
 		})
 	}
 }

@@ -102,6 +102,9 @@ func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 // many have answered that no more than a minority of all is left out.
 func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 	began, start := s.lines.now(), time.Now()
+	if s.member.Renews = only == nil && start.Sub(s.renewed) >= renewal; s.member.Renews {
+		s.renewed = start
+	}
 	r := s.start(only)
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {

@@ -20,8 +20,10 @@ const (
 	// twice as long after each further one.
 	maxClaims  = 6
 	claimDelay = 4 * time.Millisecond
-	// QueueTTL is how long a queue outlives the last who stood in it.
+	// QueueTTL is how long a queue outlives the last who came, or renewed it.
 	QueueTTL = time.Minute
+	// renewal is how often those who stay renew it.
+	renewal = 10 * time.Second
 	// RollGrace is how long those in the queue have to ask again when somebody has died. Nodes cut
 	// their clocks off to seconds: it may be a second less. It is more than maxDelayQueued.
 	RollGrace = 5 * time.Second
@@ -65,6 +67,8 @@ type stay struct {
 	claims   int       // that failed
 	partial  int       // rounds in a row after which it had its turn on less than a quorum
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
+
+	renewed time.Time // when nodes were last asked to keep the queue
 
 	noted chan struct{} // a node has said in a round that it is the waiter's turn; room for one
 }

@@ -31,7 +31,7 @@ var (
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
 	Releases = script("releases", "62cb9b9af7a17d3b8beb2a895ca1978115570544", "releases")
-	Stand    = script("stand", "cfa8926d8e35d95a9287457b06b6b899664179d0", "hears", "stand")
+	Stand    = script("stand", "ff8bf137e68da96065cccb11fb5e1f5403fe7d26", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 

@@ -76,6 +76,42 @@ func TestReleasesOfManyLocks(t *testing.T) {
 	}
 }
 
+// Whoever comes to a queue, or renews it, begins its time anew. Whoever stays does not.
+func TestWhoRenewsAQueue(t *testing.T) {
+	stand := func(t *testing.T, node redistest.Node) {
+		node.Must("SET", "k", "held")
+		node.Must("SET", "last", "6")
+		for _, s := range []struct {
+			why                           string
+			member, ticket, final, renews string
+			gets                          int64
+			renewed                       bool
+		}{
+			{"the first comes", "a", "1", "0", "0", 7, true},
+			{"another comes", "b", "1", "0", "0", 8, true},
+			{"the first stays", "a", "7", "1", "0", 7, false},
+			{"the other takes a ticket before its own", "b", "7", "1", "0", 7, false},
+			{"the other stays", "b", "7", "1", "0", 7, false},
+			{"the other renews", "b", "7", "1", "1", 7, true},
+			{"the last ticket is the greatest", "c", "1", "0", "0", 9, true},
+			{"the first comes back", "gone", "7", "1", "0", 7, true},
+		} {
+			for _, key := range []string{"q", "last"} {
+				node.Must("PEXPIRE", key, "5000")
+			}
+			reply := node.Must("EVAL", scripts.Stand.Source, "4", "k", "q", "last", "roll", "400",
+				s.member, s.ticket, s.final, "60000", "5", s.renews).([]any)
+			assert.Equal(t, s.gets, reply[0], s.why)
+			for _, key := range []string{"q", "last"} {
+				left := node.Must("PTTL", key).(int64)
+				assert.Equal(t, s.renewed, left > 5000, "%s: %s has %d ms", s.why, key, left)
+			}
+		}
+	}
+	t.Run("server", func(t *testing.T) { stand(t, redistest.Start(t, 1)[0]) })
+	t.Run("embedded", func(t *testing.T) { stand(t, redistest.Embedded(t, 1)[0]) })
+}
+
 // What is sent has no comments: they would cost every node that is told a script its time.
 func TestCommentsAreNotSent(t *testing.T) {
 	for _, s := range scripts.All {

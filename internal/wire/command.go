@@ -178,13 +178,16 @@ func (l *Lock) Forget(key, text string) quorum.Command {
 }
 
 // Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may
-// become a greater one. The queue is kept for so long after that.
+// become a greater one. The queue is kept for so long after the last who came, or renewed it.
 func (l *Lock) Stand(member line.Member, keep time.Duration) quorum.Command {
 	keys := []string{l.keys[0], l.queue[1], keys.Ticket(l.keys[0]), keys.Roll(l.keys[0])}
-	args := append(make([]any, 0, 7), l.Window, member.ID, member.Ticket, 0,
-		keep.Milliseconds(), int64(line.RollGrace/time.Second))
+	args := append(make([]any, 0, 8), l.Window, member.ID, member.Ticket, 0,
+		keep.Milliseconds(), int64(line.RollGrace/time.Second), 0)
 	if member.Agreed {
 		args[3] = 1
+	}
+	if member.Renews {
+		args[6] = 1
 	}
 	if member.Value != "" {
 		args = append(args, member.Value)

@@ -62,6 +62,7 @@ type command struct {
 	grace  int64         // seconds in which those of the queue have to show that they live
 	token  int64         // proposed, or raised to; of stand the ticket
 	final  bool          // the ticket is
+	renews bool          // the queue
 	sub    *subscription // of subscribe
 }
 
@@ -123,7 +124,7 @@ func (n *Node) release(c *command) (any, Effect) {
 	switch {
 	case held == 1, c.member != "" && n.get(c.key).value == reserved(c.member):
 		if c.ticket != 0 {
-			n.place(c, c.ticket)
+			n.place(c, c.ticket).expires = n.clock.now() + c.keep
 		}
 		reply := int64(1)
 		if c.queue == "" || !n.handOn(c) {

@@ -125,7 +125,8 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		}
 	case n >= 115:
 		s.script, s.keys = "stand", []string{key, queue, last, "{" + name + "}:roll"}
-		s.args = []any{some(), member, int64(1 + r.IntN(20)), int64(r.IntN(2)), some(), grace}
+		s.args = []any{some(), member, int64(1 + r.IntN(20)), int64(r.IntN(2)), some(), grace,
+			int64(r.IntN(2))}
 		if r.IntN(2) == 0 {
 			s.args = append(s.args, value)
 		}
@@ -194,7 +195,7 @@ const crowd = 398
 func crowdStep(i int) step {
 	return step{script: "stand", keys: []string{"{0}", "{0}:queue", "{0}:ticket", "{0}:roll"},
 		args: []any{int64(100_000), fmt.Sprintf("%scrowd%d", listening[0], i), int64(1), int64(0),
-			int64(100_000), int64(5)}}
+			int64(100_000), int64(5), int64(0)}}
 }
 
 // onSim performs s on the simulated node.

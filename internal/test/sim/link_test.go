@@ -213,7 +213,7 @@ func TestSubscribersHearOfReleases(t *testing.T) {
 			node.Set(key, "v", 0)
 			_, err := a.Eval(t.Context(), stand,
 				[]string{key, key + ":queue", key + ":ticket", key + ":roll"},
-				400, channel+"v", 1, 0, 60000, 3)
+				400, channel+"v", 1, 0, 60000, 3, 0)
 			require.NoError(t, err)
 			_, err = a.Eval(t.Context(), release, []string{key, key + ":queue"}, "v", 400)
 			require.NoError(t, err)

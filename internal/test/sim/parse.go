@@ -93,7 +93,7 @@ func (c *command) parseArguments(a *arguments) {
 	case cmdStand:
 		c.window, c.member = a.millis(), a.text()
 		c.token, c.final, c.keep = a.number(), a.number() == 1, a.millis()
-		c.grace = a.number()
+		c.grace, c.renews = a.number(), a.number() == 1
 		if len(a.rest) > 0 {
 			c.value = a.text()
 		}

@@ -50,11 +50,16 @@ func (n *Node) waiting(name string) *waiting {
 	return q
 }
 
-// waits reports whether c's member is in the queue. The caller holds the mutex.
-func (n *Node) waits(c *command) bool {
-	q := n.waiting(c.queue)
-	return q != nil && slices.ContainsFunc(q.all,
-		func(s standing) bool { return s.member == c.member })
+// ticket returns that of c's member, or 0 if it is not in the queue. The caller holds the mutex.
+func (n *Node) ticket(c *command) int64 {
+	if q := n.waiting(c.queue); q != nil {
+		for _, s := range q.all {
+			if s.member == c.member {
+				return s.ticket
+			}
+		}
+	}
+	return 0
 }
 
 // leave removes a member. The caller holds the mutex.
@@ -100,7 +105,6 @@ func (n *Node) place(c *command, ticket int64) *waiting {
 		q = &waiting{}
 		n.queues[c.queue] = q
 	}
-	q.expires = n.clock.now() + c.keep
 	q.all = slices.DeleteFunc(q.all, func(s standing) bool { return s.member == c.member })
 	me := standing{c.member, ticket}
 	at, _ := slices.BinarySearchFunc(q.all, me, standing.compare)
@@ -179,10 +183,15 @@ func (n *Node) stand(c *command) any {
 	if !c.final {
 		ticket = max(ticket, last+1)
 	}
-	n.put(c.fence, strconv.FormatInt(max(ticket, last), 10), c.keep)
-	came := !n.waits(c)
+	had := n.ticket(c)
 	q := n.place(c, ticket)
-	n.excuse(c, q.rank(c.member), came)
+	if had == 0 || c.renews {
+		q.expires = n.clock.now() + c.keep
+	}
+	if had == 0 || c.renews || ticket > last {
+		n.put(c.fence, strconv.FormatInt(max(ticket, last), 10), c.keep)
+	}
+	n.excuse(c, q.rank(c.member), had == 0)
 	_, taken := n.keys[c.key]
 	if !taken {
 		n.callRoll(c, q)

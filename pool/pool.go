@@ -8,9 +8,9 @@
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which
 // package pool/pubsub makes short; [Starter] to share round trips and do without a goroutine for
-// each command, which package pool/batch makes short; [Carrier] to let a lone caller send its own
-// command; [Doer] to inspect a deployment; [Addressed] to be called by an address; [Explainer] to
-// say why a node does not answer.
+// each command, which package pool/batch makes short; [Carrier] to let a caller who waits for
+// nothing else send its own command; [Doer] to inspect a deployment; [Addressed] to be called by an
+// address; [Explainer] to say why a node does not answer.
 package pool
 
 import (

@@ -111,15 +111,16 @@ type Batcher[T any] struct {
 
 	apart atomic.Bool // the node refuses keys of several slots
 
-	mu      sync.Mutex   // guards what follows
-	queue   []*Call[T]   // in order
-	active  int          // workers that send, deliver, or are about to take the queue
-	sending []*worker[T] // those of them whose batches are under way
-	carrier worker[T]    // of the caller who sends its own call, while nobody else is active
-	idle    int          // further workers, fewAlone at most, which wait for a wake
-	wakes   chan bool    // for an idle worker: true is for work, false for its end
-	full    time.Time    // when a worker was added to maxWorkers-1 or more
-	late    time.Time    // when the queue has waited for long enough
+	mu       sync.Mutex   // guards what follows
+	queue    []*Call[T]   // in order
+	active   int          // workers that send, deliver, or are about to take the queue
+	sending  []*worker[T] // those of them whose batches are under way
+	carriers []*worker[T] // for callers who send their own calls next
+	carried  int          // active ones that are callers who send their own calls
+	idle     int          // further workers, fewAlone at most, which wait for a wake
+	wakes    chan bool    // for an idle worker: true is for work, false for its end
+	full     time.Time    // when a worker was added to maxWorkers-1 or more
+	late     time.Time    // when the queue has waited for long enough
 	// When the batches under way are looked at; zero if there is nothing to see.
 	look  time.Time
 	timer *time.Timer // calls check then
@@ -142,9 +143,12 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 }
 
 // Carry is Start for a caller who waits for the outcome, and for nothing else: see
-// [pool.Carrier]. If no batch is under way, the caller sends the call itself, and Carry blocks
-// for as long as Send does. Otherwise it returns at once. An adapter whose Send may take longer
-// than the contexts of its calls allow calls Start instead.
+// [pool.Carrier]. Where few calls are under way, and all of them are sent by their callers, this
+// caller does so, too: Carry blocks for as long as Send does. Otherwise it returns at once. An
+// adapter whose Send may take longer than the contexts of its calls allow calls Start instead.
+//
+// Locks of eight callers on one node took 0.9 of the time that way. Callers do not go beside
+// workers, whose batches grow by them: those of 16 callers took 1.2 times as long.
 func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
 	if err := ctx.Err(); err != nil {
 		to.Receive(nil, pool.NotSent(err))
@@ -152,20 +156,31 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 	}
 	b.mu.Lock()
 	c := b.newCall(ctx, command, to)
-	c.carried = b.active == 0
-	if !c.carried {
+	if b.active > b.carried || len(b.queue) > 0 || !b.isQuietFor(c) || !b.hasRoom() {
 		b.enqueue(c)
 		b.mu.Unlock()
 		return
 	}
-	b.queue = append(b.queue, c) // which is empty while nobody is active
+	c.carried = true
+	b.queue = append(b.queue, c)
 	b.active++
-	w := &b.carrier
-	w.batcher = b
+	b.carried++
+	w := b.carrier()
 	w.begin()
 	b.mu.Unlock()
 	defer w.leave()
 	w.send()
+}
+
+// carrier returns the worker of a caller who sends its own call. The caller holds mu.
+func (b *Batcher[T]) carrier() *worker[T] {
+	last := len(b.carriers) - 1
+	if last < 0 {
+		return &worker[T]{batcher: b, carries: true}
+	}
+	w := b.carriers[last]
+	b.carriers = b.carriers[:last]
+	return w
 }
 
 func (b *Batcher[T]) explain(err error) error {
@@ -198,17 +213,17 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 // wantsWorker reports whether one more worker is to take the queue at once. Few calls are under way
 // then, and no worker is about to take it. The queue is not empty. The caller holds mu.
 func (b *Batcher[T]) wantsWorker() bool {
-	return b.active == len(b.sending) && b.isQuiet() && b.hasRoom()
+	return b.active == len(b.sending) && b.isQuietFor(b.queue[0]) && b.hasRoom()
 }
 
 // hasRoom reports whether Send may be called once more. The caller holds mu.
 func (b *Batcher[T]) hasRoom() bool { return b.MaxSends <= 0 || b.active < b.MaxSends }
 
-// isQuiet reports whether few calls are under way: the first of the queue need not wait for a batch
-// to return. The queue is not empty. The caller holds mu.
-func (b *Batcher[T]) isQuiet() bool {
+// isQuietFor reports whether so few calls are under way that this one need not wait for a batch to
+// return. The caller holds mu.
+func (b *Batcher[T]) isQuietFor(c *Call[T]) bool {
 	most, under := few, 0
-	if b.queue[0].command.Alone {
+	if c.command.Alone {
 		most = fewAlone
 	}
 	for _, w := range b.sending {

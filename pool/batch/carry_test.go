@@ -15,7 +15,9 @@ import (
 // carry lets the goroutine of a caller send a SET NX.
 func (n *node) carry(ctx context.Context, key string) *outcome {
 	o := &outcome{n: n, key: key, began: time.Now()}
-	n.calls.Carry(ctx, pool.SetNX(key, "v", time.Minute), o)
+	command := pool.SetNX(key, "v", time.Minute)
+	command.Alone = n.alone
+	n.calls.Carry(ctx, command, o)
 	return o
 }
 
@@ -39,6 +41,51 @@ func TestALoneCallerSendsItsOwnCall(t *testing.T) {
 			}
 		}
 		n.want([]string{"k"}, []string{"k"}, []string{"k"})
+	})
+}
+
+// Others wait for a worker's batch then.
+func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
+	for alone, few := range map[bool]int{false: few, true: 8} {
+		inBubbleOf(t, alone, func(n *node) {
+			for range 3 {
+				done := make(chan *outcome)
+				for range few {
+					go func() { done <- n.carry(n.Context(), "slow") }()
+				}
+				if w := workers(); w > 0 {
+					t.Errorf("there are %d workers, want none", w)
+				}
+				go func() { done <- n.carry(n.Context(), "slow, one more") }()
+				one := <-done // it is not sent
+				if !one.open() {
+					t.Errorf("a call was sent beside %d others", few)
+				}
+				for range few + 1 {
+					n.gate <- struct{}{}
+				}
+				for range few {
+					(<-done).granted()
+				}
+				one.granted()
+				time.Sleep(idle)
+			}
+		})
+	}
+}
+
+// Where workers send batches, calls join those.
+func TestNobodyCarriesBesideAWorker(t *testing.T) {
+	inBubbleOf(t, true, func(n *node) {
+		slow := n.start(n.Context(), "slow")
+		done := make(chan *outcome, 1)
+		go func() { done <- n.carry(n.Context(), "slow") }()
+		n.want([]string{"slow"}, []string{"slow"})
+		if len(done) == 0 {
+			t.Error("Carry blocks beside a worker")
+		}
+		close(n.gate)
+		outcomes{slow, <-done}.granted()
 	})
 }
 

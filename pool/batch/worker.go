@@ -37,6 +37,8 @@ type worker[T any] struct {
 	last int        // how many calls the last batch had, or 0 before the first
 	rest time.Time  // until when the worker does not yield
 	over bool       // it ends as it should
+
+	carries bool // it is no goroutine: callers send their own calls, one after the other
 }
 
 func (w *worker[T]) work() {
@@ -57,6 +59,10 @@ func (w *worker[T]) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
+	if w.carries {
+		b.carried--
+		b.carriers = append(b.carriers, w)
+	}
 	if len(b.queue) > 0 && b.wantsWorker() {
 		b.startWorker()
 	}
@@ -75,7 +81,7 @@ func (w *worker[T]) next() bool {
 			w.yield()
 		}
 		b.mu.Lock()
-		if len(b.queue) > 0 && (called || b.isQuiet()) {
+		if len(b.queue) > 0 && (called || b.isQuietFor(b.queue[0])) {
 			w.begin()
 			b.mu.Unlock()
 			return true

@@ -124,6 +124,7 @@ func testEndsInTime(b *bench, fault func(*bench, *faulty)) {
 	if n := carried.Load(); n != 3 {
 		b.Errorf("%d commands were sent by their caller, want 3", n)
 	}
+	lone.FewFailInTime(b, nodeTimeout, rl, "free")
 	f.repair()
 	if err := rl.Close(); err != nil {
 		b.Error(err)

@@ -26,7 +26,7 @@
 // tries again. With either, the error of a lock says why the node could not be reached: see
 // [Pool.Explain].
 //
-// ContextTimeoutEnabled: true is faster for a program with one caller at a time on one node: see
+// ContextTimeoutEnabled: true is faster for a program with few callers at a time on one node: see
 // Contexts.
 //
 // Locks leave one connection of a MaxActiveConns above 1 to a subscription, and to [Pool.Do]. What
@@ -51,9 +51,9 @@
 // With ContextTimeoutEnabled nobody waits longer than a context says, but each timeout costs a
 // connection.
 //
-// With ContextTimeoutEnabled and one node, a lone caller sends its own commands, unless the context
-// of its Lock may end: see [Pool.Carry]. Hooks run on the caller's goroutine then. One that blocks
-// holds up the caller.
+// With ContextTimeoutEnabled and one node, a caller sends its own commands while there are few,
+// unless the context of its Lock may end: see [Pool.Carry]. Hooks run on the caller's goroutine
+// then. One that blocks holds up the caller.
 //
 // # Which clients
 //

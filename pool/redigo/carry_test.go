@@ -101,9 +101,10 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 		{"a dial that does not return", func(b *bench) {
 			time.Sleep(2 * time.Minute)
 			b.inner.IdleTimeout = time.Minute
+			gate := b.hold("dial")
 			b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
 				if ctx.Err() == nil { // later on it is not looked at, as in a handshake of TLS
-					<-b.hold("dial")
+					<-gate
 				}
 				return nil, errors.New("no connection")
 			}
@@ -117,6 +118,7 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 				}
 				c.fault(b)
 				lone.FailInTime(t, nodeTimeout, lone.TryLock(rl.NewMutex("free")))
+				lone.FewFailInTime(t, nodeTimeout, rl, "free")
 				b.open()
 				if err := rl.Close(); err != nil {
 					t.Error(err)

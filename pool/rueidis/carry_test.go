@@ -197,6 +197,7 @@ func (b *bench) testEndsInTime(known bool, fault func(), repair func()) {
 	synctest.Wait()
 	fault()
 	lone.FailInTime(b, nodeTimeout, lone.Unlock(held), lone.TryLock(free))
+	lone.FewFailInTime(b, nodeTimeout, rl, "free")
 	repair()
 	if err := rl.Close(); err != nil {
 		b.Error(err)
@@ -260,6 +261,36 @@ func TestALoneCallerWaitsForNobodyElse(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A few callers send their own commands at the same time. Those who find no connection wait for
+// one, and in time.
+func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
+	const callers = 8
+	for size, want := range map[int]int64{0: callers, 1: 1, 3: 3} {
+		var w watched
+		inBubble(t, func(o *client.ClientOption) {
+			o.BlockingPoolSize = size
+			w.watch(o)
+		}, func(b *bench) {
+			b.start(b.Context(), "before").granted()
+			rl := redlock.New(b.pool)
+			gate := b.hold("x")
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() { _ = rl.NewMutex("x").TryLock() })
+			}
+			synctest.Wait()
+			if n := w.carried.Load(); n != 2*want { // HELLO, and the command
+				t.Errorf("with %d connections, callers wrote %d times, want %d", size, n, 2*want)
+			}
+			close(gate)
+			all.Wait()
+			if err := rl.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // A context without a deadline bounds nothing: another goroutine waits for the node.

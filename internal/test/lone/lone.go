@@ -1,11 +1,12 @@
-// Package lone is what the tests of adapters share about a lone caller, who sends its own command:
-// see pool.Carrier.
+// Package lone is what the tests of adapters share about a lone caller, or one of a few, who sends
+// its own command: see pool.Carrier.
 package lone
 
 import (
 	"errors"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,28 @@ func FailInTime(t testing.TB, nodeTimeout time.Duration, calls ...Call) {
 			t.Errorf("%s took %v, the node timeout is %v: %v", c.name, took, nodeTimeout, err)
 		}
 	}
+}
+
+// few is how many callers of a node send their own commands at the same time.
+const few = 8
+
+// FewFailInTime makes few callers try to lock the name at the same time, in a bubble. Each fails
+// for want of a quorum, at the node timeout.
+func FewFailInTime(t testing.TB, nodeTimeout time.Duration, rl *redlock.Redlock, name string) {
+	t.Helper()
+	synctest.Wait()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range few {
+		all.Go(func() {
+			err := TryLock(rl.NewMutex(name)).fails(t)
+			took := time.Since(began)
+			if took < nodeTimeout-2*time.Millisecond || took > 2*nodeTimeout {
+				t.Errorf("one of a few took %v, the node timeout is %v: %v", took, nodeTimeout, err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // FailOnSockets makes the calls. Each fails for want of a quorum. The bound is wide: a test runs on

@@ -355,6 +355,10 @@ func made(c config) *report {
 				if k.Section = pairPart; slices.Contains(c.Nodes, n) {
 					of(k, append(times, "allocs/pair")...)
 				}
+				if slices.Contains(c.EndingGoroutines, k.Workers) && n == 1 {
+					of(key{Section: endingPart, Who: o.name, Nodes: 1, Workers: k.Workers},
+						times...)
+				}
 			}
 			for _, away := range c.RandomTrips {
 				for _, g := range c.RandomCallers {

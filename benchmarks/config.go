@@ -9,6 +9,8 @@ type config struct {
 	PairRounds int           // of pairs, fencing and instant; the contenders take turns in each
 	PairSlice  time.Duration // one contender's turn there
 
+	EndingGoroutines []int // on one node, with contexts that may end
+
 	FencingCalls int // of each contender in one round
 
 	RandomCallers []int // who come at random times
@@ -52,7 +54,8 @@ type config struct {
 
 var full = config{
 	Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
-	PairRounds: 25, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
+	EndingGoroutines: []int{8},
+	PairRounds:       23, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
 	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 7, RandomSlice: 35 * time.Millisecond,
 	ContentionRounds: 2, Contention: 6 * time.Second, Waiters: []int{16, 64},
@@ -70,7 +73,7 @@ var full = config{
 
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
-	Nodes: []int{1, 5}, Goroutines: []int{1, 8, 64},
+	Nodes: []int{1, 5}, Goroutines: []int{1, 8, 64}, EndingGoroutines: []int{8},
 	PairRounds: 2, PairSlice: 20 * time.Millisecond, FencingCalls: 20,
 	RandomCallers: []int{2, 8}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 2, RandomSlice: 30 * time.Millisecond,

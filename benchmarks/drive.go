@@ -30,21 +30,22 @@ type workload struct {
 	warm       time.Duration // the most until each goroutine is at its second pair; 0: no wait
 	slice      time.Duration
 	rest       time.Duration // before each pair: a random one with this mean; 0: none
+	ends       bool          // the context of a Lock may end, as that of a request
 	atEnd      func()        // called when the slice is over; may be nil
 }
 
 // drive lets goroutines lock and unlock with one locker, each its own name, as fast as they can.
 // It counts what is done within the slice, calls atEnd, and waits for what is still under way.
-// What is not done after the grace is cancelled, and the locker is closed.
+// What is not done after the grace is cancelled if it can be, and the locker is closed.
 //
-// A lone goroutine locks without a context that can end, as the libraries' Lock does.
+// Usually the context cannot end, as that of the libraries' Lock cannot.
 func drive(e *entrant, l workload) run {
 	d := driver{locker: e.lockers[0], rest: l.rest,
 		prefix: "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	d.ctx = ctx
-	if l.goroutines == 1 {
+	if !l.ends {
 		d.ctx = context.Background()
 	}
 	runtime.GC()

@@ -31,6 +31,11 @@ func (c config) pairTime() (sum time.Duration) {
 	return sum
 }
 
+func (c config) endingTime() time.Duration {
+	c.Nodes, c.Goroutines = []int{1}, c.EndingGoroutines
+	return c.pairTime()
+}
+
 func (c config) randomTime() time.Duration {
 	return (c.many(1, waiting) + c.many(5, waiting)) *
 		time.Duration(len(c.RandomTrips)*len(c.RandomCallers)*(c.RandomRounds+1)) *

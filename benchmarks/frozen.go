@@ -18,11 +18,11 @@ func (s *suite) frozen() {
 		turns(in, s.Rounds, func(e *entrant) {
 			k := key{Section: "frozen", Who: e.name, Nodes: n, Workers: 64, Variant: "healthy",
 				Metric: "pairs/s"}
-			r := drive(e, workload{goroutines: 64, slice: s.Slice})
+			r := drive(e, workload{goroutines: 64, slice: s.Slice, ends: true})
 			s.report.add(k, float64(r.pairs)/r.elapsed.Seconds())
 			k.Variant = "one frozen"
 			s.freeze()
-			r = drive(e, workload{goroutines: 64, slice: s.Slice, atEnd: s.thaw})
+			r = drive(e, workload{goroutines: 64, slice: s.Slice, ends: true, atEnd: s.thaw})
 			s.report.add(k, float64(r.pairs)/r.elapsed.Seconds())
 			if r.err != nil {
 				s.warn("%s, one of %d nodes frozen: %v", e.name, n, r.err)
@@ -108,7 +108,7 @@ func (s *suite) frozenMemory() {
 				s.report.add(k, float64(runtime.NumGoroutine()))
 			}
 		})
-		drive(e, workload{goroutines: 64, slice: s.FrozenWatch,
+		drive(e, workload{goroutines: 64, slice: s.FrozenWatch, ends: true,
 			atEnd: func() { close(over); s.thaw() }})
 		wg.Wait()
 	}
@@ -121,7 +121,7 @@ const heapOverTime = "heap MB over time"
 func (s *suite) connectAll(e *entrant) {
 	for _, node := range s.servers[:5] {
 		node.Freeze()
-		drive(e, workload{goroutines: 64, slice: s.Slice / 5, atEnd: func() {
+		drive(e, workload{goroutines: 64, slice: s.Slice / 5, ends: true, atEnd: func() {
 			node.Thaw()
 			node.Must("PING")
 		}})

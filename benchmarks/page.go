@@ -28,8 +28,8 @@ func (r *page) figure(name, alt string) {
 func (r *report) page() string {
 	w := &page{report: r, drawn: r.charts()}
 	for _, section := range []func(){
-		w.opening, w.targets, w.pairs, w.random, w.fencing, w.alone, w.waiting, w.processes,
-		w.handOver, w.election, w.idle, w.frozen, w.far, w.held, w.better,
+		w.opening, w.targets, w.pairs, w.ending, w.random, w.fencing, w.alone, w.waiting,
+		w.processes, w.handOver, w.election, w.idle, w.frozen, w.far, w.held, w.better,
 	} {
 		section()
 	}
@@ -111,8 +111,8 @@ func (r *page) contenders() {
 		"every reply. *%s* has a goroutine for each node, which sends all that waits as one "+
 		"pipeline; a caller goes on when a majority has answered. None of them has a deadline, a "+
 		"retry or a clean-up.", batcher)
-	r.p("One goroutine calls Lock without a context that can end, in every library. Several " +
-		"goroutines share one that can be cancelled.")
+	r.p("Unless a section says otherwise, goroutines call Lock without a context that can end, " +
+		"in every library.")
 }
 
 // targets compares with what was aimed at.
@@ -211,6 +211,10 @@ func (r *page) better() {
 	default:
 		r.p("Lock and unlock: %d of %d comparisons of time and processor time with peers on the "+
 			"same client have a median ratio above %s.", len(lost(duels)), compared, number(ahead))
+		r.p("%s", t)
+	}
+	if t := r.lostTable(r.comparedIn(endingPart)); t != "" {
+		r.p("Callers whose contexts may end, by the same measure:")
 		r.p("%s", t)
 	}
 	if t := r.lostTable(r.duels(randomPart, inAPair, peersOf)); t != "" {

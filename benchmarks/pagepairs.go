@@ -35,6 +35,27 @@ func (r *page) pairs() {
 	}
 }
 
+// ending is what callers wait for whose contexts may end.
+func (r *page) ending() {
+	workers := distinct(r.report, endingPart, func(k key) int { return k.Workers })
+	if len(workers) == 0 {
+		return // not measured yet
+	}
+	r.p("### Callers whose contexts may end")
+	r.p("Above, a caller of one node may send its own command, where its client keeps to " +
+		"deadlines. A context that may be cancelled ends a Lock whatever the client does, and so " +
+		"another goroutine sends its command. Here all goroutines share such a context, in every " +
+		"library. It does not end.")
+	at := func(i int) key { return key{Nodes: 1, Workers: workers[i]} }
+	for i, metric := range times {
+		k := key{Section: endingPart, Nodes: 1, Metric: metric}
+		r.p("%s, 1 node, over that of another contender on the same client:", timeNames[i])
+		r.p("%s", r.ratioTable(k, workers, peersOf))
+		r.p("%s of a pair:", timeNames[i])
+		r.p("%s", r.grid(endingPart, metric, goroutines(workers), at))
+	}
+}
+
 // random is what callers who come at random times wait for.
 func (r *page) random() {
 	workers := distinct(r.report, randomPart, func(k key) int { return k.Workers })

@@ -79,9 +79,11 @@ func (r *report) duels(section, metric string, rivals func(*contender) []*conten
 }
 
 // compared are the comparisons of pairs with peers, of time and of processor time.
-func (r *report) compared() (out []duel) {
+func (r *report) compared() []duel { return r.comparedIn(pairPart) }
+
+func (r *report) comparedIn(section string) (out []duel) {
 	for _, metric := range times {
-		out = append(out, r.duels(pairPart, metric, peersOf)...)
+		out = append(out, r.duels(section, metric, peersOf)...)
 	}
 	return out
 }

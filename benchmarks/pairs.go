@@ -14,6 +14,14 @@ func (s *suite) pairs() {
 	}
 }
 
+// ending measures the same where contexts may end. Then the library keeps a promise that costs a
+// goroutine more: a Lock returns with its context, whatever the client does.
+func (s *suite) ending() {
+	for _, g := range s.EndingGoroutines {
+		s.race(endingPart, s.pick(everybody), 1, g)
+	}
+}
+
 // fencing compares redlock with and without a fencing token.
 func (s *suite) fencing() {
 	cs := s.pick(func(c *contender) bool { return c.fenced || c.name == we })
@@ -58,7 +66,7 @@ func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 	in := s.enter(cs, addrs(s.servers[:nodes]), 1)
 	defer leave(in)
 	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, list(in))
-	l := workload{goroutines: goroutines, slice: s.PairSlice}
+	l := workload{goroutines: goroutines, slice: s.PairSlice, ends: section == endingPart}
 	if goroutines > 64 {
 		l.slice *= 2 // or few pairs of each goroutine end in it
 	}

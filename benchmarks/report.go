@@ -81,7 +81,7 @@ func (r *report) median(k key) float64 {
 // inSlices reports whether a section is measured in many rounds of short slices.
 func inSlices(section string) bool {
 	switch section {
-	case pairPart, randomPart, "fencing", "instant":
+	case pairPart, endingPart, randomPart, "fencing", "instant":
 		return true
 	}
 	return false

@@ -33,6 +33,7 @@ type section struct {
 
 var sections = []section{
 	{pairPart, (*suite).pairs, config.pairTime},
+	{endingPart, (*suite).ending, config.endingTime},
 	{randomPart, (*suite).random, config.randomTime},
 	{"fencing", (*suite).fencing, config.fencingTime},
 	{"instant", (*suite).instant, config.instantTime},

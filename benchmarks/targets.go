@@ -30,7 +30,10 @@ func value(k key) func(*report) float64 {
 	return func(r *report) float64 { return r.median(k) }
 }
 
-const pairPart = "pairs"
+const (
+	pairPart   = "pairs"
+	endingPart = "ending"
+)
 
 func perPair(nodes, goroutines int) key {
 	return key{Section: pairPart, Nodes: nodes, Workers: goroutines, Metric: "µs/pair"}

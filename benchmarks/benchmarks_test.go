@@ -222,8 +222,8 @@ func (s *stubborn) Lock(ctx context.Context, _ string) (func() error, error) {
 
 func (s *stubborn) Close() { close(s.closed) }
 
-// A lone caller has no context that can end. The grace closes its client, and leaves it behind if
-// that does not help.
+// A caller has no context that can end. The grace closes its client, and leaves it behind if that
+// does not help.
 func TestALoneCallerThatHangs(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		t.Run(fmt.Sprint("ends: ", ends), func(t *testing.T) {
@@ -249,6 +249,28 @@ func TestALoneCallerThatHangs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// patient is a locker that waits until the context ends.
+type patient struct{}
+
+func (patient) Lock(ctx context.Context, _ string) (func() error, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (patient) Close() {}
+
+// A context that may end does so after the grace.
+func TestCallersWhoseContextsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		r := drive(&entrant{lockers: []locker{patient{}}},
+			workload{goroutines: 4, slice: time.Second, ends: true})
+		if took := time.Since(start); r.hung || r.pairs != 0 || took != time.Second+grace {
+			t.Errorf("after %v: %+v", took, r)
+		}
+	})
 }
 
 // counted is a locker whose goroutines each need a second for their first pair, and a millisecond

@@ -83,7 +83,7 @@ func (r *page) method() {
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
 	r.p("Up to 8 callers of a group of one node send their commands each by itself, as the peers " +
-		"do. For each of them redlock does more, so with 8 callers on one node it is behind. " +
+		"do. For each of them redlock does more, so with 8 callers on one node it may be behind. " +
 		"Callers who share round trips wait together, and their processor halts more often. " +
 		"If these 8 shared them, too, redlock would take 1.4 to 1.7 times as long as the peers " +
 		"where idle processors halt at once. It would take 0.8 to 1.05 of their time where a " +
@@ -111,8 +111,8 @@ func (r *page) contenders() {
 		"every reply. *%s* has a goroutine for each node, which sends all that waits as one "+
 		"pipeline; a caller goes on when a majority has answered. None of them has a deadline, a "+
 		"retry or a clean-up.", batcher)
-	r.p("Unless a section says otherwise, goroutines call Lock without a context that can end, " +
-		"in every library.")
+	r.p("Where pairs are measured, goroutines call Lock without a context that can end, in every " +
+		"library. One section is about contexts that may end.")
 }
 
 // targets compares with what was aimed at.

@@ -9,7 +9,7 @@ import (
 func (s *suite) pairs() {
 	for _, n := range s.Nodes {
 		for _, g := range s.Goroutines {
-			s.race("pairs", s.pick(everybody), n, g)
+			s.race(pairPart, s.pick(everybody), n, g)
 		}
 	}
 }

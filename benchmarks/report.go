@@ -150,7 +150,8 @@ func (r *report) missing() []string {
 	}
 	for _, s := range r.Series {
 		c := contenderNamed(s.Who)
-		if s.Section != pairPart || s.Metric != times[0] || c == nil || !c.ours() {
+		pairs := s.Section == pairPart || s.Section == endingPart
+		if !pairs || s.Metric != times[0] || c == nil || !c.ours() {
 			continue
 		}
 		compared := func(o *contender) bool { return len(r.ratios(s.key, s.Who, o.name)) > 0 }

@@ -94,7 +94,7 @@ func TestWhoRenewsAQueue(t *testing.T) {
 			{"the other stays", "b", "7", "1", "0", 7, false},
 			{"the other renews", "b", "7", "1", "1", 7, true},
 			{"the last ticket is the greatest", "c", "1", "0", "0", 9, true},
-			{"the first comes back", "gone", "7", "1", "0", 7, true},
+			{"somebody comes with an old ticket", "old", "7", "1", "0", 7, true},
 		} {
 			for _, key := range []string{"q", "last"} {
 				node.Must("PEXPIRE", key, "5000")

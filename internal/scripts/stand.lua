@@ -9,8 +9,8 @@
 -- is reserved for it; and the milliseconds until the key expires if none is, or -1. A ticket that
 -- is not final becomes greater than any that the node has heard of. The greatest is kept under
 -- last, because those whose turn it is are not in the queue, and may come back. The queue and last
--- expire unless somebody comes, or renews them. To renew them every time was 8 % of the commands of
--- 256 processes that come once.
+-- expire unless somebody comes, or renews them; last also begins anew with a greater ticket. To
+-- renew them every time was 8 % of the commands of 256 processes that come once.
 --
 -- What was reserved for the member goes to the first in the queue even if that does not listen: it
 -- may be deaf on this node only, and the two would keep each other from a quorum for ever. The

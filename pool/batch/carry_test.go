@@ -3,6 +3,7 @@ package batch_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,15 +78,89 @@ func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
 // Where workers send batches, calls join those.
 func TestNobodyCarriesBesideAWorker(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
+		n.carry(n.Context(), "k").granted() // which is over
 		slow := n.start(n.Context(), "slow")
 		done := make(chan *outcome, 1)
 		go func() { done <- n.carry(n.Context(), "slow") }()
-		n.want([]string{"slow"}, []string{"slow"})
+		n.want([]string{"k"}, []string{"slow"}, []string{"slow"})
 		if len(done) == 0 {
 			t.Error("Carry blocks beside a worker")
 		}
 		close(n.gate)
 		outcomes{slow, <-done}.granted()
+	})
+}
+
+// Nor do more callers than the client has connections for.
+func TestCarriedCallsAreBounded(t *testing.T) {
+	inBubbleOf(t, true, func(n *node) {
+		n.calls.MaxSends = 2
+		done := make(chan *outcome, 4)
+		for range cap(done) {
+			go func() { done <- n.carry(n.Context(), "slow") }()
+		}
+		n.want([]string{"slow"}, []string{"slow"})
+		close(n.gate)
+		for range cap(done) {
+			(<-done).granted()
+		}
+	})
+}
+
+// A Receive that panics leaves nothing behind that the next callers use.
+func TestACallerWhoseReceiveFails(t *testing.T) {
+	inBubbleOf(t, true, func(n *node) {
+		for range 3 {
+			n.carry(n.Context(), "k").granted()
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("Carry does not panic")
+				}
+			}()
+			n.calls.Carry(n.Context(), pool.SetNX("k", "v", time.Minute),
+				receive(func(any, error) { panic("Receive") }))
+		}()
+		done := make(chan *outcome, 8)
+		for range 3 {
+			for range cap(done) {
+				go func() { done <- n.carry(n.Context(), "slow") }()
+			}
+			synctest.Wait() // until all are under way
+			for range cap(done) {
+				n.gate <- struct{}{}
+			}
+			for range cap(done) {
+				(<-done).granted()
+			}
+		}
+	})
+}
+
+// A call that waits already is not sent by the caller of another one.
+func TestACallerSendsNobodyElsesCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var carried []bool
+		calls := batch.Batcher[struct{}]{
+			Send: func(_ context.Context, all []*batch.Call[struct{}]) {
+				for _, c := range all {
+					carried = append(carried, c.Carried())
+					c.Answer("OK", nil)
+				}
+			},
+		}
+		command := pool.SetNX("k", "v", time.Minute)
+		nobody := receive(func(any, error) {})
+		calls.Carry(t.Context(), command, receive(func(any, error) {
+			calls.Start(t.Context(), command, nobody)
+			calls.Carry(t.Context(), command, nobody)
+		}))
+		synctest.Wait()
+		if !slices.Equal(carried, []bool{true, false, false}) {
+			t.Errorf("sent by their callers: %v", carried)
+		}
+		time.Sleep(idle)
 	})
 }
 

@@ -61,7 +61,9 @@ func (w *worker[T]) leave() {
 	b.active--
 	if w.carries {
 		b.carried--
-		b.carriers = append(b.carriers, w)
+		if w.calls == nil && len(b.carriers) < fewAlone { // it is unless a Receive has panicked
+			b.carriers = append(b.carriers, w)
+		}
 	}
 	if len(b.queue) > 0 && b.wantsWorker() {
 		b.startWorker()

@@ -118,12 +118,46 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 				}
 				c.fault(b)
 				lone.FailInTime(t, nodeTimeout, lone.TryLock(rl.NewMutex("free")))
-				lone.FewFailInTime(t, nodeTimeout, rl, "free")
 				b.open()
 				if err := rl.Close(); err != nil {
 					t.Error(err)
 				}
 			})
+		})
+	}
+}
+
+// A few callers take as many idle connections. Those who find none do not dial.
+func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
+	const callers, nodeTimeout = 8, 200 * time.Millisecond
+	for idle := range callers + 1 {
+		inBubble(t, func(b *bench) {
+			b.inner.MaxIdle = callers
+			carried := b.spy()
+			var conns []redis.Conn
+			for range idle {
+				conns = append(conns, b.inner.Get())
+			}
+			for _, c := range conns {
+				_ = c.Close()
+			}
+			dial := b.inner.DialContext
+			b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
+				if lone.Sends() {
+					t.Error("a caller dials")
+				}
+				return dial(ctx)
+			}
+			rl := redlock.New(b.pool).With(redlock.WithNodeTimeout(nodeTimeout))
+			b.hold("free")
+			lone.FewFailInTime(t, nodeTimeout, rl, "free", nil)
+			if n := carried.Load(); n > int64(idle) || idle > 0 && n == 0 {
+				t.Errorf("%d commands were sent by their caller on %d connections", n, idle)
+			}
+			b.open()
+			if err := rl.Close(); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

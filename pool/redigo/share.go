@@ -21,15 +21,14 @@ type room struct{ conn atomic.Pointer[connection] }
 
 // send sends the calls in one round trip, and answers them.
 func (p *Pool) send(ctx context.Context, calls []*call) {
+	var inner redis.Conn
+	var err error
 	if calls[0].Carried() {
-		ctx = past // if the idle connection has gone, DialContext fails: the caller does not dial
-	}
-	inner, err := p.pool.GetContext(ctx)
-	if err != nil && calls[0].Carried() {
-		calls[0].HandOver()
-		return
-	}
-	if err != nil {
+		if inner = p.takeIdle(); inner == nil {
+			calls[0].HandOver()
+			return
+		}
+	} else if inner, err = p.pool.GetContext(ctx); err != nil {
 		for _, c := range calls {
 			c.Answer(nil, pool.NotSent(err))
 		}
@@ -44,6 +43,23 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 			err = conn.read(c, err)
 		}
 	}
+}
+
+// takeIdle returns an idle connection, or nil: its caller does not dial. Callers take connections
+// one at a time. Two that found the same one idle would have GetContext dial for the second.
+func (p *Pool) takeIdle() redis.Conn {
+	if !p.taking.TryLock() {
+		return nil
+	}
+	defer p.taking.Unlock()
+	if !p.ready() {
+		return nil
+	}
+	conn, err := p.pool.GetContext(past) // if the connection has gone meanwhile, DialContext fails
+	if err != nil {
+		return nil
+	}
+	return conn
 }
 
 // abandon closes the connection of calls for which nobody waits any more.

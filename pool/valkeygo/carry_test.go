@@ -146,21 +146,28 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 			}},
 		} {
 			t.Run(name+"/"+c.name, func(t *testing.T) {
-				var w watched
-				inBubble(t, func(o *client.ClientOption) {
-					if w.watch(o); mode != nil {
-						mode(o)
-					}
-				}, func(b *bench) {
-					b.testEndsInTime(c.known, func() { c.fault(b, &w) }, func() {
-						w.full.Store(false)
-						b.thaw()
-					})
+				for _, few := range []bool{false, true} {
+					var w watched
 					// Valkey-go writes to a connection with AlwaysPipelining by itself.
-					if w.carried.Load() == 0 && (!c.known || name != "AlwaysPipelining") {
-						t.Error("no command was sent by its caller")
+					carried := &w.carried
+					if c.known && name == "AlwaysPipelining" {
+						carried = nil
 					}
-				})
+					inBubble(t, func(o *client.ClientOption) {
+						if w.watch(o); mode != nil {
+							mode(o)
+						}
+					}, func(b *bench) {
+						fault, repair := func() { c.fault(b, &w) }, func() {
+							w.full.Store(false)
+							b.thaw()
+						}
+						b.testEndsInTime(c.known, few, carried, fault, repair)
+						if carried != nil && carried.Load() == 0 {
+							t.Error("no command was sent by its caller")
+						}
+					})
+				}
 			})
 		}
 	}
@@ -181,7 +188,8 @@ func (b *bench) thaw() {
 	clear(b.gates)
 }
 
-func (b *bench) testEndsInTime(known bool, fault func(), repair func()) {
+// testEndsInTime makes calls fail one after the other, or few of them at the same time.
+func (b *bench) testEndsInTime(known, few bool, carried *atomic.Int64, fault, repair func()) {
 	const nodeTimeout = 200 * time.Millisecond
 	b.start(b.Context(), "before").granted()
 	rl := redlock.New(b.pool).With(redlock.WithNodeTimeout(nodeTimeout))
@@ -198,8 +206,11 @@ func (b *bench) testEndsInTime(known bool, fault func(), repair func()) {
 	}
 	synctest.Wait()
 	fault()
-	lone.FailInTime(b, nodeTimeout, lone.Unlock(held), lone.TryLock(free))
-	lone.FewFailInTime(b, nodeTimeout, rl, "free")
+	if few {
+		lone.FewFailInTime(b, nodeTimeout, rl, "free", carried)
+	} else {
+		lone.FailInTime(b, nodeTimeout, lone.Unlock(held), lone.TryLock(free))
+	}
 	repair()
 	if err := rl.Close(); err != nil {
 		b.Error(err)
@@ -266,7 +277,7 @@ func TestALoneCallerWaitsForNobodyElse(t *testing.T) {
 }
 
 // A few callers send their own commands at the same time. Those who find no connection wait for
-// one, and in time.
+// one, but not beyond their time.
 func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
 	const callers = 8
 	for size, want := range map[int]int64{0: callers, 1: 1, 3: 3} {
@@ -276,18 +287,26 @@ func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
 			w.watch(o)
 		}, func(b *bench) {
 			b.start(b.Context(), "before").granted()
-			rl := redlock.New(b.pool)
+			rl := redlock.New(b.pool).With(redlock.WithNodeTimeout(time.Second))
 			gate := b.hold("x")
+			began := time.Now()
 			var all sync.WaitGroup
 			for range callers {
-				all.Go(func() { _ = rl.NewMutex("x").TryLock() })
+				all.Go(func() {
+					if err := rl.NewMutex("x").TryLock(); !errors.Is(err, redlock.ErrNoQuorum) {
+						t.Errorf("TryLock: %v, want ErrNoQuorum", err)
+					}
+					if took := time.Since(began); took > 1010*time.Millisecond {
+						t.Errorf("TryLock took %v", took)
+					}
+				})
 			}
 			synctest.Wait()
 			if n := w.carried.Load(); n != 2*want { // HELLO, and the command
 				t.Errorf("with %d connections, callers wrote %d times, want %d", size, n, 2*want)
 			}
-			close(gate)
 			all.Wait()
+			close(gate)
 			if err := rl.Close(); err != nil {
 				t.Error(err)
 			}

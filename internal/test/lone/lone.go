@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,10 +60,20 @@ func FailInTime(t testing.TB, nodeTimeout time.Duration, calls ...Call) {
 const few = 8
 
 // FewFailInTime makes few callers try to lock the name at the same time, in a bubble. Each fails
-// for want of a quorum, at the node timeout.
-func FewFailInTime(t testing.TB, nodeTimeout time.Duration, rl *redlock.Redlock, name string) {
+// for want of a quorum, at the node timeout, and sends its own command. Carried counts those, or is
+// nil.
+func FewFailInTime(t testing.TB, nodeTimeout time.Duration, rl *redlock.Redlock, name string,
+	carried *atomic.Int64) {
 	t.Helper()
 	synctest.Wait()
+	if carried != nil {
+		before := carried.Load()
+		defer func() {
+			if n := carried.Load() - before; n < few {
+				t.Errorf("%d of %d callers sent their own commands", n, few)
+			}
+		}()
+	}
 	began := time.Now()
 	var all sync.WaitGroup
 	for range few {

@@ -50,16 +50,11 @@ func (n *Node) waiting(name string) *waiting {
 	return q
 }
 
-// ticket returns that of c's member, or 0 if it is not in the queue. The caller holds the mutex.
-func (n *Node) ticket(c *command) int64 {
-	if q := n.waiting(c.queue); q != nil {
-		for _, s := range q.all {
-			if s.member == c.member {
-				return s.ticket
-			}
-		}
-	}
-	return 0
+// waits reports whether c's member is in the queue. The caller holds the mutex.
+func (n *Node) waits(c *command) bool {
+	q := n.waiting(c.queue)
+	return q != nil && slices.ContainsFunc(q.all,
+		func(s standing) bool { return s.member == c.member })
 }
 
 // leave removes a member. The caller holds the mutex.
@@ -183,15 +178,15 @@ func (n *Node) stand(c *command) any {
 	if !c.final {
 		ticket = max(ticket, last+1)
 	}
-	had := n.ticket(c)
+	came := !n.waits(c)
 	q := n.place(c, ticket)
-	if had == 0 || c.renews {
+	if came || c.renews {
 		q.expires = n.clock.now() + c.keep
 	}
-	if had == 0 || c.renews || ticket > last {
+	if came || c.renews || ticket > last {
 		n.put(c.fence, strconv.FormatInt(max(ticket, last), 10), c.keep)
 	}
-	n.excuse(c, q.rank(c.member), had == 0)
+	n.excuse(c, q.rank(c.member), came)
 	_, taken := n.keys[c.key]
 	if !taken {
 		n.callRoll(c, q)

@@ -12,26 +12,33 @@ func (r *page) pairs() {
 	r.figure("goroutines-1", "Time per pair over goroutines, 1 node")
 	r.figure("nodes", "Time per pair over nodes, 64 goroutines")
 	for _, n := range nodes {
-		at := func(i int) key { return key{Nodes: n, Workers: workers[i]} }
 		r.p("### %s", on(n))
-		for i, metric := range times {
-			k := key{Section: pairPart, Nodes: n, Metric: metric}
-			if t := r.ratioTable(k, workers, rivalsOf); t != "" {
-				r.p("%s over that of another contender on the same client:",
-					timeNames[i])
-				r.p("%s", t)
-			}
-		}
-		for i, metric := range times {
-			r.p("%s of a pair:", timeNames[i])
-			r.p("%s", r.grid(pairPart, metric, goroutines(workers), at))
-		}
+		r.costs(pairPart, n, workers, rivalsOf)
 	}
 	const n = 5
 	if t := r.grid(pairPart, "allocs/pair", goroutines(workers),
 		func(i int) key { return key{Nodes: n, Workers: workers[i]} }); t != notMeasured {
 		r.p("Allocations of a pair on %s:", on(n))
 		r.p("%s", t)
+	}
+}
+
+// costs are the time and the processor time of a pair on so many nodes: over those of rivals, and
+// by themselves.
+func (r *page) costs(
+	section string, nodes int, workers []int, rivals func(*contender) []*contender,
+) {
+	for i, metric := range times {
+		k := key{Section: section, Nodes: nodes, Metric: metric}
+		if t := r.ratioTable(k, workers, rivals); t != "" {
+			r.p("%s over that of another contender on the same client:", timeNames[i])
+			r.p("%s", t)
+		}
+	}
+	for i, metric := range times {
+		r.p("%s of a pair:", timeNames[i])
+		r.p("%s", r.grid(section, metric, goroutines(workers),
+			func(i int) key { return key{Nodes: nodes, Workers: workers[i]} }))
 	}
 }
 
@@ -45,15 +52,8 @@ func (r *page) ending() {
 	r.p("Above, a caller of one node may send its own command, where its client keeps to " +
 		"deadlines. A context that may be cancelled ends a Lock whatever the client does, and so " +
 		"another goroutine sends its command. Here all goroutines share such a context, in every " +
-		"library. It does not end.")
-	at := func(i int) key { return key{Nodes: 1, Workers: workers[i]} }
-	for i, metric := range times {
-		k := key{Section: endingPart, Nodes: 1, Metric: metric}
-		r.p("%s, 1 node, over that of another contender on the same client:", timeNames[i])
-		r.p("%s", r.ratioTable(k, workers, peersOf))
-		r.p("%s of a pair:", timeNames[i])
-		r.p("%s", r.grid(endingPart, metric, goroutines(workers), at))
-	}
+		"library. It does not end. There is 1 node.")
+	r.costs(endingPart, 1, workers, peersOf)
 }
 
 // random is what callers who come at random times wait for.

@@ -76,7 +76,7 @@ func TestReleasesOfManyLocks(t *testing.T) {
 	}
 }
 
-// Whoever comes to a queue, or renews it, begins its time anew. Whoever stays does not.
+// The time of a queue begins anew when somebody comes or renews it. To stay is not enough.
 func TestWhoRenewsAQueue(t *testing.T) {
 	stand := func(t *testing.T, node redistest.Node) {
 		node.Must("SET", "k", "held")

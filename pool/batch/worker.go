@@ -61,7 +61,8 @@ func (w *worker[T]) leave() {
 	b.active--
 	if w.carries {
 		b.carried--
-		if w.calls == nil && len(b.carriers) < fewAlone { // it is unless a Receive has panicked
+		failed := w.calls != nil // a Receive has panicked
+		if !failed && len(b.carriers) < fewAlone {
 			b.carriers = append(b.carriers, w)
 		}
 	}

@@ -52,7 +52,7 @@ func (p *Pool) takeIdle() redis.Conn {
 		return nil
 	}
 	defer p.taking.Unlock()
-	if !p.ready() {
+	if p.pool.IdleCount() == 0 {
 		return nil
 	}
 	conn, err := p.pool.GetContext(past) // if the connection has gone meanwhile, DialContext fails

@@ -30,7 +30,7 @@ var (
 	Release = script("release", "d1fc111aec660282cb2eae9d31b796c2e175c1cd",
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
-	Releases = script("releases", "62cb9b9af7a17d3b8beb2a895ca1978115570544", "releases")
+	Releases = script("releases", "4188f0ccaebca30ba735cd0e990a208c72d0beae", "releases")
 	Stand    = script("stand", "ff8bf137e68da96065cccb11fb5e1f5403fe7d26", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )

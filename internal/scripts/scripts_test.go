@@ -3,6 +3,7 @@ package scripts_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,6 +66,10 @@ func TestReleasesOfManyLocks(t *testing.T) {
 			assert.Equal(t, l.gone, node.Must("EXISTS", l.key) == int64(0), l.key)
 		}
 		node.Must("FLUSHALL")
+		assert.Equal(t, int64(1), releaseAll(node, keys, "a"))
+		assert.Equal(t, int64(3), releaseAll(node, keys, "a", "b", "c"))
+		assert.Equal(t, []any{int64(1), int64(1), nil}, releaseAll(node, keys, "a", "b", "a"))
+		assert.Equal(t, int64(0), node.Must("DBSIZE"))
 	}
 	for keys := 1; keys <= 2; keys++ {
 		t.Run(fmt.Sprint(keys, " keys, server"), func(t *testing.T) {
@@ -74,6 +79,19 @@ func TestReleasesOfManyLocks(t *testing.T) {
 			release(t, redistest.Embedded(t, 1)[0], keys)
 		})
 	}
+}
+
+// releaseAll locks names, and returns the reply to their releases.
+func releaseAll(node redistest.Node, keys int, names ...string) any {
+	line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(names))}
+	for _, name := range names {
+		node.Must("SET", name, "v")
+		line = append(line, name)
+		if keys == 2 {
+			line = append(line, name+":q")
+		}
+	}
+	return node.Must(append(line, slices.Repeat([]string{"v"}, len(names))...)...)
 }
 
 // The time of a queue begins anew when somebody comes or renews it. To stay is not enough.

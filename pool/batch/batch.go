@@ -111,16 +111,17 @@ type Batcher[T any] struct {
 
 	apart atomic.Bool // the node refuses keys of several slots
 
-	mu       sync.Mutex   // guards what follows
-	queue    []*Call[T]   // in order
-	active   int          // workers that send, deliver, or are about to take the queue
-	sending  []*worker[T] // those of them whose batches are under way
-	carriers []*worker[T] // unused, for the next callers who send their own calls
-	carried  int          // active ones that are callers who send their own calls
-	idle     int          // further workers, fewAlone at most, which wait for a wake
-	wakes    chan bool    // for an idle worker: true is for work, false for its end
-	full     time.Time    // when a worker was added to maxWorkers-1 or more
-	late     time.Time    // when the queue has waited for long enough
+	carriers sync.Pool // of unused workers, for the next callers who send their own calls
+
+	mu      sync.Mutex   // guards what follows
+	queue   []*Call[T]   // in order
+	active  int          // workers that send, deliver, or are about to take the queue
+	sending []*worker[T] // those of them whose batches are under way
+	carried int          // active ones that are callers who send their own calls
+	idle    int          // further workers, fewAlone at most, which wait for a wake
+	wakes   chan bool    // for an idle worker: true is for work, false for its end
+	full    time.Time    // when a worker was added to maxWorkers-1 or more
+	late    time.Time    // when the queue has waited for long enough
 	// When the batches under way are looked at; zero if there is nothing to see.
 	look  time.Time
 	timer *time.Timer // calls check then
@@ -166,22 +167,14 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 	b.queue = append(b.queue, c)
 	b.active++
 	b.carried++
-	w := b.carrier()
+	w, _ := b.carriers.Get().(*worker[T])
+	if w == nil {
+		w = &worker[T]{batcher: b, carries: true}
+	}
 	w.begin()
 	b.mu.Unlock()
-	defer w.leave()
 	w.send()
-}
-
-// carrier returns the worker of a caller who sends its own call. The caller holds mu.
-func (b *Batcher[T]) carrier() *worker[T] {
-	last := len(b.carriers) - 1
-	if last < 0 {
-		return &worker[T]{batcher: b, carries: true}
-	}
-	w := b.carriers[last]
-	b.carriers = b.carriers[:last]
-	return w
+	b.carriers.Put(w) // unless a Receive has panicked
 }
 
 func (b *Batcher[T]) explain(err error) error {
@@ -303,7 +296,6 @@ func (b *Batcher[T]) lookAround(now time.Time) {
 		b.look, b.used = now.Add(stay), false
 	default:
 		b.look = time.Time{}
-		b.carriers = nil
 		for ; b.idle > 0; b.idle-- {
 			b.wakes <- false
 		}

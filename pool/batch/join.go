@@ -92,13 +92,16 @@ func (w *worker[T]) part() {
 	if first.joined == nil || !first.answered {
 		return
 	}
-	replies, _ := first.reply.([]any)
+	replies, _ := first.reply.([]any) // or their number, if all keys are deleted
+	all := first.reply == int64(len(first.joined))
 	for i, c := range first.joined {
 		switch {
 		case pool.IsNoScript(first.err):
 			c.again, c.alone, c.bySource = true, c.bySource, true // together once more
 		case first.err != nil && !isReply(first.err):
 			c.Answer(nil, first.err)
+		case all:
+			c.Answer(int64(1), nil)
 		case len(replies) == len(first.joined) && replies[i] != nil:
 			c.Answer(replies[i], nil)
 		default:

@@ -118,6 +118,9 @@ func (s *server) answer(word string) any {
 				replies = append(replies, int64(1))
 			}
 		}
+		if !slices.Contains(replies, nil) {
+			return int64(len(replies))
+		}
 		return replies
 	case "release":
 		if slices.Contains(s.refused, f[1]) {
@@ -331,8 +334,12 @@ func TestReleasesThatTheServerRefusesTogetherGoAlone(t *testing.T) {
 			want: []string{"releases a b", "eval releases a b", "eval release a, eval release b"},
 			next: "releases a b",
 		},
-		"it replies something else": {
+		"it replies too few": {
 			reply: []any{int64(1)},
+			want:  []string{"releases a b", "release a, release b"}, next: "releases a b",
+		},
+		"it replies another number": {
+			reply: int64(1),
 			want:  []string{"releases a b", "release a, release b"}, next: "releases a b",
 		},
 		"the connection is lost": {

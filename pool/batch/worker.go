@@ -49,23 +49,19 @@ func (w *worker[T]) work() {
 	w.over = true
 }
 
-// leave counts out a worker that a client has ended by [runtime.Goexit], or a caller who has sent
-// its own call.
+// leave counts out a worker that a client has ended by [runtime.Goexit].
 func (w *worker[T]) leave() {
 	if w.over {
 		return
 	}
-	b := w.batcher
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	w.batcher.mu.Lock()
+	defer w.batcher.mu.Unlock()
+	w.batcher.retire()
+}
+
+// retire counts out a worker that takes no other batch. The caller holds mu.
+func (b *Batcher[T]) retire() {
 	b.active--
-	if w.carries {
-		b.carried--
-		failed := w.calls != nil // a Receive has panicked
-		if !failed && len(b.carriers) < fewAlone {
-			b.carriers = append(b.carriers, w)
-		}
-	}
 	if len(b.queue) > 0 && b.wantsWorker() {
 		b.startWorker()
 	}
@@ -202,6 +198,10 @@ func (w *worker[T]) deliver(err error) {
 	b.mu.Lock()
 	i := slices.Index(b.sending, w)
 	b.sending = slices.Delete(b.sending, i, i+1)
+	if w.carries {
+		b.carried--
+		b.retire()
+	}
 	b.mu.Unlock()
 	if w.term != nil {
 		w.term.Cancel()

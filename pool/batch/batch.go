@@ -126,6 +126,8 @@ type Batcher[T any] struct {
 	look  time.Time
 	timer *time.Timer // calls check then
 	used  bool        // there was a batch since the last look at an idle Batcher
+	// The most calls at a time, queued or under way, since the last look and before it.
+	crowd, before int
 }
 
 // Start sends a command and tells its outcome to the receiver, under the rules of [pool.Starter].
@@ -144,13 +146,14 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 }
 
 // Carry is Start for a caller who waits for the outcome, and for nothing else: see
-// [pool.Carrier]. Where few calls are under way, and all of them are sent by their callers, this
-// caller sends its own, too. Carry blocks for as long as Send does then. Otherwise it returns at
-// once. An adapter whose Send may take longer than the contexts of its calls allow calls Start
-// instead.
+// [pool.Carrier]. Where few calls are under way and none waits, this caller sends its own. Carry
+// blocks for as long as Send does then. Otherwise it returns at once. An adapter whose Send may
+// take longer than the contexts of its calls allow calls Start instead.
 //
-// Locks of eight callers on one node took 0.9 of the time that way. No caller sends its call beside
-// workers: their batches would be smaller, and locks of 16 callers took 1.2 times as long.
+// Locks of eight callers on one node took 0.9 of the time that way. In a crowd no caller sends its
+// call beside workers: their batches would be smaller, and locks of 16 callers took 1.2 times as
+// long. Without a crowd callers do. Otherwise a worker that has once come would find calls for
+// ever: with eight callers and redigo most went by workers, and took 1.1 times as long.
 func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
 	if err := ctx.Err(); err != nil {
 		to.Receive(nil, pool.NotSent(err))
@@ -158,7 +161,8 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 	}
 	b.mu.Lock()
 	c := b.newCall(ctx, command, to)
-	if b.active > b.carried || len(b.queue) > 0 || !b.isQuietFor(c) || !b.hasRoom() {
+	beside := b.active > b.carried // of workers
+	if len(b.queue) > 0 || !b.isQuietFor(c) || !b.hasRoom() || beside && b.isCrowded() {
 		b.enqueue(c)
 		b.mu.Unlock()
 		return
@@ -216,15 +220,23 @@ func (b *Batcher[T]) hasRoom() bool { return b.MaxSends <= 0 || b.active < b.Max
 // isQuietFor reports whether so few calls are under way that this one need not wait for a batch to
 // return. The caller holds mu.
 func (b *Batcher[T]) isQuietFor(c *Call[T]) bool {
-	most, under := few, 0
 	if c.command.Alone {
-		most = fewAlone
+		return b.underWay() < fewAlone
 	}
-	for _, w := range b.sending {
-		under += len(w.calls)
-	}
-	return under < most
+	return b.underWay() < few
 }
+
+// underWay is how many calls are under way. The caller holds mu.
+func (b *Batcher[T]) underWay() (n int) {
+	for _, w := range b.sending {
+		n += len(w.calls)
+	}
+	return n
+}
+
+// isCrowded reports whether there were more calls at a time, in the last 10 ms or more, than
+// callers may send themselves. The caller holds mu.
+func (b *Batcher[T]) isCrowded() bool { return max(b.crowd, b.before) > fewAlone }
 
 // startWorker lets a worker take the queue. The caller holds mu.
 func (b *Batcher[T]) startWorker() {
@@ -282,6 +294,7 @@ func (b *Batcher[T]) check() {
 // do for a while. The caller holds mu.
 func (b *Batcher[T]) lookAround(now time.Time) {
 	soonest, next := now.Add(patience), now.Add(watch)
+	b.crowd, b.before = 0, b.crowd
 	for _, w := range b.sending {
 		if end := w.abandonIfEnded(); !end.IsZero() && end.Before(next) {
 			next = end
@@ -334,6 +347,7 @@ func (b *Batcher[T]) newCall(
 		c = &Call[T]{}
 	}
 	c.ctx, c.command, c.to = ctx, command, to
+	b.crowd = max(b.crowd, b.underWay()+len(b.queue)+1)
 	return c
 }
 

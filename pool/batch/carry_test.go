@@ -75,19 +75,40 @@ func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
 	}
 }
 
-// Where workers send batches, calls join those.
-func TestNobodyCarriesBesideAWorker(t *testing.T) {
+// Beside workers callers send their own calls, unless more than eight were under way lately.
+func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
-		n.carry(n.Context(), "k").granted() // which is over
-		slow := n.start(n.Context(), "slow")
-		done := make(chan *outcome, 1)
-		go func() { done <- n.carry(n.Context(), "slow") }()
-		n.want([]string{"k"}, []string{"slow"}, []string{"slow"})
-		if len(done) == 0 {
-			t.Error("Carry blocks beside a worker")
+		carries := func() bool {
+			slow := n.start(n.Context(), "slow") // by a worker
+			done := make(chan *outcome, 1)
+			go func() { done <- n.carry(n.Context(), "slow") }()
+			time.Sleep(time.Millisecond)
+			blocks := len(done) == 0
+			n.gate <- struct{}{}
+			n.gate <- struct{}{}
+			outcomes{slow, <-done}.granted()
+			return blocks
 		}
-		close(n.gate)
-		outcomes{slow, <-done}.granted()
+		for round := range 20 { // at any time since the last look
+			crowd := 8 + round%2
+			var slow outcomes
+			n.alone = false // so most of them wait
+			for range crowd {
+				slow = append(slow, n.start(n.Context(), "slow"))
+			}
+			n.alone = true
+			close(n.gate)
+			slow.granted()
+			n.gate = make(chan struct{})
+			for ms := range 25 + round {
+				if ms >= 9 && ms < 20 {
+					carries() // or not
+				} else if want := crowd == 8 || ms >= 20; carries() != want {
+					t.Errorf("%d ms after a crowd of %d, a caller sends its own call: %v, want %v",
+						ms, crowd, !want, want)
+				}
+			}
+		}
 	})
 }
 

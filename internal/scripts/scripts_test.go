@@ -1,9 +1,9 @@
 package scripts_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +69,7 @@ func TestReleasesOfManyLocks(t *testing.T) {
 		assert.Equal(t, int64(1), releaseAll(node, keys, "a"))
 		assert.Equal(t, int64(3), releaseAll(node, keys, "a", "b", "c"))
 		assert.Equal(t, []any{int64(1), int64(1), nil}, releaseAll(node, keys, "a", "b", "a"))
+		assert.Equal(t, []any{nil, int64(1), nil}, releaseAll(node, keys, "a w", "a", "a w"))
 		assert.Equal(t, int64(0), node.Must("DBSIZE"))
 	}
 	for keys := 1; keys <= 2; keys++ {
@@ -81,17 +82,20 @@ func TestReleasesOfManyLocks(t *testing.T) {
 	}
 }
 
-// releaseAll locks names, and returns the reply to their releases.
-func releaseAll(node redistest.Node, keys int, names ...string) any {
-	line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(names))}
-	for _, name := range names {
+// releaseAll releases locks, and returns the reply. A lock is its name, or one with another owner's
+// value behind it.
+func releaseAll(node redistest.Node, keys int, locks ...string) any {
+	line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(locks))}
+	var values []string
+	for _, lock := range locks {
+		name, theirs, _ := strings.Cut(lock, " ")
 		node.Must("SET", name, "v")
-		line = append(line, name)
+		line, values = append(line, name), append(values, cmp.Or(theirs, "v"))
 		if keys == 2 {
 			line = append(line, name+":q")
 		}
 	}
-	return node.Must(append(line, slices.Repeat([]string{"v"}, len(names))...)...)
+	return node.Must(append(line, values...)...)
 }
 
 // The time of a queue begins anew when somebody comes or renews it. To stay is not enough.

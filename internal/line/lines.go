@@ -102,7 +102,7 @@ func (ls *Lines) Enter(
 	}
 	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
 	var began time.Time
-	defer func() { w, answer.Crowd = ls.asked(wish, answer, time.Since(began)) }()
+	defer func() { w, answer.Crowd = ls.asked(wish, answer, began) }()
 	queue, poll := ls.others(wish.Key)
 	if wish.Queue && queue {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
@@ -128,9 +128,9 @@ func (ls *Lines) arrive(wish *Wish) (w *Waiter, crowd int, asks bool) {
 	return w, crowd, false
 }
 
-// asked ends what arrive began. A newcomer that was refused, which took so long, has learnt about
+// asked ends what arrive began. A newcomer that was refused, after it began to ask, has learnt about
 // keys, and takes the last place in the line. So does one that has not asked because others queue.
-func (ls *Lines) asked(wish *Wish, answer Answer, took time.Duration) (w *Waiter, crowd int) {
+func (ls *Lines) asked(wish *Wish, answer Answer, began time.Time) (w *Waiter, crowd int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.asking, wish.Key)
@@ -140,7 +140,7 @@ func (ls *Lines) asked(wish *Wish, answer Answer, took time.Duration) (w *Waiter
 	}
 	if waits {
 		first := ls.lines[wish.Key] == nil
-		w, crowd = ls.join(wish, answer, took)
+		w, crowd = ls.join(wish, answer, time.Since(began))
 		if first {
 			w.line.taken = answer.Refusal != nil
 		}

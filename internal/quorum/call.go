@@ -46,7 +46,7 @@ func (c *call) deadline() time.Time {
 	if c.overtime != nil {
 		return c.overtime.deadline
 	}
-	return c.round.deadline
+	return c.round.deadline()
 }
 
 // Receive is told the outcome of a call that was started.
@@ -78,7 +78,7 @@ func (c *call) context() context.Context {
 	if c.overtime == nil {
 		return &c.round.ctx
 	}
-	c.overtime.ctx, c.overtime.cancel = context.WithDeadline(c.round.base, c.overtime.deadline)
+	c.overtime.ctx, c.overtime.cancel = context.WithDeadline(c.round.ctx.Context, c.overtime.deadline)
 	c.overtime.timer = time.AfterFunc(clock.Ahead(time.Until(c.overtime.deadline)), c.overdue)
 	return c.overtime.ctx
 }

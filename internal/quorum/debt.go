@@ -55,7 +55,7 @@ func (c *call) debt() *debt {
 	r, m := c.round, c.mark
 	if m.debt == nil {
 		m.debt = &debt{
-			work: r.work, lane: c.lane, mark: m, base: r.base, budget: r.budget,
+			work: r.work, lane: c.lane, mark: m, base: r.ctx.Context, budget: r.budget,
 			expires: time.Now().Add(max(r.expiry, leastOwed)),
 		}
 	}

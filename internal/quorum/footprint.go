@@ -97,12 +97,10 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 	}
 	r.expiry, r.hasty = f.expiry, s.Hasty
 	r.carry = s.Waits && len(lanes) == 1
-	r.base = detach(ctx)
 	r.tally.Pending = len(lanes)
 	r.start = time.Now()
-	r.deadline = r.start.Add(r.budget)
 	last := min(r.budget/16, lastWord)
-	r.ctx.Context, r.ctx.Limit = r.base, r.deadline.Add(-last)
+	r.ctx.Context, r.ctx.Limit = detach(ctx), r.deadline().Add(-last)
 	for i := range lanes {
 		on := &r.calls[i]
 		on.round, on.lane = r, &lanes[i]

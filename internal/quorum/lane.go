@@ -215,14 +215,14 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 		c.unsent = errNoTime
 		return c
 	case r.kind != Undo:
-		if r.over.Load() || !now.Before(r.deadline) || c.mark != nil && c.mark.over {
+		if r.over.Load() || !now.Before(r.deadline()) || c.mark != nil && c.mark.over {
 			c.unsent = ErrUnsent
 			return c
 		}
 	case c.mark.sent == 0: // after all
 		c.unsent = errNothing
 		return c
-	case r.deadline.Sub(now) < r.budget-r.budget/4:
+	case r.deadline().Sub(now) < r.budget-r.budget/4:
 		// It has to have its time, also if it has waited for long.
 		c.overtime = &overtime{deadline: now.Add(r.budget)}
 	}
@@ -260,7 +260,7 @@ func (l *Lane) resume(c *call, asProbe bool) bool {
 	r, g, now := c.round, &l.node.gate, time.Now()
 	c.began = clock.Ticks(now)
 	switch {
-	case !now.Before(r.deadline):
+	case !now.Before(r.deadline()):
 		c.unsent = g.unresponsive(c.began)
 	case r.kind != Undo && (r.over.Load() || c.mark != nil && c.mark.over):
 		c.unsent = ErrUnsent

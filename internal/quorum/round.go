@@ -62,19 +62,17 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 type Round struct {
 	work
 	kind     Kind
-	hasty    bool // beside kind: a round of five nodes is 896 bytes, and the next class is 1,024
+	hasty    bool
 	carry    bool // the goroutine that submits the only call may send it
 	need     int
 	vote     func(node int, reply Reply) bool
 	budget   time.Duration
-	expiry   time.Duration   // of the key that an Undo takes back
-	base     context.Context // values only
-	ctx      term.Term       // base, ended at deadline or when every call has settled
-	schedule *schedule       // calls expire at the context's end
-	place    place           // in the schedule
-	timer    *time.Timer     // ends in expire, for what is not in the schedule; guarded by mu
+	expiry   time.Duration // of the key that an Undo takes back
+	ctx      term.Term     // values only; ended at its limit or when every call has settled
+	schedule *schedule     // calls expire at the context's end
+	place    place         // in the schedule
+	timer    *time.Timer   // ends in expire, for what is not in the schedule; guarded by mu
 	start    time.Time
-	deadline time.Time
 	haste    *time.Timer // ends in giveUp, or nil; mu guards it
 
 	over    atomic.Bool // nobody wants what has not been sent
@@ -111,6 +109,9 @@ func roundWith[Room any](calls func(*Room) []call) *Round {
 	r.calls = calls(&r.room)
 	return &r.Round
 }
+
+// deadline is when the nodes must have answered.
+func (r *Round) deadline() time.Time { return r.start.Add(r.budget) }
 
 // lastWord is how much earlier than the round the context of its commands ends.
 const lastWord = time.Millisecond
@@ -205,7 +206,7 @@ func (r *Round) giveUp() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	r.ctx.Expire() // also when the timer fires so late that the deadline has passed
-	if left := time.Until(r.deadline); left > 0 {
+	if left := time.Until(r.deadline()); left > 0 {
 		r.timer = time.AfterFunc(left, r.expire)
 		r.mu.Unlock()
 		return

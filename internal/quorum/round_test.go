@@ -330,7 +330,7 @@ func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 				return 0, ctx.Err()
 			}})
 		synctest.Wait()
-		r.deadline = time.Now().Add(-time.Nanosecond)
+		r.start = time.Now().Add(-budget - time.Nanosecond)
 		r.expire()
 		synctest.Wait()
 		assert.Equal(t, context.DeadlineExceeded, r.ctx.Err())

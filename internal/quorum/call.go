@@ -78,9 +78,10 @@ func (c *call) context() context.Context {
 	if c.overtime == nil {
 		return &c.round.ctx
 	}
-	c.overtime.ctx, c.overtime.cancel = context.WithDeadline(c.round.ctx.Context, c.overtime.deadline)
-	c.overtime.timer = time.AfterFunc(clock.Ahead(time.Until(c.overtime.deadline)), c.overdue)
-	return c.overtime.ctx
+	o := c.overtime
+	o.ctx, o.cancel = context.WithDeadline(c.round.ctx.Context, o.deadline)
+	o.timer = time.AfterFunc(clock.Ahead(time.Until(o.deadline)), c.overdue)
+	return o.ctx
 }
 
 // close notes the outcome of a call, and returns the one that may run now, or nil. If c had been

@@ -128,8 +128,8 @@ func (ls *Lines) arrive(wish *Wish) (w *Waiter, crowd int, asks bool) {
 	return w, crowd, false
 }
 
-// asked ends what arrive began. A newcomer that began to ask, and was refused, has learnt about
-// keys, and takes the last place in the line. So does one that has not asked because others queue.
+// asked ends what arrive began. A newcomer that was refused takes the last place in the line, which
+// learns from its answer. So does one that has not asked because others queue; began is zero then.
 func (ls *Lines) asked(wish *Wish, answer Answer, began time.Time) (w *Waiter, crowd int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -71,6 +71,9 @@ func TestReleasesOfManyLocks(t *testing.T) {
 		assert.Equal(t, []any{int64(1), int64(1), nil}, releaseAll(node, keys, "a", "b", "a"))
 		assert.Equal(t, []any{nil, int64(1), nil}, releaseAll(node, keys, "a w", "a", "a w"))
 		assert.Equal(t, int64(0), node.Must("DBSIZE"))
+		assert.Equal(t, []any{nil, nil}, releaseAll(node, keys, "a w", "b w"))
+		assert.Equal(t, int64(2), node.Must("DBSIZE"))
+		node.Must("FLUSHALL")
 	}
 	for keys := 1; keys <= 2; keys++ {
 		t.Run(fmt.Sprint(keys, " keys, server"), func(t *testing.T) {

@@ -97,6 +97,7 @@ func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
 				slow = append(slow, n.start(n.Context(), "slow"))
 			}
 			n.alone = true
+			time.Sleep(time.Duration(2*round) * time.Millisecond)
 			close(n.gate)
 			slow.granted()
 			n.gate = make(chan struct{})
@@ -112,7 +113,7 @@ func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
 	})
 }
 
-// Nor do more callers than the client has connections for.
+// No more callers send their own calls than the client has connections for.
 func TestCarriedCallsAreBounded(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
 		n.calls.MaxSends = 2
@@ -156,6 +157,8 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 				(<-done).granted()
 			}
 		}
+		n.calls.MaxSends = 1 // which the panic has not used up
+		n.start(n.Context(), "k").granted()
 	})
 }
 

@@ -198,7 +198,7 @@ func (w *worker[T]) deliver(err error) {
 	b.mu.Lock()
 	i := slices.Index(b.sending, w)
 	b.sending = slices.Delete(b.sending, i, i+1)
-	if w.carries {
+	if w.carries { // now, because a Receive may panic
 		b.carried--
 		b.retire()
 	}

@@ -267,6 +267,7 @@ func TestOwnershipIsHandedOverByValue(t *testing.T) {
 	inBothRoles(t, func(t *testing.T, holder, other library, nodes []*redistest.Server) {
 		a := holder.mutex("handed", 8*time.Second)
 		require.NoError(t, a.TryLock())
+		holds(t, nodes, "handed", a.Value()) // also where the SET was under way still
 
 		b := other.resume("handed", a.Value())
 		ok, err := b.Extend()

@@ -45,19 +45,15 @@ func TestReleasesOfManyLocks(t *testing.T) {
 		{"mine", "", nil, true}, // it is gone when its turn comes again
 	}
 	release := func(t *testing.T, node redistest.Node, keys int) {
-		line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(locks))}
-		var values []string
+		var names []string
 		for _, l := range locks {
-			line, values = append(line, l.key), append(values, "v")
-			if keys == 2 {
-				line = append(line, l.key+":q")
-			}
+			names = append(names, l.key)
 			if l.setup != "" {
 				node.Must(strings.Fields(l.setup)...)
 			}
 		}
 		node.Must("ZADD", "awaited:q", "1", "m")
-		replies := node.Must(append(line, values...)...).([]any)
+		replies := releaseAll(node, keys, names...).([]any)
 		for i, l := range locks {
 			if l.key == "awaited" && keys == 1 { // it is told of no queue
 				l.want, l.gone = int64(1), true
@@ -66,13 +62,21 @@ func TestReleasesOfManyLocks(t *testing.T) {
 			assert.Equal(t, l.gone, node.Must("EXISTS", l.key) == int64(0), l.key)
 		}
 		node.Must("FLUSHALL")
-		assert.Equal(t, int64(1), releaseAll(node, keys, "a"))
-		assert.Equal(t, int64(3), releaseAll(node, keys, "a", "b", "c"))
-		assert.Equal(t, []any{int64(1), int64(1), nil}, releaseAll(node, keys, "a", "b", "a"))
-		assert.Equal(t, []any{nil, int64(1), nil}, releaseAll(node, keys, "a w", "a", "a w"))
-		assert.Equal(t, int64(0), node.Must("DBSIZE"))
-		assert.Equal(t, []any{nil, nil}, releaseAll(node, keys, "a w", "b w"))
-		assert.Equal(t, int64(2), node.Must("DBSIZE"))
+		for _, c := range []struct {
+			locks []string
+			want  any
+			left  int64
+		}{
+			{[]string{"a"}, int64(1), 2},
+			{[]string{"a", "b", "c"}, int64(3), 0},
+			{[]string{"a", "b", "a"}, []any{int64(1), int64(1), nil}, 1},
+			{[]string{"a w", "a", "a w"}, []any{nil, int64(1), nil}, 2},
+			{[]string{"a w", "b w"}, []any{nil, nil}, 3},
+		} {
+			node.Must("MSET", "a", "v", "b", "v", "c", "v")
+			assert.Equal(t, c.want, releaseAll(node, keys, c.locks...), c.locks)
+			assert.Equal(t, c.left, node.Must("DBSIZE"), c.locks)
+		}
 		node.Must("FLUSHALL")
 	}
 	for keys := 1; keys <= 2; keys++ {
@@ -85,14 +89,13 @@ func TestReleasesOfManyLocks(t *testing.T) {
 	}
 }
 
-// releaseAll releases locks, and returns the reply. A lock is its name, or one with another owner's
-// value behind it.
+// releaseAll releases locks of the value v, and returns the reply. A lock is its name, or one with
+// another value behind it.
 func releaseAll(node redistest.Node, keys int, locks ...string) any {
 	line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(locks))}
 	var values []string
 	for _, lock := range locks {
 		name, theirs, _ := strings.Cut(lock, " ")
-		node.Must("SET", name, "v")
 		line, values = append(line, name), append(values, cmp.Or(theirs, "v"))
 		if keys == 2 {
 			line = append(line, name+":q")

@@ -182,6 +182,7 @@ func causeAfter(t *testing.T, m *redlock.Mutex, happen func()) error {
 	synctest.Wait()
 	happen()
 	<-held.Done()
+	landed() // a hold that is held for too long is released after its context has ended
 	return context.Cause(held)
 }
 

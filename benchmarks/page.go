@@ -82,13 +82,13 @@ func (r *page) method() {
 	r.p("Client and servers share the machine, each in a session of its own, as services are. " +
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
-	r.p("Up to 8 callers of a group of one node send their commands each by itself, as the peers " +
-		"do. For each of them redlock does more, so with 8 callers on one node it may be behind. " +
-		"Callers who share round trips wait together, and their processor halts more often. " +
-		"If these 8 shared them, too, redlock would take 1.4 to 1.7 times as long as the peers " +
-		"where idle processors halt at once. It would take 0.8 to 1.05 of their time where a " +
-		"program of the lowest priority keeps them from halting (2026-11-24). These figures are " +
-		"not in results.json.")
+	r.p("Up to 7 callers of a group of one node send their commands each by itself, as the peers " +
+		"do. For each of them redlock does more: with 6 or 7 callers who come back at once on " +
+		"loopback it takes up to 1.14 times as long. More callers share four batches. Which of " +
+		"the two is better with 8 depends on the machine. Where this rule was made, they took " +
+		"1.13 to 1.17 times as long as the peers by themselves, and 0.87 to 1.03 in four batches " +
+		"(2026-11-24). On another machine of the day, by themselves they took 1.07 to 1.15 times " +
+		"as long. These figures are not in results.json.")
 }
 
 // contenders says what takes part, and with which options.

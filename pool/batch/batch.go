@@ -32,17 +32,6 @@ import (
 )
 
 const (
-	// few is how many calls may be under way before others wait for a batch to return. Two callers
-	// came at random times to a node half a millisecond away. With 1, they took 1.43 times as long
-	// as without sharing. With 3 they take as long as that. With 8, eight callers who come back at
-	// once would take 1.3 times as long on five nodes, because there are more batches.
-	few = 3
-	// fewAlone is few where the group has one node, and so a caller waits for nothing else. Eight
-	// callers came at random times to a node half a millisecond away. With 3, they took 1.16 to
-	// 1.21 times as long as without sharing. With 8 they take as long as that. Eight who come back
-	// at once take 0.65 to 0.8 of the time where idle processors halt at once. Where something
-	// keeps them from halting, it is 0.95 to 1.5. With 16 there is no gain beyond that.
-	fewAlone = 8
 	// maxCalls bounds the calls of one batch.
 	maxCalls = 256
 	// maxWorkers bounds the batches under way. So a node that does not answer can tie up no more
@@ -62,9 +51,10 @@ const (
 )
 
 // Batcher sends the calls of one node in batches. A call that finds fewer than three others under
-// way is sent at once, or fewer than eight if its command is [pool.Command.Alone]. Those that find
+// way is sent at once, or fewer than seven if its command is [pool.Command.Alone]. Those that find
 // more wait for a batch to return, and are the next one. So a batch grows for as long as those
-// before take, and no call waits for a batch to fill.
+// before take, and no call waits for a batch to fill. Where more have come lately, calls that are
+// Alone wait only until fewer than four batches are under way.
 //
 // A batch that does not return, or not soon, does not hold up the calls behind it for more than a
 // millisecond: they go in another one, beside it, unless MaxSends are under way. At most 16 batches
@@ -217,27 +207,6 @@ func (b *Batcher[T]) wantsWorker() bool {
 
 // hasRoom reports whether Send may be called once more. The caller holds mu.
 func (b *Batcher[T]) hasRoom() bool { return b.MaxSends <= 0 || b.active < b.MaxSends }
-
-// isQuietFor reports whether so few calls are under way that this one need not wait for a batch to
-// return. The caller holds mu.
-func (b *Batcher[T]) isQuietFor(c *Call[T]) bool {
-	if c.command.Alone {
-		return b.underWay() < fewAlone
-	}
-	return b.underWay() < few
-}
-
-// underWay is how many calls are under way. The caller holds mu.
-func (b *Batcher[T]) underWay() (n int) {
-	for _, w := range b.sending {
-		n += len(w.calls)
-	}
-	return n
-}
-
-// isCrowded reports whether there were more than fewAlone calls at a time lately: since the look
-// before the last one. The caller holds mu.
-func (b *Batcher[T]) isCrowded() bool { return max(b.crowd, b.before) > fewAlone }
 
 // startWorker lets a worker take the queue. The caller holds mu.
 func (b *Batcher[T]) startWorker() {

@@ -143,10 +143,12 @@ func (n *node) begin(ctx context.Context, key string) *outcome {
 	return o
 }
 
-// few is how many calls go by themselves at the same time.
-const few = 3
+const (
+	few      = 3 // calls go by themselves at the same time
+	fewAlone = 7 // where the group has one node
+)
 
-// occupy starts that many calls, which wait for the gate. What comes then waits for a batch to
+// occupy starts a few calls, which wait for the gate. What comes then waits for a batch to
 // return.
 func (n *node) occupy() (slow outcomes) {
 	for range few {
@@ -235,7 +237,7 @@ func TestACallIsSentAtOnce(t *testing.T) {
 
 // Callers who come at random times do not wait for each other.
 func TestAFewCallsGoByThemselves(t *testing.T) {
-	for alone, few := range map[bool]int{false: few, true: 8} {
+	for alone, few := range map[bool]int{false: few, true: fewAlone} {
 		inBubbleOf(t, alone, func(n *node) { fewGoByThemselves(n, few) })
 	}
 }
@@ -260,7 +262,7 @@ func fewGoByThemselves(n *node, few int) {
 		if waits.granted(); waits.after != 0 {
 			n.Errorf("a call went %v after another had returned", waits.after)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(idle) // a crowd is forgotten
 	}
 }
 
@@ -1015,8 +1017,8 @@ func TestFewWorkersStay(t *testing.T) {
 		before := workers()
 		close(n.gate)
 		synctest.Wait()
-		if after := workers(); before != 16 || after != 8 {
-			t.Errorf("of %d workers %d stay, want 8 of 16", before, after)
+		if after := workers(); before != 16 || after != fewAlone {
+			t.Errorf("of %d workers %d stay, want %d of 16", before, after, fewAlone)
 		}
 	})
 }

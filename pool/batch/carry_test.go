@@ -47,7 +47,7 @@ func TestALoneCallerSendsItsOwnCall(t *testing.T) {
 
 // Others wait for a worker's batch then.
 func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
-	for alone, few := range map[bool]int{false: few, true: 8} {
+	for alone, few := range map[bool]int{false: few, true: fewAlone} {
 		inBubbleOf(t, alone, func(n *node) {
 			for range 3 {
 				done := make(chan *outcome)
@@ -75,7 +75,7 @@ func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
 	}
 }
 
-// Beside workers callers send their own calls, unless more than eight were under way lately.
+// Beside workers callers send their own calls, unless more than seven were under way lately.
 func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
 		carries := func() bool {
@@ -90,7 +90,7 @@ func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
 			return blocks
 		}
 		for round := range 20 { // at any time since the last look
-			crowd := 8 + round%2
+			crowd := fewAlone + round%2
 			var slow outcomes
 			n.alone = false // so most of them wait
 			for range crowd {
@@ -104,7 +104,7 @@ func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
 			for ms := range 25 + round {
 				if ms >= 9 && ms < 20 {
 					carries() // or not
-				} else if want := crowd == 8 || ms >= 20; carries() != want {
+				} else if want := crowd == fewAlone || ms >= 20; carries() != want {
 					t.Errorf("%d ms after a crowd of %d, a caller sends its own call: %v, want %v",
 						ms, crowd, !want, want)
 				}

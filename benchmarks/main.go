@@ -281,10 +281,10 @@ func machine() map[string]string {
 		}
 	}
 	// A virtual machine may let its processors poll for work before they halt.
-	if b, err := os.ReadFile("/sys/module/haltpoll/parameters/guest_halt_poll_ns"); err == nil {
+	if b, err := os.ReadFile("/sys/devices/system/cpu/cpuidle/current_driver"); err == nil {
 		m[idle] = "halts at once"
-		if poll, _ := time.ParseDuration(strings.TrimSpace(string(b)) + "ns"); poll > 0 {
-			m[idle] = fmt.Sprintf("polls for %v, and halts then", poll)
+		if strings.TrimSpace(string(b)) == "haltpoll" {
+			m[idle] = "polls, and halts then"
 		}
 	}
 	if b, err := exec.Command("uname", "-sr").Output(); err == nil {

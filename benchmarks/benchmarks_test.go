@@ -471,12 +471,14 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 	pairs := key{Section: "pairs", Who: we, Metric: "µs/pair"}
 	peers := key{Section: "pairs", Who: "redislock", Metric: "µs/pair"}
 	old := &report{Runs: map[string]*sectionRun{"held": {Notes: []string{"kept"}},
-		"pairs": {Notes: []string{"replaced"}}}}
+		"pairs": {Notes: []string{"replaced"}}},
+		Machine: map[string]string{"cores": "2", "kernel": "older"}}
 	old.add(held, 1)
 	old.add(pairs, 1)
 	old.add(peers, 1)
 	old.Runs["gone"] = &sectionRun{Notes: []string{"of a section that is no more"}}
-	measured := &report{Runs: map[string]*sectionRun{"pairs": {}}}
+	measured := &report{Runs: map[string]*sectionRun{"pairs": {}},
+		Machine: map[string]string{"cores": "2", "kernel": "newer"}}
 	measured.add(pairs, 2)
 	r := measured.with(old)
 	if len(measured.Runs) != 1 || len(measured.Series) != 1 || len(r.Runs) != 2 {
@@ -488,6 +490,15 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 	}
 	if page := r.page(); !strings.Contains(page, "- kept") || strings.Contains(page, "replaced") {
 		t.Error("what went wrong is not that of the runs that are shown")
+	}
+	// Once more with another, and the first are of the machine that they were.
+	r = (&report{Runs: map[string]*sectionRun{"idle": {}},
+		Machine: map[string]string{"cores": "2", "kernel": "newer"}}).with(r)
+	for what, want := range map[string]string{"cores": "2",
+		"kernel": "newer (pairs, idle), older (held)"} {
+		if got := r.machine(what); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
 	}
 }
 

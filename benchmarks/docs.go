@@ -92,20 +92,35 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// dates says when the sections were measured, shortly if they were on one day.
+// dates says when the sections were measured.
 func (r *report) dates() string {
-	on := map[string][]string{}
+	return r.said(func(run *sectionRun) string { return run.Date })
+}
+
+// machine says something of the machines that the sections were measured on.
+func (r *report) machine(what string) string {
+	return r.said(func(run *sectionRun) string {
+		if run.Machine == nil {
+			return r.Machine[what]
+		}
+		return run.Machine[what]
+	})
+}
+
+// said is what all sections say, or what each says of itself if that differs.
+func (r *report) said(of func(*sectionRun) string) string {
+	by := map[string][]string{}
 	for _, s := range sections {
 		if run := r.Runs[s.name]; run != nil {
-			on[run.Date] = append(on[run.Date], s.name)
+			by[of(run)] = append(by[of(run)], s.name)
 		}
 	}
 	var out []string
-	for _, day := range slices.Sorted(maps.Keys(on)) {
-		if len(on) > 1 {
-			day += " (" + strings.Join(on[day], ", ") + ")"
+	for _, v := range slices.Sorted(maps.Keys(by)) {
+		if len(by) > 1 {
+			v += " (" + strings.Join(by[v], ", ") + ")"
 		}
-		out = append(out, day)
+		out = append(out, v)
 	}
 	return strings.Join(out, ", ")
 }

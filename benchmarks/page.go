@@ -51,10 +51,10 @@ func (r *page) opening() {
 which takes about %.0f minutes, and needs a redis-server on the PATH. It writes this page, its
 charts and [results.json](../benchmarks/results.json), which holds every single value.`,
 		full.estimate(sections).Minutes())
-	r.p("The figures are from this machine, with these versions:")
+	r.p("The figures are from this machine, with these versions. Where sections are from another one, the table says so:")
 	r.text.WriteString("| | |\n|---|---|\n")
 	for _, k := range machineOrder {
-		if v := r.Machine[k]; v != "" {
+		if v := r.machine(k); v != "" {
 			fmt.Fprintf(&r.text, "| %s | %s |\n", k, v)
 		}
 	}

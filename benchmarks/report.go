@@ -16,16 +16,17 @@ import (
 // report is everything that was measured. It is what the JSON file holds, and all that the tables,
 // charts and docs are made from.
 type report struct {
-	Machine map[string]string
+	Machine map[string]string      // of the last run
 	Runs    map[string]*sectionRun // by section
 	Series  []*series
 }
 
 // sectionRun is how a section came about. Sections can be measured one at a time.
 type sectionRun struct {
-	Date   string
-	Config config
-	Notes  []string // what went wrong
+	Date    string
+	Machine map[string]string `json:",omitempty"` // if not that of the report
+	Config  config
+	Notes   []string // what went wrong
 }
 
 // config returns that of a section, or the usual one if it was not measured.
@@ -205,6 +206,9 @@ func (r *report) with(old *report) *report {
 		run := old.Runs[section]
 		if run == nil || out.Runs[section] != nil {
 			continue
+		}
+		if run.Machine == nil {
+			run.Machine = old.Machine
 		}
 		out.Runs[section] = run
 		for _, s := range old.Series {

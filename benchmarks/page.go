@@ -51,7 +51,8 @@ func (r *page) opening() {
 which takes about %.0f minutes, and needs a redis-server on the PATH. It writes this page, its
 charts and [results.json](../benchmarks/results.json), which holds every single value.`,
 		full.estimate(sections).Minutes())
-	r.p("The figures are from this machine, with these versions. Where sections are from another one, the table says so:")
+	r.p("The figures are from this machine, with these versions. Where sections are from another " +
+		"one, the table says so:")
 	r.text.WriteString("| | |\n|---|---|\n")
 	for _, k := range machineOrder {
 		if v := r.machine(k); v != "" {

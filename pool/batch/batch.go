@@ -140,10 +140,10 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 // blocks for as long as Send does then. Otherwise it returns at once. An adapter whose Send may
 // take longer than the contexts of its calls allow calls Start instead.
 //
-// Locks of four callers on one node took 0.8 to 0.9 of the time that way. In a crowd no caller sends
-// its call beside workers. Their batches would be smaller: locks of 16 callers took 1.25 times as
-// long. Where there is no crowd, callers send beside workers. If they did not, a worker would find
-// calls for ever, once it has come. Locks of four callers took up to 1.16 times as long.
+// Locks of four callers on one node took 0.8 to 0.9 of the time that way. In a crowd no caller
+// sends its call beside workers. Their batches would be smaller: locks of 16 callers took 1.25
+// times as long. Where there is no crowd, callers send beside workers. If they did not, a worker
+// would find calls for ever, once it has come. Locks of four callers took up to 1.16 times as long.
 func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
 	if err := ctx.Err(); err != nil {
 		to.Receive(nil, pool.NotSent(err))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -99,12 +100,15 @@ func (r *report) dates() string {
 
 // machine says something of the machines that the sections were measured on.
 func (r *report) machine(what string) string {
-	return r.said(func(run *sectionRun) string {
-		if run.Machine == nil {
-			return r.Machine[what]
-		}
-		return run.Machine[what]
-	})
+	return r.said(func(run *sectionRun) string { return r.machineOf(run)[what] })
+}
+
+// machineOf says where a section was measured.
+func (r *report) machineOf(run *sectionRun) map[string]string {
+	if run == nil || run.Machine == nil {
+		return r.Machine
+	}
+	return run.Machine
 }
 
 // said is what all sections say, or what each says of itself if that differs.
@@ -118,7 +122,8 @@ func (r *report) said(of func(*sectionRun) string) string {
 	var out []string
 	for _, v := range slices.Sorted(maps.Keys(by)) {
 		if len(by) > 1 {
-			v += " (" + strings.Join(by[v], ", ") + ")"
+			said := strings.Join(by[v], ", ")
+			v = cmp.Or(v, "unknown") + " (" + said + ")"
 		}
 		out = append(out, v)
 	}

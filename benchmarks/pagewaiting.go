@@ -102,7 +102,7 @@ func (r *page) aboutProcesses() {
   processor first.
 - *CPU ms/turn*: processor time of all clients, and of all servers. They share %s cores.`,
 		bare, number(r.mostTurns(crewNodes, crewHold))+" turns a second", on(crewNodes), slack,
-		r.Machine["cores"])
+		r.machineOf(r.Runs[processPart])["cores"])
 	r.p("*etcd* is concurrency.Mutex on %d members in processes of their own. They sync nothing "+
 		"to disk, as the Redis servers do not. Its commands are not counted.", etcdMembers)
 }

@@ -24,7 +24,7 @@ type report struct {
 // sectionRun is how a section came about. Sections can be measured one at a time.
 type sectionRun struct {
 	Date    string
-	Machine map[string]string `json:",omitempty"` // if not that of the report
+	Machine map[string]string `json:",omitempty"` // nil: that of the report
 	Config  config
 	Notes   []string // what went wrong
 }
@@ -207,7 +207,7 @@ func (r *report) with(old *report) *report {
 		if run == nil || out.Runs[section] != nil {
 			continue
 		}
-		if run.Machine == nil {
+		if run.Machine == nil && !maps.Equal(old.Machine, r.Machine) {
 			run.Machine = old.Machine
 		}
 		out.Runs[section] = run

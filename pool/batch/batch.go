@@ -53,8 +53,8 @@ const (
 // Batcher sends the calls of one node in batches. A call that finds fewer than three others under
 // way is sent at once, or fewer than seven if its command is [pool.Command.Alone]. Those that find
 // more wait for a batch to return, and are the next one. So a batch grows for as long as those
-// before take, and no call waits for a batch to fill. Where more have come lately, calls that are
-// Alone wait only until fewer than four batches are under way.
+// before take, and no call waits for a batch to fill. Where more than seven were queued or under
+// way lately, a call that is Alone is sent at once if fewer than four batches are under way.
 //
 // A batch that does not return, or not soon, does not hold up the calls behind it for more than a
 // millisecond: they go in another one, beside it, unless MaxSends are under way. At most 16 batches
@@ -136,7 +136,7 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 }
 
 // Carry is Start for a caller who waits for the outcome, and for nothing else: see
-// [pool.Carrier]. Where few calls are under way and none waits, this caller sends its own. Carry
+// [pool.Carrier]. Where little is under way and no call waits, this caller sends its own. Carry
 // blocks for as long as Send does then. Otherwise it returns at once. An adapter whose Send may
 // take longer than the contexts of its calls allow calls Start instead.
 //
@@ -199,7 +199,7 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 	}
 }
 
-// wantsWorker reports whether one more worker is to take the queue at once. Few calls are under way
+// wantsWorker reports whether one more worker is to take the queue at once. Little is under way
 // then, and no worker is about to take it. The queue is not empty. The caller holds mu.
 func (b *Batcher[T]) wantsWorker() bool {
 	return b.active == len(b.sending) && b.isQuietFor(b.queue[0]) && b.hasRoom()

@@ -69,7 +69,7 @@ func (b *Batcher[T]) retire() {
 
 // next takes the next batch. It waits a while for one, and returns false if none comes.
 //
-// A worker that comes back leaves the queue to others, unless few calls are under way. Otherwise
+// A worker that comes back leaves the queue to others, unless little is under way. Otherwise
 // the callers of a small batch would stay by themselves for ever: the locks of 256 callers on one
 // node took 1.2 times as long.
 func (w *worker[T]) next() bool {

@@ -8,7 +8,7 @@
 // refused because of itself.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// each by itself; up to eight in a group of one node. Those that arrive while so many are under way
+// each by itself; up to seven in a group of one node. Those that arrive while so many are under way
 // go together as the next pipeline. Where that takes longer than a millisecond, they go on one of
 // up to 16 connections. Where none of those brings a reply, there is one more every 100 ms, up to
 // 48. Hooks see pipelines then.

@@ -11,7 +11,7 @@
 // TLS and authentication are the pool's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// each on a connection of its own; up to eight in a group of one node. Those that arrive while so
+// each on a connection of its own; up to seven in a group of one node. Those that arrive while so
 // many are under way go together, on one connection. Where that takes longer than a millisecond,
 // they go on another one, of up to 16. Where none of those brings a reply, there is one more every
 // 100 ms, up to 48.

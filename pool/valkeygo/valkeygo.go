@@ -15,7 +15,7 @@
 // TLS and authentication are the client's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// or eight in a group of one node. Those that arrive while so many are under way go together. All
+// or seven in a group of one node. Those that arrive while so many are under way go together. All
 // go on one connection, in order, unless the client is one for a cluster. Callers who send their
 // own commands have others: see Contexts.
 //

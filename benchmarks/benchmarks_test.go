@@ -492,10 +492,11 @@ func TestSectionsAreKeptOrReplacedAsAWhole(t *testing.T) {
 		t.Error("what went wrong is not that of the runs that are shown")
 	}
 	// Once more with another, and the first are of the machine that they were.
-	r = (&report{Runs: map[string]*sectionRun{"idle": {}},
-		Machine: map[string]string{"cores": "2", "kernel": "newer"}}).with(r)
+	r = (&report{Runs: map[string]*sectionRun{"idle": {}}, Machine: map[string]string{
+		"cores": "2", "kernel": "newer", "go": "go1.26"}}).with(r)
 	for what, want := range map[string]string{"cores": "2",
-		"kernel": "newer (pairs, idle), older (held)"} {
+		"kernel": "newer (pairs, idle), older (held)",
+		"go":     "unknown (pairs, held), go1.26 (idle)", "redis-server": ""} {
 		if got := r.machine(what); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}

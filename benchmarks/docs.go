@@ -122,8 +122,7 @@ func (r *report) said(of func(*sectionRun) string) string {
 	var out []string
 	for _, v := range slices.Sorted(maps.Keys(by)) {
 		if len(by) > 1 {
-			said := strings.Join(by[v], ", ")
-			v = cmp.Or(v, "unknown") + " (" + said + ")"
+			v = cmp.Or(v, "unknown") + " (" + strings.Join(by[v], ", ") + ")"
 		}
 		out = append(out, v)
 	}

@@ -84,11 +84,10 @@ func (r *page) method() {
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
 	r.p("Up to 7 callers of a group of one node send their commands each by itself, as the peers " +
-		"do. For each of them redlock does more: with 6 or 7 callers who come back at once on " +
-		"loopback it takes up to 1.14 times as long. More callers share four batches. Which of " +
-		"the two is better with 8 depends on the machine. Where this rule was made, 8 callers " +
-		"who each sent by themselves took 1.01 to 1.17 times as long as the peers. In four " +
-		"batches " +
+		"do. For each of them redlock does more: 6 or 7 callers who come back at once on " +
+		"loopback took 1.06 to 1.3 times as long as the peers. More callers share four batches. " +
+		"Which of the two is better with 8 depends on the machine. Where this rule was made, 8 " +
+		"callers who each sent by themselves took 1.01 to 1.17 times as long. In four batches " +
 		"they took 0.87 to 1.03 times as long (2026-11-24). These figures are not in " +
 		"results.json.")
 }

@@ -148,8 +148,7 @@ const (
 	fewAlone = 7 // where the group has one node
 )
 
-// occupy starts a few calls, which wait for the gate. What comes then waits for a batch to
-// return.
+// occupy starts a few calls, which wait for the gate. What comes then waits for a batch to return.
 func (n *node) occupy() (slow outcomes) {
 	for range few {
 		slow = append(slow, n.start(n.Context(), "slow"))

@@ -69,9 +69,9 @@ func (b *Batcher[T]) retire() {
 
 // next takes the next batch. It waits a while for one, and returns false if none comes.
 //
-// A worker that comes back leaves the queue to others, unless little is under way. Otherwise
-// the callers of a small batch would stay by themselves for ever: the locks of 256 callers on one
-// node took 1.2 times as long.
+// A worker that comes back leaves the queue to others, unless little is under way. Otherwise the
+// callers of a small batch would stay by themselves for ever: the locks of 256 callers on one node
+// took 1.2 times as long.
 func (w *worker[T]) next() bool {
 	b := w.batcher
 	called := w.last == 0 // for the queue that there is

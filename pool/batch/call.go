@@ -23,7 +23,7 @@ type Call[T any] struct {
 	line   []any      // what is sent of those
 
 	kept     bool // by a caller of Do
-	alone    bool // a release that does not go together with others
+	apart    bool // a release that does not go together with others
 	bySource bool // an EVAL takes the place of the EVALSHA
 	dropped  bool // from the queue; the Batcher's mu guards it
 	carried  bool // by the goroutine of its caller
@@ -58,6 +58,14 @@ func (c *Call[T]) Answer(reply any, err error) { c.answered, c.reply, c.err = tr
 
 // Carried reports whether the goroutine of a caller sends the call: see [Batcher.Carry].
 func (c *Call[T]) Carried() bool { return c.carried }
+
+// Alone reports whether no other node is asked: see [pool.Command.Alone].
+func (c *Call[T]) Alone() bool {
+	if c.joined != nil {
+		c = c.joined[0]
+	}
+	return c.command.Alone
+}
 
 // HandOver is called by Send instead of Answer, for a call that is carried and has not been sent. A
 // goroutine of the Batcher sends it then.
@@ -110,6 +118,6 @@ func (c *Call[T]) withSource() *Call[T] {
 	if script == nil || c.bySource || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
 		return nil
 	}
-	return &Call[T]{ctx: c.ctx, command: c.command, to: c.to, alone: c.alone,
+	return &Call[T]{ctx: c.ctx, command: c.command, to: c.to, apart: c.apart,
 		bySource: true}
 }

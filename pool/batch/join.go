@@ -22,7 +22,7 @@ import (
 // joins reports whether a call may go together with others. It is a release then that has as many
 // arguments as keys. One with more is of an owner who was in a queue.
 func (c *Call[T]) joins() bool {
-	if c.alone || c.command.Script() != scripts.Release || c.ctx.Err() != nil {
+	if c.apart || c.command.Script() != scripts.Release || c.ctx.Err() != nil {
 		return false
 	}
 	n := len(c.command.Args())
@@ -97,7 +97,7 @@ func (w *worker[T]) part() {
 	for i, c := range first.joined {
 		switch {
 		case pool.IsNoScript(first.err):
-			c.again, c.alone, c.bySource = true, c.bySource, true // together once more
+			c.again, c.apart, c.bySource = true, c.bySource, true // together once more
 		case first.err != nil && !isReply(first.err):
 			c.Answer(nil, first.err)
 		case all:
@@ -105,7 +105,7 @@ func (w *worker[T]) part() {
 		case len(replies) == len(first.joined) && replies[i] != nil:
 			c.Answer(replies[i], nil)
 		default:
-			c.again, c.alone = true, true
+			c.again, c.apart = true, true
 		}
 	}
 	// Servers say so behind CROSSSLOT, and some proxies behind ERR.

@@ -14,8 +14,9 @@
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
 // or seven in a group of one node. Those that arrive while so many are under way go together. All
-// go on one connection, in order, unless the client is one for a cluster. Callers who send their
-// own commands have others: see Contexts.
+// go on one connection, in order, unless the client is one for a cluster. In a group of one node,
+// each round trip has a connection to itself instead: one of those for commands that block. While
+// the node answers, 256 callers need nine of them.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a client for a cluster sends each release by itself.
@@ -47,11 +48,10 @@
 // back. A command that rueidis has taken cannot be called back: the node may execute it later.
 //
 // While the callers of a group of one node are few, they send their own commands, unless the
-// contexts of their Locks may end: see [Pool.Carry]. Each has a connection to itself then, one of
-// those for commands that block. The functions of the user's by which rueidis connects run on the
-// caller's goroutine. A DialFn, DialCtxFn or AuthCredentialsFn that ignores its context holds up
-// the caller. On a node that does not answer, so do BlockingPoolCleanup and ConnLifetime, for a
-// second for each connection that they close.
+// contexts of their Locks may end: see [Pool.Carry]. The functions of the user's by which rueidis
+// connects run on the caller's goroutine then. A DialFn, DialCtxFn or AuthCredentialsFn that
+// ignores its context holds up the caller. On a node that does not answer, so do
+// BlockingPoolCleanup and ConnLifetime, for a second for each connection that they close.
 //
 // # Which clients
 //

@@ -27,6 +27,7 @@ type Call[T any] struct {
 	bySource bool // an EVAL takes the place of the EVALSHA
 	dropped  bool // from the queue; the Batcher's mu guards it
 	carried  bool // by the goroutine of its caller
+	crowded  bool // the first of a batch of a crowd
 	again    bool // it goes in a later batch
 	answered bool
 	reply    any
@@ -59,13 +60,9 @@ func (c *Call[T]) Answer(reply any, err error) { c.answered, c.reply, c.err = tr
 // Carried reports whether the goroutine of a caller sends the call: see [Batcher.Carry].
 func (c *Call[T]) Carried() bool { return c.carried }
 
-// Alone reports whether no other node is asked: see [pool.Command.Alone].
-func (c *Call[T]) Alone() bool {
-	if c.joined != nil {
-		c = c.joined[0]
-	}
-	return c.command.Alone
-}
+// Crowded reports whether the call is the first of a batch of a crowd. The only node of its group
+// is asked then, and more callers have come lately than send their own calls.
+func (c *Call[T]) Crowded() bool { return c.crowded }
 
 // HandOver is called by Send instead of Answer, for a call that is carried and has not been sent. A
 // goroutine of the Batcher sends it then.

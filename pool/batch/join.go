@@ -41,7 +41,8 @@ func (w *worker[T]) join(ctx context.Context) {
 		return
 	}
 	sent := make([]*Call[T], 1, len(w.calls)-len(joined)+1)
-	sent[0] = &Call[T]{ctx: ctx, joined: joined, line: together(joined)}
+	sent[0] = &Call[T]{ctx: ctx, joined: joined, line: together(joined),
+		crowded: w.calls[0].crowded}
 	rest := joined
 	for _, c := range w.calls {
 		if len(rest) > 0 && c == rest[0] {

@@ -107,6 +107,7 @@ func (w *worker[T]) next() bool {
 func (w *worker[T]) begin() {
 	b := w.batcher
 	w.calls = b.take(w.room)
+	w.calls[0].crowded = w.calls[0].command.Alone && b.isCrowded()
 	w.sent = w.calls
 	b.sending = append(b.sending, w)
 }

@@ -16,9 +16,8 @@
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
 // or seven in a group of one node. Those that arrive while so many are under way go together. All
-// go on one connection, in order, unless the client is one for a cluster. In a group of one node,
-// each round trip has a connection to itself instead: one of those for commands that block. While
-// the node answers, 256 callers need nine of them.
+// go on one connection, in order, unless the client is one for a cluster. Callers who send their
+// own commands have others: see Contexts. So has a crowd of more than seven callers of one node.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a client for a cluster sends each release by itself.
@@ -26,13 +25,16 @@
 //
 // # Options
 //
-// Two options are needed for locks, and one must be left alone:
+// Two options are needed for locks, and two must be chosen with care:
 //
 //   - ForceSingleClient: without it, NewClient fails while the server is down, and the program
 //     cannot start with a minority of its nodes down. With it, NewClient returns a client beside
 //     the error, which connects later.
 //   - DisableCache: without it, each connection begins with CLIENT TRACKING, for which many users
 //     have no right, and which RESP2 and some servers do not have. Locks do not use the cache.
+//   - BlockingPoolSize bounds the connections that a group of one node has beside that for all. It
+//     also bounds those of the user's commands that block. Two cores on loopback needed 11 of them,
+//     and 16 are enough while the node answers. Locks wait for one that is free.
 //   - ConnLifetime: with it, valkey-go sends commands again that had no reply when the time of a
 //     connection was over. A lock stays exclusive, but may be refused because of itself, or look
 //     lost at its release: see [pool.Pool].
@@ -50,10 +52,11 @@
 // back. A command that valkey-go has taken cannot be called back: the node may execute it later.
 //
 // While the callers of a group of one node are few, they send their own commands, unless the
-// contexts of their Locks may end: see [Pool.Carry]. The functions of the user's by which valkey-go
-// connects run on the caller's goroutine then. A DialFn, DialCtxFn or AuthCredentialsFn that
-// ignores its context holds up the caller. On a node that does not answer, so do
-// BlockingPoolCleanup and ConnLifetime, for a second for each connection that they close.
+// contexts of their Locks may end: see [Pool.Carry]. Each has a connection to itself then, one of
+// those for commands that block. The functions of the user's by which valkey-go connects run on the
+// caller's goroutine. A DialFn, DialCtxFn or AuthCredentialsFn that ignores its context holds up
+// the caller. On a node that does not answer, so do BlockingPoolCleanup and ConnLifetime, for a
+// second for each connection that they close.
 //
 // # Which clients
 //
@@ -153,8 +156,8 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 
 // Carry implements [pool.Carrier]. The caller sends the command itself if ctx has a deadline and
 // the client is one of valkey-go for one server. The command goes on one of the connections that
-// valkey-go keeps for commands that block. There it waits for nothing but the network, and no
-// longer than the context allows.
+// valkey-go keeps for commands that block. It waits for the network, and for a connection if
+// BlockingPoolSize are in use. That is no longer than the context allows.
 //
 // On loopback a lone lock and its release took 0.8 of the time that way, and of the processor time.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {

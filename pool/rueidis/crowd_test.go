@@ -1,0 +1,74 @@
+package rueidis_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlock-go/redlock/pool"
+	"github.com/redlock-go/redlock/pool/rueidis"
+)
+
+// A crowd of callers of one node has connections of its own, where they end in time. It has none
+// while those that there were may be lost.
+func TestACrowdOfOneNodeHasConnectionsOfItsOwn(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		alone, ends, wrap bool
+		after             time.Duration // that the node was reached
+		own               bool
+	}{
+		{"of one node", true, true, false, time.Minute, true},
+		{"of several nodes", false, true, false, time.Minute, false},
+		{"whose contexts have no deadline", true, false, false, time.Minute, false},
+		{"behind a wrapper", true, true, true, time.Minute, false},
+		{"of a node that was just reached", true, true, false, time.Second, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bench) {
+				if c.wrap {
+					b.pool = rueidis.NewPool(wrapper{b.client})
+				}
+				b.start(b.Context(), "before").granted()
+				time.Sleep(c.after)
+				ctx := b.Context()
+				if c.ends {
+					ctx = b.within(time.Minute)
+				}
+				gate := b.hold("held")
+				start := func(key string) *received {
+					command := pool.SetNX(key, "value", time.Hour)
+					command.Alone = c.alone
+					return b.startCommand(ctx, key, command)
+				}
+				for range 7 {
+					start("held")
+				}
+				if n := b.connections(); n != 1 {
+					t.Errorf("before there was a crowd, there were %d connections, want 1", n)
+				}
+				var crowd all
+				for i := range 8 { // one round trip
+					crowd = append(crowd, start(fmt.Sprint(i)))
+				}
+				close(gate)
+				crowd.granted()
+				if n := b.connections(); n > 1 != c.own {
+					t.Errorf("there were %d connections, want 1: %v", n, !c.own)
+				}
+			})
+		})
+	}
+}
+
+// startCommand starts a command, and returns when all goroutines wait for something.
+func (b *bench) startCommand(
+	ctx context.Context, key string, command *pool.Command,
+) *received {
+	r := &received{b: b, key: key, began: time.Now()}
+	b.pool.Start(ctx, command, r)
+	synctest.Wait()
+	return r
+}

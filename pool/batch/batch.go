@@ -346,7 +346,7 @@ func (b *Batcher[T]) take(room []*Call[T]) []*Call[T] {
 // deliver hands over the outcome of a call, or sends the script of one that the node does not know.
 func (b *Batcher[T]) deliver(c *Call[T]) {
 	if c.again {
-		c.carried, c.again, c.answered = false, false, false
+		c.carried, c.crowded, c.again, c.answered = false, false, false, false
 		b.add(c)
 		return
 	}

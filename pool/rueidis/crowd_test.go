@@ -1,10 +1,8 @@
 package rueidis_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -61,14 +59,4 @@ func TestACrowdOfOneNodeHasConnectionsOfItsOwn(t *testing.T) {
 			})
 		})
 	}
-}
-
-// startCommand starts a command, and returns when all goroutines wait for something.
-func (b *bench) startCommand(
-	ctx context.Context, key string, command *pool.Command,
-) *received {
-	r := &received{b: b, key: key, began: time.Now()}
-	b.pool.Start(ctx, command, r)
-	synctest.Wait()
-	return r
 }

@@ -176,8 +176,14 @@ func (r *received) Receive(reply any, err error) {
 
 // start starts a SET NX, and returns when all goroutines wait for something.
 func (b *bench) start(ctx context.Context, key string) *received {
+	return b.startCommand(ctx, key, pool.SetNX(key, "value", time.Hour))
+}
+
+func (b *bench) startCommand(
+	ctx context.Context, key string, command *pool.Command,
+) *received {
 	r := &received{b: b, key: key, began: time.Now()}
-	b.pool.Start(ctx, pool.SetNX(key, "value", time.Hour), r)
+	b.pool.Start(ctx, command, r)
 	synctest.Wait()
 	return r
 }

@@ -25,7 +25,7 @@
 //
 // # Options
 //
-// Two options are needed for locks, and two must be chosen with care:
+// Two options are needed for locks, one bounds them, and one must be left alone:
 //
 //   - ForceSingleClient: without it, NewClient fails while the server is down, and the program
 //     cannot start with a minority of its nodes down. With it, NewClient returns a client beside

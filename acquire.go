@@ -81,6 +81,9 @@ func (a *asker) Claim(member line.Member) bool {
 // Unsettled implements [line.Asker].
 func (a *asker) Unsettled() bool { return a.open.Unsettled() }
 
+// GiveBack implements [line.Asker].
+func (a *asker) GiveBack() { a.open.GiveBack(a.ctx) }
+
 // Settle implements [line.Asker].
 func (a *asker) Settle(stands bool) (value string) {
 	value = a.open.Settle(a.ctx, stands)

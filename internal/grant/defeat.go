@@ -28,9 +28,10 @@ type Defeat struct {
 	asked *quorum.Round   // where those say it that had not by then
 	late  string          // why the votes of a quorum came too late, or ""
 	grant *Grant          // what has still to be given back, or nil
-	// The release of what was granted; its replies tell of others' keys, too; or nil.
-	back atomic.Pointer[quorum.Round]
-	keys *line.Expiries // what its replies tell about keys
+	// The release of what was granted; its replies tell of others' keys, too; or nil. If it has
+	// left out nodes that refused, there may be another one for these.
+	back, rest atomic.Pointer[quorum.Round]
+	keys       *line.Expiries // what its replies tell about keys
 }
 
 // Stood is the defeat of a waiter that asked for a place in the queue, in a round that began at a
@@ -42,30 +43,33 @@ func Stood(l *Lock, r *quorum.Round, began time.Time, cut bool) *Defeat {
 // MinAfterword is the least time that a final attempt waits to learn more about why it failed.
 const MinAfterword = 5 * time.Millisecond
 
-// giveBack releases what an attempt that did not win was granted, and completes its defeat. It
-// leaves out the nodes in skip.
+// giveBack releases everything that an attempt that did not win may have left, and completes its
+// defeat.
 //
 // The release tells more than the attempt. A client that sends SET NX again after a lost reply is
 // refused by its own key. The release then deletes what seemed to be somebody else's, and the lock
 // was free. The attempt may have been outvoted before a node had answered, perhaps by the errors of
 // others. The release then tells whether the lock is taken there, too. And SET NX does not look at
 // what it finds: the release tells that it is no lock.
-func (d *Defeat) giveBack(ctx context.Context, skip func(node int) bool) {
-	g := d.grant
-	d.grant = nil
+func (d *Defeat) giveBack(ctx context.Context) {
 	refused := d.met.Count(quorum.Outcome.No) > 0
-	d.back.Store(g.Release(ctx, quorum.Spec{
-		Command: d.lock.TakeBack(g.Value, g.Member, g.Ticket), Need: quorum.Blocking(len(d.met)),
-		Skip: skip,
-		Vote: func(node int, reply quorum.Reply) bool {
-			d.learn(node, reply)
-			met := d.met[node]
-			return !reply.Yes() && (met.No() || met.Missing() && reply.Means != quorum.Gone)
-		},
-	}))
+	d.back.Store(d.release(ctx, quorum.Spec{}))
+	d.grant = nil
 	if d.Final && !d.cut && refused {
 		d.Own = d.refusedItself(ctx)
 	}
+}
+
+// release starts the release, as the spec has it.
+func (d *Defeat) release(ctx context.Context, s quorum.Spec) *quorum.Round {
+	g := d.grant
+	s.Command, s.Need = d.lock.TakeBack(g.Value, g.Member, g.Ticket), quorum.Blocking(len(d.met))
+	s.Vote = func(node int, reply quorum.Reply) bool {
+		d.learn(node, reply)
+		met := d.met[node]
+		return !reply.Yes() && (met.No() || met.Missing() && reply.Means != quorum.Gone)
+	}
+	return g.Release(ctx, s)
 }
 
 // refusedItself waits for the release. It reports whether a node refused the attempt because of its
@@ -91,23 +95,36 @@ func (d *Defeat) refusedItself(ctx context.Context) (own bool) {
 	return own
 }
 
-// Unsettled reports whether the attempt may still have left something on the nodes.
-func (d *Defeat) Unsettled() bool { return d != nil && d.grant != nil }
+// Unsettled reports whether a node may still grant the attempt, or may have done so.
+func (d *Defeat) Unsettled() bool { return d != nil && d.grant != nil && d.back.Load() == nil }
+
+// GiveBack releases what nodes may still grant, or may have granted. It leaves those that refuse,
+// also if they do so later, to Settle.
+func (d *Defeat) GiveBack(ctx context.Context) {
+	if d.Unsettled() {
+		d.back.Store(d.release(ctx, quorum.Spec{Trusts: true}))
+	}
+}
 
 // Settle releases what the attempt may still have left on the nodes. Before the waiter stands in
-// the queue, it leaves out the nodes that refused, and returns the value. Standing there releases
+// the queue, it leaves out the nodes that refuse, and returns the value. Standing there releases
 // what a client that sends commands twice was granted.
 func (d *Defeat) Settle(ctx context.Context, stands bool) (value string) {
-	if !d.Unsettled() {
+	switch {
+	case d == nil || d.grant == nil:
 		return ""
+	case stands:
+		d.GiveBack(ctx)
+		value = d.grant.Value
+	case d.Unsettled():
+		d.giveBack(ctx)
+	default:
+		said := d.back.Load().Outcomes()
+		d.rest.Store(d.release(ctx, quorum.Spec{
+			Skip: func(node int) bool { return said[node].Err == nil },
+		}))
 	}
-	if !stands {
-		d.giveBack(ctx, nil)
-		return ""
-	}
-	value = d.grant.Value
-	said := d.asked.Outcomes()
-	d.giveBack(ctx, func(node int) bool { return said[node].No() })
+	d.grant = nil
 	return value
 }
 
@@ -117,14 +134,14 @@ var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not
 // count returns what each node has come to by now, and how many granted, refused, and failed.
 func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
 	outcomes, later := slices.Clone(d.met), d.asked.Outcomes()
-	var back quorum.Outcomes
-	if r := d.back.Load(); r != nil {
-		back = r.Outcomes()
-	}
+	back, rest := replies(&d.back), replies(&d.rest)
 	for i := range outcomes {
 		released := quorum.Outcome{Err: quorum.ErrUnsent}
 		if back != nil {
 			released = back[i]
+		}
+		if rest != nil && !errors.Is(rest[i].Err, quorum.ErrUnsent) {
+			released = rest[i]
 		}
 		o := latest(outcomes[i], later[i], released)
 		outcomes[i] = o
@@ -138,6 +155,14 @@ func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int
 		}
 	}
 	return outcomes, granted, refused, failed
+}
+
+// replies returns what a release has come to by now, or nil if there is none.
+func replies(r *atomic.Pointer[quorum.Round]) quorum.Outcomes {
+	if r := r.Load(); r != nil {
+		return r.Outcomes()
+	}
+	return nil
 }
 
 // latest is what a node has come to. The attempt or its release may have told meanwhile what was

@@ -124,6 +124,69 @@ func TestSettle(t *testing.T) {
 	})
 }
 
+// GiveBack releases an attempt but on nodes that refuse, whether they have done so by then or do so
+// later. Standing in the queue settles these, or a release does.
+func TestGiveBack(t *testing.T) {
+	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+		for _, tt := range []struct {
+			name            string
+			last            string // has the third node's key
+			stands          bool
+			sooner, settles int // releases
+		}{
+			{"a late refusal, and the queue", "other", true, 0, 0},
+			{"a late refusal, and no queue", "other", false, 0, 3},
+			{"a late grant, and the queue", "", true, 1, 1},
+			{"a late grant, and no queue", "", false, 1, 3},
+		} {
+			for _, n := range nodes {
+				n.Set("x", "other", 0)
+			}
+			if tt.last == "" {
+				nodes[2].Delete("x")
+			}
+			nodes[2].Next("", sim.Slow(60*time.Millisecond))
+			before := nodes.Count("release")
+			d := open("mine").Attempt(t.Context(), line.Attempt{Keep: true}, nil)
+			assert.True(t, d.Unsettled(), tt.name)
+			d.GiveBack(t.Context())
+			assert.False(t, d.Unsettled(), tt.name)
+			d.GiveBack(t.Context())
+			time.Sleep(time.Second)
+			assert.Equal(t, before+tt.sooner, nodes.Count("release"), tt.name)
+			assert.Equal(t, tt.last, nodes[2].Value("x"), tt.name)
+			assert.Equal(t, map[bool]string{true: "mine"}[tt.stands],
+				d.Settle(t.Context(), tt.stands), tt.name)
+			time.Sleep(time.Second)
+			assert.Equal(t, before+tt.settles, nodes.Count("release"), tt.name)
+			assert.Empty(t, d.Settle(t.Context(), false), "once")
+			assert.Equal(t, before+tt.settles, nodes.Count("release"), tt.name)
+		}
+	})
+}
+
+// A client may send an attempt twice, and be refused by its own key. The release that GiveBack
+// leaves out takes that back, and the error still tells of what was found before.
+func TestGiveBackOfWhatRefusedItself(t *testing.T) {
+	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+		for _, n := range nodes[:2] {
+			n.Set("x", "mine", 0)
+		}
+		nodes[2].Set("x", "other", 0)
+		nodes[2].Next("", sim.FailAfter(errOops))
+		d := open("mine").Attempt(t.Context(), line.Attempt{Keep: true}, nil)
+		d.GiveBack(t.Context())
+		time.Sleep(time.Second)
+		assert.Equal(t, []string{"mine", "mine", "other"}, nodes.Values("x"))
+		d.Settle(t.Context(), false)
+		time.Sleep(time.Second)
+		assert.Equal(t, []string{"", "", "other"}, nodes.Values("x"))
+		why := d.Why()
+		assert.Equal(t, 2, why.Refused)
+		assert.ErrorIs(t, why.Outcomes[2].Err, errOops)
+	})
+}
+
 // Of a waiter's attempts the latest counts that the nodes had the time to answer.
 func TestDefeats(t *testing.T) {
 	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {

@@ -28,10 +28,13 @@ type Asker interface {
 	// Claim asks for the key, which nodes have reserved for the member. It reports whether it was
 	// granted. If not, the member keeps its place in the queue.
 	Claim(m Member) bool
-	// Unsettled reports whether the latest attempt may have left something on the nodes.
+	// Unsettled reports whether a node may still grant the latest attempt, or may have done so.
 	Unsettled() bool
+	// GiveBack releases what nodes may still grant, or may have granted. It leaves those that
+	// refuse to Settle.
+	GiveBack()
 	// Settle releases what the latest attempt may have left. If the waiter is about to stand in the
-	// queue, it leaves out the nodes that refused. It returns the value, if there is one.
+	// queue, it leaves out the nodes that refuse. It returns the value, if there is one.
 	Settle(stands bool) (value string)
 
 	// Stand is the command that stands in the queue. Its reply means [quorum.Standing] or

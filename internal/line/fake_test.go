@@ -44,6 +44,7 @@ type group struct {
 	attempts []attempt
 	claims   []time.Duration // when
 	settled  []int           // names of those who gave back what nodes may have granted
+	rest     []int           // of these, those who then gave back what nodes had refused
 	served   []int           // names, in the order in which they were granted the key
 	renewals []time.Duration // of the queue, when
 }
@@ -151,6 +152,13 @@ func (g *group) gaveBack() []int {
 	return slices.Clone(g.settled)
 }
 
+// gaveRest returns the names of those who gave back what nodes had refused, too.
+func (g *group) gaveRest() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.rest)
+}
+
 // renew notes that somebody renews the queue.
 func (g *group) renew() {
 	g.mu.Lock()
@@ -165,6 +173,7 @@ type asker struct {
 	name      int
 	hasty     bool // no node answers it in time
 	unsettled bool
+	refused   bool // what it left is settled but for the nodes that refused
 }
 
 // refusal is one that says nothing but this.
@@ -217,11 +226,24 @@ func (a *asker) Claim(m Member) bool {
 func (a *asker) Settle(stands bool) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unsettled && !stands {
+	switch {
+	case stands:
+	case a.unsettled:
 		a.settled = append(a.settled, a.name)
+	case a.refused:
+		a.rest = append(a.rest, a.name)
 	}
-	a.unsettled = false
+	a.unsettled, a.refused = false, false
 	return ""
+}
+
+func (a *asker) GiveBack() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unsettled {
+		a.settled = append(a.settled, a.name)
+		a.unsettled, a.refused = false, true
+	}
 }
 
 func (a *asker) Unsettled() bool                              { return a.unsettled }

@@ -74,6 +74,9 @@ type Spec struct {
 	// With one node, the caller then sends the command itself where the client allows that. Ask,
 	// Write or Undo returns with the outcome.
 	Waits bool
+	// Trusts leaves a node out of an Undo that has answered every Write with a no. It is for those
+	// who next send what takes back a Write that a client has sent twice.
+	Trusts bool
 	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
 	Vote func(node int, reply Reply) bool
 	// Skip leaves a node out: its outcome is [ErrUnsent]. If nil, none is.
@@ -97,6 +100,7 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 	}
 	r.expiry, r.hasty = f.expiry, s.Hasty
 	r.carry = s.Waits && len(lanes) == 1
+	r.trusts = s.Trusts
 	r.tally.Pending = len(lanes)
 	r.start = time.Now()
 	last := min(r.budget/16, lastWord)

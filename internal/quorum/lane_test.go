@@ -239,8 +239,57 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 				assert.Equal(t, tt.want, j.read())
 				took := slices.Contains(tt.undo, 1)
 				m[0].debt, m[0].sentAt = nil, 0 // it remembers what has been paid
-				assert.Equal(t, Mark{sent: 1, over: true, unsure: m[0].unsure, undone: took}, m[0])
+				assert.Equal(t, Mark{
+					sent: 1, no: m[0].no, over: true, unsure: m[0].unsure, undone: took,
+				}, m[0])
 				assert.Equal(t, took, undone(lanes, m))
+			})
+		})
+	}
+}
+
+// An Undo that trusts is left out where every Write was answered with a no, also if that comes when
+// the Undo waits for its turn. A later one is sent.
+func TestUndoThatTrustsIsLeftOutAfterANo(t *testing.T) {
+	const takes = 10 * time.Millisecond
+	set := func(j *journal, reply int64, err error) op { return j.op("set", takes, reply, err) }
+	for _, tt := range []struct {
+		name   string
+		writes []int64 // replies
+		late   bool    // the Undo comes when they have been answered
+		sent   bool
+	}{
+		{"refused later", []int64{0}, false, false},
+		{"refused before", []int64{0}, true, false},
+		{"refused twice", []int64{0, 0}, true, false},
+		{"granted", []int64{1}, false, true},
+		{"refused, then granted", []int64{0, 1}, true, true},
+		{"failed", []int64{failure}, true, true},
+		{"refused, then failed", []int64{0, failure}, true, true},
+		{"nothing was written", nil, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lanes, j := newLanes(1), newJournal()
+				m := make([]Mark, 1)
+				for _, reply := range tt.writes {
+					if reply == failure {
+						send(t, lanes, Write, m, set(j, 0, errNode))
+					} else {
+						send(t, lanes, Write, m, set(j, reply, nil))
+					}
+				}
+				if tt.late {
+					later(time.Second)
+				}
+				u := startRound(t.Context(), lanes, plan{Op: j.op("release", 0, 1, nil),
+					Kind: Undo, Need: 1, Budget: budget, Marks: m, Trusts: true})
+				done(t, lanes)
+				assert.Equal(t, tt.sent, len(j.read()) > len(tt.writes), j.read())
+				assert.Equal(t, !tt.sent, u.Outcomes()[0].Err == errNothing)
+				sure := send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
+				done(t, lanes)
+				assert.Equal(t, tt.writes == nil, sure.Outcomes()[0].Err == errNothing)
 			})
 		})
 	}

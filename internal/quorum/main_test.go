@@ -73,6 +73,7 @@ type plan struct {
 	Expiry  time.Duration
 	Hasty   bool
 	Waits   bool
+	Trusts  bool
 	Marks   []Mark // nil: the round belongs to no acquisition
 	Vote    func(node int, reply Reply) bool
 	Skip    func(node int) bool
@@ -84,7 +85,7 @@ func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
 		p.Command = p.Op.command()
 	}
 	return c.start(ctx, p.Kind, Spec{Command: p.Command, Need: p.Need, Budget: p.Budget,
-		Hasty: p.Hasty, Waits: p.Waits, Vote: p.Vote, Skip: p.Skip})
+		Hasty: p.Hasty, Waits: p.Waits, Trusts: p.Trusts, Vote: p.Vote, Skip: p.Skip})
 }
 
 // undone reports whether what was written on the first lane has been taken back.

@@ -27,6 +27,7 @@ const (
 // lets an Undo be left out, or be sent again. The lane's mutex guards it.
 type Mark struct {
 	sent   int32  // Writes that were handed to the client, unless that has not sent them
+	no     int32  // of these, those that the node has answered with a no
 	out    int32  // Writes that were given up and have not returned from the client
 	over   bool   // after an Undo or Cease: what else has not been sent is not sent any more
 	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
@@ -56,6 +57,8 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 		m.sent--
 	case err != nil:
 		m.unsure = true
+	case !reply.Yes():
+		m.no++
 	}
 	if l.running == c {
 		return nil, never
@@ -78,7 +81,7 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 }
 
 // undid notes the outcome of an Undo's first sending, and says when the Undo is sent again:
-//   - never, if no Write was sent,
+//   - never, if no Write was sent, or if the Undo was left out,
 //   - as soon as the node answers, if the Undo failed,
 //   - never, if the answer leaves nothing to take back, see settledBy,
 //   - when the ledger says, if the ledger has sent the Undo meanwhile and was answered,
@@ -88,7 +91,7 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 	m := c.mark
 	switch {
-	case m.sent == 0:
+	case m.sent == 0, c.unsent == errNothing:
 		return m.debt, never
 	case err != nil:
 		return c.debt(), onceItAnswers

@@ -64,6 +64,7 @@ type Round struct {
 	kind     Kind
 	hasty    bool
 	carry    bool // the goroutine that submits the only call may send it
+	trusts   bool // see Spec.Trusts
 	need     int
 	vote     func(node int, reply Reply) bool
 	budget   time.Duration

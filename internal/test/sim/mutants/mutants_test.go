@@ -113,8 +113,8 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"internal/grant.Defeat.giveBack", "Skip: skip,\n",
-		"Skip: func(int) bool { return true },\n",
+		"internal/grant.Defeat.giveBack", "quorum.Spec{}",
+		"quorum.Spec{Skip: func(int) bool { return true }}",
 	}}, campaign, 100, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",

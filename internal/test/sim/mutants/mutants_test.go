@@ -113,9 +113,9 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"internal/grant.Defeat.giveBack", "quorum.Spec{}",
-		"quorum.Spec{Skip: func(int) bool { return true }}",
-	}}, campaign, 100, []string{"I8 no leaks"}},
+		"internal/grant.Defeat.release", "	return g.Release(ctx, s)\n",
+		"	s.Skip = func(int) bool { return true }\n	return g.Release(ctx, s)\n",
+	}}, campaign, 200, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
 	}}, cancels, 1, []string{"I8 no leaks"}},

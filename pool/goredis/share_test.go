@@ -56,10 +56,22 @@ func inBubble(t *testing.T, opt redis.Options, f func(b *bench)) {
 		}
 		_ = first.Close()
 		opt.Addr = "127.0.0.1:1" // nobody dials it, and nobody resolves it
-		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		var mu sync.Mutex        // guards closed: a client may still dial when it is closed
+		closed := false
+		opt.Dialer = func(context.Context, string, string) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if closed {
+				return nil, net.ErrClosed
+			}
+			return m.Dial()
+		}
 		b := newBench(t, m, opt)
 		f(b)
 		b.close()
+		mu.Lock()
+		closed = true
+		mu.Unlock()
 		m.Close()
 		time.Sleep(time.Minute)
 	})

@@ -30,7 +30,7 @@ func (f *Footprint) Open(lanes []Lane, budget, expiry time.Duration) {
 // TakeOver says that somebody else has sent the Writes.
 func (f *Footprint) TakeOver() {
 	for i := range f.marks {
-		f.marks[i].sent = 1
+		f.marks[i].sent, f.marks[i].granted = 1, true
 	}
 }
 

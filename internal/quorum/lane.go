@@ -219,7 +219,7 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 			c.unsent = ErrUnsent
 			return c
 		}
-	case c.mark.sent == 0, r.trusts && c.mark.no == c.mark.sent: // after all
+	case c.mark.sent == 0, r.trusts && c.mark.refused(): // after all
 		c.unsent = errNothing
 		return c
 	case r.deadline().Sub(now) < r.budget-r.budget/4:

@@ -186,6 +186,10 @@ func TestUndoOfWritesSentElsewhereIsSent(t *testing.T) {
 		send(t, newLanes(2), Undo, sentBefore(2), j.op("release", 0, 1, nil))
 		later(time.Second)
 		assert.Equal(t, []string{"0s release", "0s release"}, j.read())
+		startRound(t.Context(), newLanes(1), plan{Op: j.op("trusts", 0, 1, nil), Kind: Undo,
+			Need: 1, Budget: budget, Marks: sentBefore(1), Trusts: true})
+		later(time.Second)
+		assert.Contains(t, j.read(), "1s trusts", "nobody knows what the node has answered")
 	})
 }
 
@@ -240,7 +244,7 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 				took := slices.Contains(tt.undo, 1)
 				m[0].debt, m[0].sentAt = nil, 0 // it remembers what has been paid
 				assert.Equal(t, Mark{
-					sent: 1, no: m[0].no, over: true, unsure: m[0].unsure, undone: took,
+					sent: 1, over: true, unsure: m[0].unsure, granted: tt.reply == 1, undone: took,
 				}, m[0])
 				assert.Equal(t, took, undone(lanes, m))
 			})

@@ -26,14 +26,14 @@ const (
 // Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
 // lets an Undo be left out, or be sent again. The lane's mutex guards it.
 type Mark struct {
-	sent   int32  // Writes that were handed to the client, unless that has not sent them
-	no     int32  // of these, those that the node has answered with a no
-	out    int32  // Writes that were given up and have not returned from the client
-	over   bool   // after an Undo or Cease: what else has not been sent is not sent any more
-	unsure bool   // a Write failed or was given up: it may have been executed, or may yet be
-	undone bool   // an Undo found something and took it back
-	sentAt uint32 // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
-	debt   *debt  // the Undo, once it has failed, is overdue or may have come too early
+	sent    int32  // Writes that were handed to the client, unless that has not sent them
+	out     int32  // Writes that were given up and have not returned from the client
+	over    bool   // after an Undo or Cease: what else has not been sent is not sent any more
+	unsure  bool   // a Write failed or was given up: it may have been executed, or may yet be
+	granted bool   // the node has answered a Write with a yes
+	undone  bool   // an Undo found something and took it back
+	sentAt  uint32 // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
+	debt    *debt  // the Undo, once it has failed, is overdue or may have come too early
 }
 
 // landed returns by when the Writes have arrived, in ticks, if from now on no client waits for one
@@ -44,6 +44,10 @@ func (m *Mark) landed(now int64, budget time.Duration) int64 {
 	left := max(budget, clock.Sub(clock.Times(budget, 2), since))
 	return int64(clock.Add(time.Duration(now), left))
 }
+
+// refused reports whether the node has answered every Write that was sent with a no. The lane's
+// mutex guards the Mark.
+func (m *Mark) refused() bool { return !m.unsure && !m.granted }
 
 // wrote notes the outcome of a Write, and says when the Undo is sent again that may have overtaken
 // it. Only a Write that was given up can be overtaken. After a yes that is at once; after a failure
@@ -57,8 +61,8 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 		m.sent--
 	case err != nil:
 		m.unsure = true
-	case !reply.Yes():
-		m.no++
+	case reply.Yes():
+		m.granted = true
 	}
 	if l.running == c {
 		return nil, never

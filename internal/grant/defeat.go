@@ -13,8 +13,8 @@ import (
 )
 
 // Defeat is an attempt that did not win, or a place in the queue. What the nodes said and when does
-// not change any more. It is its waiter's, who alone uses Own, Unsettled and Settle. Others of the
-// line may ask why.
+// not change any more. It is its waiter's, who alone uses Own, Unsettled, GiveBack and Settle.
+// Others of the line may ask why.
 type Defeat struct {
 	Err   error // why; nil: Why tells it from what follows
 	Final bool  // further attempts make no sense
@@ -54,7 +54,6 @@ const MinAfterword = 5 * time.Millisecond
 func (d *Defeat) giveBack(ctx context.Context) {
 	refused := d.met.Count(quorum.Outcome.No) > 0
 	d.back.Store(d.release(ctx, quorum.Spec{}))
-	d.grant = nil
 	if d.Final && !d.cut && refused {
 		d.Own = d.refusedItself(ctx)
 	}
@@ -134,35 +133,39 @@ var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not
 // count returns what each node has come to by now, and how many granted, refused, and failed.
 func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
 	outcomes, later := slices.Clone(d.met), d.asked.Outcomes()
-	back, rest := replies(&d.back), replies(&d.rest)
+	released := d.released()
 	for i := range outcomes {
-		released := quorum.Outcome{Err: quorum.ErrUnsent}
-		if back != nil {
-			released = back[i]
-		}
-		if rest != nil && !errors.Is(rest[i].Err, quorum.ErrUnsent) {
-			released = rest[i]
-		}
-		o := latest(outcomes[i], later[i], released)
+		o := latest(outcomes[i], later[i], released[i])
 		outcomes[i] = o
 		switch {
 		case o.Yes():
 			granted++
 		case o.No():
 			refused++
-		case d.failed(o, released):
+		case d.failed(o, released[i]):
 			failed++
 		}
 	}
 	return outcomes, granted, refused, failed
 }
 
-// replies returns what a release has come to by now, or nil if there is none.
-func replies(r *atomic.Pointer[quorum.Round]) quorum.Outcomes {
-	if r := r.Load(); r != nil {
-		return r.Outcomes()
+// released returns what the releases have come to by now.
+func (d *Defeat) released() quorum.Outcomes {
+	all := make(quorum.Outcomes, len(d.met))
+	for i := range all {
+		all[i].Err = quorum.ErrUnsent
 	}
-	return nil
+	for _, r := range []*quorum.Round{d.back.Load(), d.rest.Load()} {
+		if r == nil {
+			continue
+		}
+		for i, o := range r.Outcomes() {
+			if !errors.Is(o.Err, quorum.ErrUnsent) {
+				all[i] = o
+			}
+		}
+	}
+	return all
 }
 
 // latest is what a node has come to. The attempt or its release may have told meanwhile what was

@@ -80,7 +80,7 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Memb
 		d.keys = line.NewExpiries(len(g.lock.Lanes))
 	}
 	if t := d.asked.Tally(); !how.Keep || d.cut || t.Yes > 0 {
-		d.giveBack(ctx)
+		d.Settle(ctx, false)
 	}
 	return d
 }

@@ -235,9 +235,9 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 
 // waives reports whether a retry delay that is over is no reason for an attempt. The last try is
 // never waived. Others are while silent nodes are left alone, and while a subscription is being
-// opened, because turns will be heard in a moment. The next attempt is made when minDelays have
-// passed, and as long as between the latest and when the waiter became the head. But no delay is
-// waived once maxDelays of them, or maxDelayQueued, have passed since the latest attempt.
+// opened, because turns will be heard in a moment. The next attempt comes when minDelays have
+// passed since the latest, and as much time as the waiter had been the head by then. But no delay
+// is waived once maxDelays of them, or maxDelayQueued, have passed.
 //
 // Attempts keep subscriptions from being opened. 1,000 processes began at once, beside eight busy
 // programs on two cores. They had 3 turns a second in the first 25 seconds. Since delays are waived

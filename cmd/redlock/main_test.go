@@ -6,11 +6,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,6 +43,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTool) != "" {
 		main()
 	}
+	// Most tests here run programs, which compute as they start. With twenty tests at a time, nodes
+	// take longer than their timeouts on two busy processors.
+	_ = flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)))
 	os.Exit(redistest.Main(m))
 }
 

@@ -73,7 +73,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 		assert.Equal(t, i, n.Node)
 		assert.NoError(t, n.Err)
 		assert.Empty(t, n.Unknown)
-		assert.Regexp(t, `^(Redis|Valkey) \d+\.\d+\.\d+$`, n.Server)
+		assert.Regexp(t, `^(Redis|Valkey|Redict) \d+\.\d+\.\d+$`, n.Server)
 		assert.Len(t, n.RunID, 40)
 		assert.Equal(t, "standalone", n.Mode)
 		assert.Equal(t, "master", n.Role)

@@ -221,7 +221,8 @@ var serverFaults = map[string]serverFault{
 		},
 		heal: func(_ *testing.T, s *redistest.Server) { s.Must("CONFIG", "SET", "save", "") },
 		lock: "MISCONF Redis is configured to save RDB snapshots|MISCONF Valkey is configured to " +
-			"save RDB snapshots", extend: "MISCONF", release: "MISCONF",
+			"save RDB snapshots|MISCONF Redict is configured to save RDB snapshots",
+		extend: "MISCONF", release: "MISCONF",
 	},
 	"MISCONF, full disk": {
 		apart: true,
@@ -263,7 +264,8 @@ var serverFaults = map[string]serverFault{
 				return err == nil
 			})
 		},
-		lock: "BUSY Redis is busy|BUSY Valkey is busy", extend: "BUSY", release: "BUSY",
+		lock:   "BUSY Redis is busy|BUSY Valkey is busy|BUSY Redict is busy",
+		extend: "BUSY", release: "BUSY",
 	},
 	"LOADING": {
 		apart: true,
@@ -278,8 +280,9 @@ var serverFaults = map[string]serverFault{
 			// takes ten seconds, in which another server is restarted.
 			s.Restart(redistest.Loading(), redistest.Args("--key-load-delay", "20000"))
 		},
-		heal:   func(_ *testing.T, s *redistest.Server) { s.Restart() },
-		lock:   "LOADING Redis is loading the dataset|LOADING Valkey is loading the dataset",
+		heal: func(_ *testing.T, s *redistest.Server) { s.Restart() },
+		lock: "LOADING Redis is loading the dataset|LOADING Valkey is loading the dataset|" +
+			"LOADING Redict is loading the dataset",
 		extend: "LOADING", release: "LOADING",
 	},
 	"CLUSTERDOWN": {

@@ -25,7 +25,7 @@ var names = strings.NewReplacer(
 	"redlockrueidis", "redlockvalkeygo",
 	"package rueidis", "package valkeygo",
 	"Package rueidis", "Package valkeygo",
-	`"*rueidis.s`, `"*valkey.s`,
+	`"*rueidis.`, `"*valkey.`,
 	`"rueidis: `, `"valkeygo: `,
 	"rueidis.NewPool", "valkeygo.NewPool",
 	"rueidis.Pool", "valkeygo.Pool",

@@ -251,6 +251,68 @@ func TestCommandsThatArriveTogetherShareARoundTrip(t *testing.T) {
 	})
 }
 
+// What rueidis has queued behind a command whose time is up goes out afterwards, and once.
+func TestCommandsBehindOneThatTakesTooLong(t *testing.T) {
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, mode, func(b *bench) {
+				// With a deadline, or rueidis gives the connection to goroutines of its own.
+				b.start(b.within(time.Second), "before").granted()
+				gate := b.hold("slow")
+				slow := b.start(b.within(50*time.Millisecond), "slow")
+				var behind all
+				for i := range 2 + few { // two by themselves, and the others together
+					behind = append(behind, b.start(b.within(time.Second), fmt.Sprint(i)))
+				}
+				done := make(chan error)
+				go func() {
+					_, err := b.pool.Do(b.within(time.Second), "GET", "x")
+					done <- err
+				}()
+				time.Sleep(100 * time.Millisecond)
+				slow.failed(false)
+				close(gate)
+				behind.granted()
+				if err := <-done; err != nil {
+					t.Errorf("Do: %v", err)
+				}
+				for _, r := range append(behind, slow) {
+					if n := b.arrived(r.key); n != 1 {
+						t.Errorf("%s arrived %d times, want once", r.key, n)
+					}
+				}
+				if n := b.arrived("GET"); n != 1 {
+					t.Errorf("GET arrived %d times, want once", n)
+				}
+			})
+		})
+	}
+}
+
+// hasty is a client whose SETs fail early, though they went out.
+type hasty struct{ client.Client }
+
+func (h hasty) Do(ctx context.Context, c client.Completed) client.RedisResult {
+	if c.Commands()[0] != "SET" {
+		return h.Client.Do(ctx, c)
+	}
+	h.Client.Do(ctx, c)
+	soon, cancel := context.WithTimeout(ctx, 0)
+	defer cancel()
+	return h.Client.Do(soon, h.B().Ping().Build())
+}
+
+func TestAWrapperThatFailsEarlyIsCalledOnce(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.start(b.Context(), "before").granted()
+		b.pool = rueidis.NewPool(hasty{b.client})
+		_, err := b.pool.SetNX(b.within(time.Second), "x", "value", time.Hour)
+		if n := b.arrived("x"); n != 1 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("SetNX: %v, and arrived %d times, want DeadlineExceeded, and once", err, n)
+		}
+	})
+}
+
 // lesson L41: the end of a context is heard at once, and a node that does not answer is sent
 // nothing more than a question whether it does.
 func TestANodeThatDoesNotAnswerIsSentNothingElse(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -22,6 +23,14 @@ type call = batch.Call[struct{}]
 
 // send sends the calls in one round trip, and answers them.
 func (p *Pool) send(ctx context.Context, calls []*call) {
+	for tries := maxTries; len(calls) > 0; tries-- {
+		calls = p.trySend(ctx, calls, tries == 1)
+	}
+}
+
+// trySend is send, but for the calls that it returns: those are to be sent again. There are none
+// the last time.
+func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*call) {
 	unreached := p.link.reach(ctx)
 	own := p.isOwn(ctx, calls[0])
 	sent := make([]*call, 0, len(calls))
@@ -35,15 +44,41 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 			sent, commands = append(sent, c), append(commands, p.routed(c, own))
 		}
 	}
+	answer := func(c *call, r valkey.ValkeyResult) {
+		if !last && p.isUnsent(ctx, r) {
+			p.link.lost()
+			again = append(again, c)
+		} else {
+			c.Answer(p.outcome(c, r))
+		}
+	}
 	switch len(sent) {
 	case 0:
 	case 1:
-		sent[0].Answer(p.outcome(sent[0], p.client.Do(ctx, commands[0])))
+		answer(sent[0], p.client.Do(ctx, commands[0]))
 	default:
 		for i, r := range p.client.DoMulti(ctx, commands...) {
-			sent[i].Answer(p.outcome(sent[i], r))
+			answer(sent[i], r)
 		}
 	}
+	return again
+}
+
+// maxTries is how often a command is tried that does not go out: see isUnsent.
+const maxTries = 5
+
+// isUnsent reports whether a command with this context did not go out, because of another one.
+//
+// Valkey-go gives a connection the deadline of the command that is alone on it, and closes the
+// connection when that has passed. What others have queued there meanwhile is not written. It
+// fails with the error of the first. The deadline of a command that was written has passed when
+// that fails so. A wrapper may have other deadlines.
+func (p *Pool) isUnsent(ctx context.Context, r valkey.ValkeyResult) bool {
+	if !p.bare || r.NonValkeyError() != context.DeadlineExceeded || ctx.Err() != nil {
+		return false
+	}
+	end, ends := ctx.Deadline()
+	return !ends || time.Now().Before(end)
 }
 
 // isOwn reports whether calls go on a connection of their own: what callers carry, and the batches

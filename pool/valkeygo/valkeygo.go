@@ -93,7 +93,8 @@ import (
 type Pool struct {
 	client  valkey.Client
 	cluster bool
-	plain   bool // see isPlain
+	bare    bool // the client is one of valkey-go, not a wrapper
+	plain   bool // it is that for one server
 	link    link
 	calls   batch.Batcher[struct{}]
 	numbers numbers
@@ -112,7 +113,7 @@ var (
 func NewPool(client valkey.Client) *Pool {
 	p := &Pool{client: client}
 	p.cluster = client != nil && client.Mode() == valkey.ClientModeCluster
-	p.plain = isPlain(client)
+	p.bare, p.plain = kind(client)
 	if !p.cluster { // a cluster has several servers, and may have lost only one
 		p.link.ask = p.hello
 	}
@@ -168,11 +169,12 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	}
 }
 
-// isPlain reports whether a client waits for nothing but the network of one server. The one that
-// follows redirections, or that for Sentinel, may wait for another server, and a wrapper for its
-// hooks. No interface tells them apart.
-func isPlain(client valkey.Client) bool {
-	return fmt.Sprintf("%T", client) == "*valkey.singleClient"
+// kind reports whether a client is one of valkey-go, and whether it waits for nothing but the network
+// of one server. The one that follows redirections, or that for Sentinel, may wait for another
+// server, and a wrapper for its hooks. No interface tells them apart.
+func kind(client valkey.Client) (bare, plain bool) {
+	name := fmt.Sprintf("%T", client)
+	return strings.HasPrefix(name, "*valkey."), name == "*valkey.singleClient"
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others. If ctx ends first, a
@@ -198,7 +200,14 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	go func() {
 		var r result
 		r.err = try(func() (err error) {
-			r.reply, err = p.reply(p.client.Do(ctx, p.command(args, false)))
+			var result valkey.ValkeyResult
+			for range maxTries {
+				result = p.client.Do(ctx, p.command(args, false))
+				if !p.isUnsent(ctx, result) {
+					break
+				}
+			}
+			r.reply, err = p.reply(result)
 			return err
 		})
 		done <- r

@@ -683,7 +683,7 @@ func TestElectionOnServers(t *testing.T) {
 				for _, s := range servers {
 					pools = append(pools, newPool(t, s.Addr()))
 				}
-				rl := redlock.New(pools...)
+				rl := redlock.New(pools...).With(veryPatient)
 				t.Cleanup(func() { _ = rl.Close() })
 				return rl.NewElection(client, redlock.WithOwner(owner))
 			}

@@ -119,7 +119,7 @@ func NewPool(client redis.UniversalClient) *Pool {
 			p.calls.MaxSends = max(most-1, 1)
 		}
 	}
-	p.hub.Dial = p.dial
+	p.hub.DialWith = p.dial
 	return p
 }
 

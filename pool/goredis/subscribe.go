@@ -27,23 +27,20 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 
 var errRing = fmt.Errorf("goredis: Subscribe with a redis.Ring: %w", errors.ErrUnsupported)
 
-// dial opens the connection for the subscriptions.
-func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
-	conn := &pubSub{PubSub: p.client.Subscribe(ctx)} // connects only when it has something to send
-	if err := conn.Ping(ctx); err != nil {
+// dial opens the connection for the subscriptions, with that to a channel: the client connects only
+// when it has something to send.
+func (p *Pool) dial(ctx context.Context, channel string) (pubsub.Conn, error) {
+	conn := pubSub{p.client.Subscribe(ctx)}
+	if err := conn.Subscribe(ctx, channel); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return conn, nil
 }
 
-// pubSub is a connection whose first command was the PING of dial.
-type pubSub struct {
-	*redis.PubSub
-	replied bool // to that PING; of the goroutine that receives
-}
+type pubSub struct{ *redis.PubSub }
 
-func (c *pubSub) Send(command, channel string) error {
+func (c pubSub) Send(command, channel string) error {
 	ctx := context.Background() // bounded by the client's WriteTimeout
 	switch command {
 	case "SUBSCRIBE":
@@ -64,16 +61,7 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-func (c *pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
-	event, err := c.receive(timeout)
-	if err == nil && !c.replied && event.Kind != pubsub.Message {
-		c.replied = true
-		return pubsub.Event{}, nil // the hub did not send that PING
-	}
-	return event, err
-}
-
-func (c *pubSub) receive(timeout time.Duration) (pubsub.Event, error) {
+func (c pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
 	reply, err := c.ReceiveTimeout(ended, timeout)
 	if err != nil {
 		var refused redis.Error

@@ -11,13 +11,18 @@ import (
 
 // Hub implements [pool.Subscriber] with one connection, which it opens for the first subscription
 // and closes soon after the last. It is safe for concurrent use. The zero value is ready once
-// Dial is set.
+// Dial or DialWith is set.
 type Hub struct {
 	// Dial opens a connection. It should return soon after its context ends, which happens when
 	// no subscription needs the connection any more. A Hub makes one call of Dial at a time. So a
 	// Dial that does not return holds up later subscriptions until their contexts end. It ties up
 	// no more than one goroutine. A panic counts as an error.
 	Dial func(context.Context) (Conn, error)
+
+	// DialWith, if it is not nil, is called instead of Dial, as Dial would be. It sends SUBSCRIBE
+	// with the channel as the first command, and does not wait for its reply. It is for a client
+	// that connects only when it has something to send.
+	DialWith func(ctx context.Context, channel string) (Conn, error)
 
 	// Guards what follows, and the fields of session and subscription that change.
 	mu      sync.Mutex
@@ -74,7 +79,7 @@ func (h *Hub) add(name string) *subscription {
 		messages: make(chan string, buffer), ready: make(chan struct{}),
 	}
 	others := s.channels[name]
-	s.channels[name] = append(others, sub)
+	s.channels[name], s.latest = append(others, sub), name
 	switch {
 	case len(others) == 0 || s.refused[name]:
 		s.subscribe(name)

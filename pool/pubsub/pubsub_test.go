@@ -87,18 +87,21 @@ func (c *conn) Close() error {
 type node struct {
 	hub Hub
 
-	mu     sync.Mutex
-	conns  []*conn
-	dials  int
-	pings  int
-	down   error            // what dialling ends with
-	hang   bool             // dialling lasts until its context ends
-	stuck  chan struct{}    // dialling lasts until this is closed, whatever its context does
-	silent bool             // nothing is answered
-	slow   bool             // replies are held back
-	held   []Event          // those
-	denied map[string]error // "SUBSCRIBE a", "PING ": what is answered by an error
-	panics string           // the method, or the command in Send, that panics
+	mu      sync.Mutex
+	conns   []*conn
+	dials   int
+	pings   int
+	down    error            // what dialling ends with
+	hang    bool             // dialling lasts until its context ends
+	stuck   chan struct{}    // dialling lasts until this is closed, whatever its context does
+	silent  bool             // nothing is answered
+	slow    bool             // replies are held back
+	held    []Event          // those
+	denied  map[string]error // "SUBSCRIBE a", "PING ": what is answered by an error
+	nothing bool             // dialling returns nothing
+	drops   bool             // a connection is lost after so long
+	lasts   time.Duration
+	panics  string // the method, or the command in Send, that panics
 }
 
 func (n *node) does(method string) bool {
@@ -125,12 +128,15 @@ func (n *node) dial(ctx context.Context) (Conn, error) {
 		n.mu.Lock()
 		return nil, ctx.Err()
 	}
-	if n.down != nil {
+	if n.down != nil || n.nothing {
 		return nil, n.down
 	}
 	c := &conn{node: n, events: make(chan Event, 100), closed: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	n.conns = append(n.conns, c)
+	if n.drops {
+		time.AfterFunc(n.lasts, c.close)
+	}
 	return c, nil
 }
 
@@ -141,10 +147,39 @@ func (n *node) set(f func()) {
 	f()
 }
 
+// dialWith is dial, for a client that connects only when it has something to send.
+func (n *node) dialWith(ctx context.Context, channel string) (Conn, error) {
+	c, err := n.dial(ctx)
+	if c == nil {
+		return nil, err
+	}
+	sent := false
+	defer func() {
+		if !sent {
+			_ = c.Close()
+		}
+	}()
+	err = c.Send("SUBSCRIBE", channel)
+	sent = err == nil
+	return c, err
+}
+
+// inBubble runs f with hubs of both kinds.
 func inBubble(t *testing.T, f func(t *testing.T, n *node)) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Run("Dial", func(t *testing.T) {
 		n := &node{}
 		n.hub.Dial = n.dial
+		inBubbleOf(t, n, f)
+	})
+	t.Run("DialWith", func(t *testing.T) {
+		n := &node{}
+		n.hub.DialWith = n.dialWith
+		inBubbleOf(t, n, f)
+	})
+}
+
+func inBubbleOf(t *testing.T, n *node, f func(t *testing.T, n *node)) {
+	synctest.Test(t, func(t *testing.T) {
 		f(t, n)
 		// Everything must have ended some time after the last subscription did; the
 		// bubble fails if a goroutine has not.
@@ -532,15 +567,9 @@ func TestAFlappingConnectionIsOpenedLessAndLess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, n *node) {
 				a := n.subscribe(t, "a")
-				dial := n.hub.Dial
-				n.hub.Dial = func(ctx context.Context) (Conn, error) {
-					conn, err := dial(ctx)
-					if err == nil {
-						time.AfterFunc(c.lasts, func() { _ = conn.Close() })
-					}
-					return conn, err
-				}
-				n.set(func() { n.silent, n.dials = !c.confirms, 0 })
+				n.set(func() {
+					n.silent, n.dials, n.drops, n.lasts = !c.confirms, 0, true, c.lasts
+				})
 				_ = n.last().Close()
 				woken := 0
 				for range 1000 {
@@ -631,7 +660,7 @@ func TestAPanicWhileTheConnectionIsInUse(t *testing.T) {
 
 func TestADialThatReturnsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.hub.Dial = func(context.Context) (Conn, error) { return nil, nil }
+		n.nothing = true
 		if _, err := n.hub.Subscribe(t.Context(), "a"); !errors.Is(err, errNoConn) {
 			t.Errorf("Subscribe: %v, want %v", err, errNoConn)
 		}
@@ -664,5 +693,122 @@ func TestADialThatNeverReturnsIsCalledOnce(t *testing.T) {
 		n.publish("a", "hello")
 		want(t, "a", unread(a), []string{"hello"})
 		_ = a.Close()
+	})
+}
+
+// pending is a Subscribe under way.
+type pending struct {
+	sub  pool.Subscription
+	err  error
+	done chan struct{}
+}
+
+// start begins a Subscribe, and returns when all goroutines wait for something.
+func (n *node) start(ctx context.Context, channel string) *pending {
+	p := &pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.sub, p.err = n.hub.Subscribe(ctx, channel)
+	}()
+	synctest.Wait()
+	return p
+}
+
+// ended waits for the end, and closes the subscription if there is one.
+func (p *pending) ended() error {
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		return errors.New("no end within a minute")
+	}
+	if p.sub != nil {
+		_ = p.sub.Close()
+	}
+	return p.err
+}
+
+// The node may refuse the channel for which the connection was opened, and no other.
+func TestTheFirstChannelIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.stuck, n.denied = make(chan struct{}), map[string]error{"SUBSCRIBE secret": errDenied}
+		secret, open := n.start(t.Context(), "secret"), n.start(t.Context(), "open")
+		close(n.stuck)
+		if err := secret.ended(); !errors.Is(err, errDenied) {
+			t.Errorf("Subscribe(secret): %v, want %v", err, errDenied)
+		}
+		if err := open.ended(); err != nil {
+			t.Errorf("Subscribe(open): %v", err)
+		}
+	})
+}
+
+// Those who had the channel for which the connection is opened may have left when it is open, or
+// before the hub comes to it.
+func TestNobodyWantsTheFirstChannelAnyMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.stuck = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a, b := n.start(ctx, "a"), n.start(t.Context(), "b")
+		cancel()
+		<-a.done
+		close(n.stuck)
+		if err := b.ended(); err != nil {
+			t.Errorf("Subscribe(b): %v", err)
+		}
+		synctest.Wait()
+		commands := []string{"SUBSCRIBE b", "UNSUBSCRIBE b"}
+		if n.hub.DialWith != nil {
+			commands = append([]string{"SUBSCRIBE a", "UNSUBSCRIBE a"}, commands...)
+		}
+		want(t, "commands", n.last().sent, commands)
+		sleep(2 * linger)
+
+		n.stuck = make(chan struct{})
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+		n.start(ctx, "c")
+		cancel()
+		sleep(2 * linger) // the hub waits for Dial, and for nobody else
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+		n.start(ctx, "d")
+		cancel()
+		synctest.Wait()
+		close(n.stuck)
+		synctest.Wait()
+		commands = nil
+		if n.hub.DialWith != nil {
+			commands = []string{"SUBSCRIBE d", "UNSUBSCRIBE d"}
+		}
+		want(t, "commands", n.last().sent, commands)
+	})
+}
+
+// One who comes for the first channel after another has left is not confirmed before the node has
+// come to its own SUBSCRIBE.
+func TestTheFirstChannelIsAskedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.slow = true
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n.start(ctx, "a")
+		cancel()
+		synctest.Wait()
+		again := n.start(t.Context(), "a")
+		want(t, "commands", n.last().sent, []string{"SUBSCRIBE a", "UNSUBSCRIBE a", "SUBSCRIBE a"})
+		for i, reply := range n.held {
+			select {
+			case <-again.done:
+				t.Errorf("Subscribe returned after %d replies", i)
+			default:
+			}
+			n.last().events <- reply
+			synctest.Wait()
+		}
+		if err := again.ended(); err != nil {
+			t.Errorf("Subscribe: %v", err)
+		}
+		n.set(func() { n.slow = false })
 	})
 }

@@ -37,6 +37,7 @@ type session struct {
 	kick   chan struct{} // tells write to look into outbox; has room for one
 
 	channels map[string][]*subscription
+	latest   string // channel that was added
 
 	// What follows is about the present connection, and starts empty with each.
 
@@ -85,8 +86,14 @@ func (s *session) run() {
 // connect opens a connection and works with it until it is lost or the session ends.
 func (s *session) connect() error {
 	var conn Conn
+	var asked string // channel
 	err := try(func() (err error) {
-		conn, err = s.hub.Dial(s.ctx)
+		if s.hub.DialWith != nil {
+			asked = s.anyChannel()
+			conn, err = s.hub.DialWith(s.ctx, asked)
+		} else {
+			conn, err = s.hub.Dial(s.ctx)
+		}
 		return err
 	})
 	if err != nil {
@@ -98,7 +105,7 @@ func (s *session) connect() error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	hangUp := func() { _ = try(conn.Close) }
 	stop := context.AfterFunc(ctx, hangUp)
-	s.begin()
+	s.begin(asked)
 	written := make(chan error, 1)
 	go func() {
 		defer cancel()
@@ -128,14 +135,34 @@ func try(f func() error) (err error) {
 	return f()
 }
 
-// begin notes that there is a connection, and subscribes to all channels.
-func (s *session) begin() {
+// anyChannel returns a channel that somebody has, or had if all have closed theirs.
+func (s *session) anyChannel() string {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	for name := range s.channels {
+		return name
+	}
+	return s.latest
+}
+
+// begin notes that there is a connection, and subscribes to all channels but the one that the node
+// was asked for, unless that is "".
+func (s *session) begin(asked string) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	s.connected = true
 	s.awaited, s.refused = make(map[string]int), make(map[string]bool)
+	if asked != "" {
+		s.awaited[asked]++
+		s.sent = append(s.sent, request{"SUBSCRIBE", asked})
+		if s.channels[asked] == nil { // nobody wants it any more
+			s.request("UNSUBSCRIBE", asked)
+		}
+	}
 	for name := range s.channels {
-		s.subscribe(name)
+		if name != asked {
+			s.subscribe(name)
+		}
 	}
 }
 

@@ -17,8 +17,9 @@ const (
 	// grace is how long a call waits for a quorum of nodes after the first of them has sent it.
 	grace = time.Millisecond
 	// linger is how long a process listens after its last call. Often it waits for a lock again
-	// soon.
-	linger = time.Second
+	// soon. With 1 s instead of 2, 256 processes that come once, and again two seconds later, send
+	// 124 commands a turn instead of 119: they have closed connections.
+	linger = 2 * time.Second
 	// patience is how long a node may take to confirm a subscription. No lock waits for that.
 	patience = 5 * time.Second
 	// retry is how long after a failure a node is asked again.

@@ -166,7 +166,6 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 		}
 	}
 	before = max(before, 0)
-	s.before = before
 	s.lines.stands(s.Key, before)
 	s.listener.Open(clock.Times(opensAfter, before))
 	delay := max(s.drawn, minTry)

@@ -20,9 +20,6 @@ const (
 	// twice as long after each further one.
 	maxClaims  = 6
 	claimDelay = 4 * time.Millisecond
-	// crowd is how many before a waiter let it ask one node only when it begins to listen. That
-	// saves 3 to 4 % of the commands of 256 processes that come once.
-	crowd = 16
 	// QueueTTL is how long a queue outlives the last who came, or renewed it.
 	QueueTTL = time.Minute
 	// renewal is how often those who stay renew it.
@@ -46,8 +43,9 @@ const (
 // Many processes that begin at once would overload the nodes for seconds if all opened their
 // subscriptions at once. So a process that finds the nodes slow stands there first. How many are
 // before it tells how long it may wait with its subscriptions, see opensAfter. Nodes pass over one
-// that does not listen. That one keeps its ticket, and stands again as soon as it listens: on one
-// node first if there is a crowd before it.
+// that does not listen, and take it out of their queue. It keeps its ticket, and stands on all nodes
+// again as soon as it listens. One node cannot tell what the others have done: they hear of
+// subscriptions at different times.
 //
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
 // before it, or later if a majority is silent. A command to stand at a free key hands that on, too.
@@ -70,7 +68,6 @@ type stay struct {
 	refused  bool      // in the latest of them, nodes denied their queue
 	claims   int       // that failed
 	partial  int       // rounds in a row after which it had its turn on less than a quorum
-	before   int64     // waiters, as nodes said last; not 0 only once it has agreed
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
 
 	renewed time.Time // when nodes were last asked to keep the queue
@@ -133,24 +130,12 @@ func (s *stay) leave(served bool) {
 // wait stands in the queue, and claims the key when its turn has come.
 func (s *stay) wait() (ending, error) {
 	var only []bool // nodes to ask; nil: all
-	begins := false // turns can be heard from now on
 	for {
-		// Nodes may have passed over it until now. But if one of them says that a crowd is still
-		// before it, the others have not come to it either.
-		probes := begins && s.before >= crowd
-		if probes {
-			only = make([]bool, len(s.Lanes))
-			only[s.lines.jitter(time.Duration(len(only)))] = true
-		}
 		next, answered := s.stand(only)
-		only, begins = nil, false
+		only = nil
 		if err := s.stopped(); err != nil {
 			return none, err
 		}
-		if probes && (!answered || s.before < crowd) {
-			continue
-		}
-		deaf := s.ready != nil
 		if end, err := s.pause(next, answered); end != none || err != nil {
 			return end, err
 		}
@@ -170,7 +155,6 @@ func (s *stay) wait() (ending, error) {
 			}
 		default:
 			s.partial = 0
-			begins = deaf && s.ready == nil
 		}
 	}
 }

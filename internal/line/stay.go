@@ -43,8 +43,8 @@ const (
 // Many processes that begin at once would overload the nodes for seconds if all opened their
 // subscriptions at once. So a process that finds the nodes slow stands there first. How many are
 // before it tells how long it may wait with its subscriptions, see opensAfter. Nodes pass over one
-// that does not listen, and take it out of their queue. It keeps its ticket, and stands on all nodes
-// again as soon as it listens. One node cannot tell what the others have done: they hear of
+// that does not listen, and take it out of their queue. It keeps its ticket, and stands on all
+// nodes again as soon as it listens. One node cannot tell what the others have done: they hear of
 // subscriptions at different times.
 //
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are

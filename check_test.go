@@ -232,7 +232,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 	const app, fence, own = "~app:*", "~redlock:fence:*", "~{app:*"
 	fencing, perName := redlock.WithFencing(), redlock.WithFencePerName()
 	guard := redlock.WithRestartGuard(10 * time.Second)
-	s := redistest.Start(t, 1, healthy)[0]
+	s := redistest.Start(t, 1)[0] // which waits for no disk
 	for name, tt := range map[string]struct {
 		denied, keys string
 		opts         []redlock.Option

@@ -28,8 +28,8 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 	}
 }
 
-// trySend is send, but for the calls that it returns: those are to be sent again. There are none
-// the last time.
+// trySend tries once to send the calls in one round trip. It returns those that did not go out, to
+// be sent again, and answers the others. The last time it answers all.
 func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*call) {
 	unreached := p.link.reach(ctx)
 	own := p.isOwn(ctx, calls[0])

@@ -169,9 +169,10 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	}
 }
 
-// kind reports whether a client is one of valkey-go, and whether it waits for nothing but the network
-// of one server. The one that follows redirections, or that for Sentinel, may wait for another
-// server, and a wrapper for its hooks. No interface tells them apart.
+// kind reports whether a client is bare, one of valkey-go itself, and whether it is plain. A plain
+// one waits for nothing but the network of one server. The one that follows redirections, or that
+// for Sentinel, may wait for another server, and a wrapper for its hooks. No interface tells them
+// apart.
 func kind(client valkey.Client) (bare, plain bool) {
 	name := fmt.Sprintf("%T", client)
 	return strings.HasPrefix(name, "*valkey."), name == "*valkey.singleClient"

@@ -145,6 +145,16 @@ func (g *group) asked() int {
 	return len(g.attempts)
 }
 
+// stands returns how often each node has been asked for a place.
+func (g *group) stands() (times []int) {
+	for _, b := range g.boards {
+		b.mu.Lock()
+		times = append(times, b.stands)
+		b.mu.Unlock()
+	}
+	return times
+}
+
 // gaveBack returns the names of those who gave back what nodes may have granted.
 func (g *group) gaveBack() []int {
 	g.mu.Lock()
@@ -383,7 +393,7 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	}
 	id := args[0].(string)
 	if b.reserved == id && s.Name == "stand" {
-		return quorum.Reply{Means: quorum.Turn, Number: b.last, Left: -1}, nil
+		return quorum.Reply{Means: quorum.Turn, Number: args[1].(int64), Left: -1}, nil
 	}
 	if b.reserved == id {
 		b.reserved = ""

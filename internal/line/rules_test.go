@@ -343,7 +343,7 @@ func TestAttemptsBecomeRarerWhileSubscriptionsAreOpened(t *testing.T) {
 		least, most int // attempts
 	}{
 		{"by one that waits for ever", time.Minute, 0, delay, 0, tries * delay, 15, 15},
-		{"by one with tries", time.Minute, delay / 4, delay, tries, tries * delay * 5 / 4, 15, 15},
+		{"by one with tries", time.Minute, delay / 8, delay, tries, tries * delay * 9 / 8, 15, 15},
 		{"if nothing can be opened", 0, 0, delay, tries, tries * delay, tries, tries},
 		{"if it takes for ever", time.Hour, 0, delay, 0, time.Minute, 200, 205},
 		{"with a long delay", time.Minute, 0, maxDelayQueued, 0, time.Minute, 20, 20},
@@ -445,20 +445,23 @@ func TestSilentNodesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A process whose first attempt was refused late stands in the queue before it listens. It then
-// leaves the nodes alone for longer the more are before it, and stands there again when it listens.
+// A process whose first attempt was refused late stands on one node before it listens. It then
+// leaves the nodes alone for longer the more are before it, and stands on all when it listens. All
+// give it the same ticket.
 func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 	const takes, opens, most = 100 * time.Millisecond, 50 * time.Millisecond, 10 * trip
 	for _, tt := range []struct {
 		name    string
 		timeout time.Duration // of a node
 		before  int
-		stands  []int         // before it listens, and with that
 		rests   time.Duration // before it opens its subscriptions
+		first   []int         // times that it stands on each node before that
+		again   []int         // and with those when it listens
 	}{
-		{"nobody before it", slowPart*takes - 1, 0, []int{1, 2}, 0},
-		{"many before it", slowPart*takes - 1, 300, []int{1, 2}, 300 * opensAfter},
-		{"nodes that are not slow", slowPart * takes, 300, []int{0, 1}, 0},
+		{"nobody before it", slowPart*takes - 1, 0, 0, []int{1, 0, 0}, []int{2, 1, 1}},
+		{"many before it", slowPart*takes - 1, 300, 300 * opensAfter, []int{1, 0, 0},
+			[]int{2, 1, 1}},
+		{"nodes that are not slow", slowPart * takes, 300, 0, []int{0, 0, 0}, []int{1, 1, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
@@ -476,24 +479,68 @@ func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 					wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: tt.timeout}
 					assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
 				})
-				b := g.boards[0]
 				time.Sleep(takes + most)
-				first := b.fail(nil)
+				first := g.stands()
 				time.Sleep(tt.rests + opens + most)
-				again := b.fail(nil)
+				again := g.stands()
+				tickets := map[int64]bool{}
+				for _, b := range g.boards {
+					tickets[b.tickets()[tt.before]] = true
+				}
 				cancel()
 				all.Wait()
-				assert.InDelta(t, takes+tt.rests, b.asked().Sub(g.begun), float64(most))
-				assert.Equal(t, tt.stands, []int{first, again})
+				rests := g.boards[0].asked().Sub(g.begun) - takes
+				assert.InDelta(t, tt.rests, rests, float64(most))
+				assert.Equal(t, tt.first, first)
+				assert.Equal(t, tt.again, again)
+				assert.Len(t, tickets, 1)
 			})
 		})
 	}
 }
 
-// After silence a process does so after a random part of the time for which it leaves the nodes
-// alone. That is a half in a bubble. If nodes never answer to that, it opens its subscriptions.
-func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
+// A waiter that stands in the queue again keeps the ticket that the nodes have agreed on.
+func TestAWaiterKeepsItsTicket(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(10 * time.Millisecond), Queue: true}
+			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
+		})
+		b := g.boards[0]
+		time.Sleep(10 * trip)
+		tickets, stands := b.tickets(), b.fail(nil)
+		time.Sleep(time.Second)
+		assert.Greater(t, b.fail(nil), stands+10)
+		assert.Equal(t, tickets, b.tickets())
+		cancel()
+		all.Wait()
+	})
+}
+
+// If that node has the key for it, it asks the others at once. They may have the key for it, too.
+func TestAProcessThatFindsNodesSlowTakesAKeyThatIsFree(t *testing.T) {
 	const takes = 100 * time.Millisecond
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.takes = takes
+		for _, b := range g.boards {
+			b.opens = time.Hour
+		}
+		time.AfterFunc(takes+trip/2, func() { g.unlock(nil) })
+		wish := Wish{Delay: every(time.Minute), Queue: true}
+		require.NoError(t, g.lock(t.Context(), ls, 0, wish))
+		assert.Less(t, time.Since(g.begun), takes+5*trip)
+	})
+}
+
+// After silence a process does so after a random part of the time for which it leaves the nodes
+// alone. That is a half in a bubble. After a further silence it asks another node. If nodes never
+// answer to that, it opens its subscriptions.
+func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
+	const takes, delay = 100 * time.Millisecond, time.Second
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 		g.occupy()
 		g.takes = takes
@@ -501,15 +548,17 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 		defer cancel()
 		var all sync.WaitGroup
 		all.Go(func() {
-			wish := Wish{Delay: every(time.Second), Queue: true, NodeTimeout: trip / 2}
+			wish := Wish{Delay: every(delay), Queue: true, NodeTimeout: trip / 2}
 			assert.Error(t, g.lock(ctx, ls, 0, wish))
 		})
 		const rest = spareTimes * takes / 2
 		time.Sleep(takes + rest + trip - 1)
-		b := g.boards[0]
-		assert.Zero(t, b.fail(nil))
+		assert.Equal(t, []int{0, 0, 0}, g.stands())
 		time.Sleep(2 * time.Nanosecond)
-		assert.Equal(t, 1, b.fail(nil))
+		assert.Equal(t, []int{1, 0, 0}, g.stands())
+		time.Sleep(delay + 2*trip)
+		assert.Equal(t, []int{1, 1, 0}, g.stands())
+		b := g.boards[0]
 		assert.Zero(t, b.asked())
 		all.Wait()
 		assert.NotZero(t, b.asked())

@@ -41,11 +41,10 @@ const (
 // orders. It stands there again, which hands the key on to the first.
 //
 // Many processes that begin at once would overload the nodes for seconds if all opened their
-// subscriptions at once. So a process that finds the nodes slow stands there first. How many are
-// before it tells how long it may wait with its subscriptions, see opensAfter. Nodes pass over one
-// that does not listen, and take it out of their queue. It keeps its ticket, and stands on all
-// nodes again as soon as it listens. One node cannot tell what the others have done: they hear of
-// subscriptions at different times.
+// subscriptions at once, and stood on all nodes. So a process that finds the nodes slow stands on
+// one node first. How many are before it there tells how long it may wait with its subscriptions,
+// see opensAfter. As soon as it listens, it stands on all nodes. Until then it has no place that
+// others respect: nodes pass over one that does not listen.
 //
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
 // before it, or later if a majority is silent. A command to stand at a free key hands that on, too.
@@ -97,10 +96,7 @@ func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	}
 	s.footprint.Open(w.Lanes, w.NodeTimeout, QueueTTL)
 	defer s.call.End()
-	s.member = Member{
-		ID: w.lines.source.Channel + s.call.Number, Ticket: max(w.lines.now().UnixMicro(), 1),
-		Value: w.asker.Settle(true),
-	}
+	s.member = Member{ID: w.lines.source.Channel + s.call.Number, Value: w.asker.Settle(true)}
 	if !time.Now().Before(w.due) && w.used+1 != w.Tries {
 		w.draw(minTry)
 	}
@@ -131,6 +127,9 @@ func (s *stay) leave(served bool) {
 func (s *stay) wait() (ending, error) {
 	var only []bool // nodes to ask; nil: all
 	for {
+		if s.listener.Waits() {
+			only = s.one()
+		}
 		next, answered := s.stand(only)
 		only = nil
 		if err := s.stopped(); err != nil {
@@ -157,6 +156,14 @@ func (s *stay) wait() (ending, error) {
 			s.partial = 0
 		}
 	}
+}
+
+// one returns which node to ask before the waiter listens: the same as all who wait, because that
+// node counts them, but another one after each silence.
+func (s *stay) one() []bool {
+	only := make([]bool, len(s.Lanes))
+	only[s.silences%len(only)] = true
+	return only
 }
 
 // pause waits until there is reason to claim the key or to stand again: after next, or earlier.

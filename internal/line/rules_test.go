@@ -459,8 +459,10 @@ func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 		again   []int         // and with those when it listens
 	}{
 		{"nobody before it", slowPart*takes - 1, 0, 0, []int{1, 0, 0}, []int{2, 1, 1}},
-		{"many before it", slowPart*takes - 1, 300, 300 * opensAfter, []int{1, 0, 0},
-			[]int{2, 1, 1}},
+		{"some before it", slowPart*takes - 1, many / 2, many / 2 * opensAfter / 2,
+			[]int{1, 0, 0}, []int{2, 1, 1}},
+		{"many before it", slowPart*takes - 1, 2 * many, 2 * many * opensAfter,
+			[]int{1, 0, 0}, []int{2, 1, 1}},
 		{"nodes that are not slow", slowPart * takes, 300, 0, []int{0, 0, 0}, []int{1, 1, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -569,7 +571,7 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 // One that gives the nodes more time does not wait with its subscriptions because of another that
 // has found them slow.
 func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {
-	const takes, rest = 100 * time.Millisecond, 300 * opensAfter
+	const takes, rest = 100 * time.Millisecond, 300 * opensAfter * 300 / many
 	for _, timeout := range []time.Duration{takes, 2 * takes} {
 		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -470,10 +471,18 @@ func TestStrangeRepliesAreNeverAYes(t *testing.T) {
 				errs["release"] = refused(t, ok, err)
 				for script, err := range errs {
 					assert.ErrorIs(t, err, redlock.ErrNoQuorum, script)
-					var strange *redlock.ReplyError
-					require.ErrorAs(t, err, &strange)
-					assert.Equal(t, script, strange.Script)
-					assert.Equal(t, reply, strange.Reply)
+					var all *multierror.Error
+					require.ErrorAs(t, err, &all)
+					var scripts []string
+					for _, err := range all.Errors {
+						var strange *redlock.ReplyError
+						if errors.As(err, &strange) {
+							assert.Equal(t, reply, strange.Reply)
+							scripts = append(scripts, strange.Script)
+						}
+					}
+					// Nobody waits for the last node. It may tell nothing, or of the release.
+					assert.Contains(t, scripts, script)
 				}
 			})
 		})

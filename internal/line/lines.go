@@ -47,7 +47,7 @@ const slowPart = 8
 //	W × (H + longest delay + 2 × node timeout)
 //	  + one expiry for each holder that died, and for what was left behind before
 //	  + two seconds and a try for each silence of a majority
-//	  + the time that it takes to subscribe to the nodes, see opens
+//	  + the time that it takes to subscribe to the nodes, see openDelay
 //
 // Among processes that only poll, waiters that come back again and again take turns, see rivals.
 type Lines struct {

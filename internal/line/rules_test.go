@@ -343,7 +343,7 @@ func TestAttemptsBecomeRarerWhileSubscriptionsAreOpened(t *testing.T) {
 		least, most int // attempts
 	}{
 		{"by one that waits for ever", time.Minute, 0, delay, 0, tries * delay, 15, 15},
-		{"by one with tries", time.Minute, delay / 8, delay, tries, tries * delay * 9 / 8, 15, 15},
+		{"by one with tries", time.Minute, delay / 4, delay, tries, tries * delay * 5 / 4, 15, 15},
 		{"if nothing can be opened", 0, 0, delay, tries, tries * delay, tries, tries},
 		{"if it takes for ever", time.Hour, 0, delay, 0, time.Minute, 200, 205},
 		{"with a long delay", time.Minute, 0, maxDelayQueued, 0, time.Minute, 20, 20},
@@ -358,7 +358,8 @@ func TestAttemptsBecomeRarerWhileSubscriptionsAreOpened(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.lasts-delay/2)
 				defer cancel()
 				start := time.Now()
-				wish := Wish{Delay: every(tt.delay), Tries: tt.tries, Queue: true}
+				wish := Wish{Delay: every(tt.delay), Tries: tt.tries, Queue: true,
+					NodeTimeout: slowPart * tt.takes} // so they are not slow
 				err := g.lock(ctx, ls, 1, wish)
 				if tt.tries == 0 {
 					assert.Equal(t, context.DeadlineExceeded, err)
@@ -491,8 +492,8 @@ func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 				}
 				cancel()
 				all.Wait()
-				rests := g.boards[0].asked().Sub(g.begun) - takes
-				assert.InDelta(t, tt.rests, rests, float64(most))
+				asked := g.boards[0].asked().Sub(g.begun)
+				assert.InDelta(t, takes+tt.rests, asked, float64(most))
 				assert.Equal(t, tt.first, first)
 				assert.Equal(t, tt.again, again)
 				assert.Len(t, tickets, 1)
@@ -571,7 +572,8 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 // One that gives the nodes more time does not wait with its subscriptions because of another that
 // has found them slow.
 func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {
-	const takes, rest = 100 * time.Millisecond, 300 * opensAfter * 300 / many
+	const takes = 100 * time.Millisecond
+	rest := openDelay(300)
 	for _, timeout := range []time.Duration{takes, 2 * takes} {
 		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()

@@ -132,8 +132,9 @@ var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not
 
 // count returns what each node has come to by now, and how many granted, refused, and failed.
 func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
-	outcomes, later := slices.Clone(d.met), d.asked.Outcomes()
-	released := d.released()
+	// The release is read first. A node that has answered it by then has answered the attempt, too.
+	outcomes, released := slices.Clone(d.met), d.released()
+	later := d.asked.Outcomes()
 	for i := range outcomes {
 		o := latest(outcomes[i], later[i], released[i])
 		outcomes[i] = o

@@ -99,6 +99,32 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
+// Somebody asks why while a node fails the attempt, and its release right after that. What the node
+// has said to the attempt counts.
+func TestTheReleaseNeverHidesTheAttempt(t *testing.T) {
+	errRelease := errors.New("release")
+	late := sim.Fail(errOops)
+	late.Reply = time.Millisecond
+	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+		for range 1000 {
+			for i, n := range nodes {
+				n.Always(sim.Fail(errRelease))
+				n.Next("set", []sim.Fate{late, sim.Fail(errOops), sim.Fail(errOops)}[i])
+			}
+			d := open("mine").Attempt(t.Context(), line.Attempt{}, nil)
+			require.NotNil(t, d)
+			require.True(t, d.Why().Outcomes[0].Missing())
+			time.Sleep(late.Reply)
+			for missing := true; missing; {
+				o := d.Why().Outcomes[0]
+				missing = o.Missing()
+				require.NotErrorIs(t, o.Err, errRelease)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 // An attempt that is kept for the queue releases nothing where nobody has granted it, until it is
 // settled. Where it then stands in the queue, the nodes that refused are left out.
 func TestSettle(t *testing.T) {

@@ -484,7 +484,7 @@ func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 				})
 				time.Sleep(takes + most)
 				first := g.stands()
-				time.Sleep(tt.rests + opens + most)
+				time.Sleep(tt.rests + 2*opens + most) // a quorum, one after the other
 				again := g.stands()
 				tickets := map[int64]bool{}
 				for _, b := range g.boards {

@@ -43,8 +43,8 @@ const (
 // Many processes that begin at once would overload the nodes for seconds if all opened their
 // subscriptions at once, and stood on all nodes. So a process that finds the nodes slow stands on
 // one node first. How many are before it there tells how long it may wait with its subscriptions,
-// see openDelay. As soon as it listens, it stands on all nodes. Until then it has no place that
-// others respect: nodes pass over one that does not listen.
+// see openDelay. It opens them one after the other. As soon as it listens, it stands on all nodes.
+// Until then it has no place that others respect: nodes pass over one that does not listen.
 //
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
 // before it, or later if a majority is silent. A command to stand at a free key hands that on, too.

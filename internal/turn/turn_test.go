@@ -31,7 +31,8 @@ type node struct {
 	messages chan string
 	fail     error // of Subscribe
 	tries    int
-	open     int // subscriptions
+	asked    time.Time // when Subscribe was called last
+	open     int       // subscriptions
 }
 
 // down makes Subscribe fail, or not any more, and returns how often it has been tried.
@@ -50,6 +51,9 @@ func (n *node) subscriptions() int {
 }
 
 func (n *node) Subscribe(ctx context.Context, _ string) (pool.Subscription, error) {
+	n.mu.Lock()
+	n.asked = time.Now()
+	n.mu.Unlock()
 	select {
 	case <-time.After(n.delay):
 	case <-ctx.Done():
@@ -400,6 +404,52 @@ func TestAListenerWaitsUntilItIsOpened(t *testing.T) {
 		opensAt(time.Second)
 		anew() // and the end cuts it short
 	})
+}
+
+// A listener that has waited subscribes to one node after the other. None waits for one that takes
+// long, or has failed. One that is opened at once subscribes to all at once.
+func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
+	const after = time.Minute
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		delay time.Duration // of each
+		fail  error         // of the second
+		pause time.Duration // between two
+	}{
+		{"quick nodes", after, time.Second, nil, time.Second},
+		{"slow nodes", after, 4 * time.Second, nil, 4 * time.Second},
+		{"a node that fails", after, time.Second, errDown, time.Second},
+		{"very slow nodes", 3 * time.Second, 4 * time.Second, nil, 3 * time.Second / 2},
+		{"at once", 0, time.Second, nil, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			prepare := func(nodes []*node) {
+				for _, n := range nodes {
+					n.delay = tt.delay
+				}
+				nodes[1].fail = tt.fail
+			}
+			listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
+				s.Done()
+				time.Sleep(time.Hour)
+				l := s.Use(true)
+				defer s.Done()
+				begun := time.Now()
+				l.Open(tt.after)
+				for i, n := range nodes {
+					time.Sleep(time.Until(begun.Add(tt.after + time.Duration(i)*tt.pause)))
+					synctest.Wait()
+					n.mu.Lock()
+					assert.Equal(t, time.Now(), n.asked, "node %d", i)
+					n.mu.Unlock()
+				}
+				time.Sleep(tt.delay)
+				synctest.Wait()
+				assert.True(t, l.Hears())
+			})
+		})
+	}
 }
 
 // End ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest.

@@ -569,6 +569,29 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 	})
 }
 
+// The one node has more time to answer that than for anything else, if the nodes have answered the
+// attempt.
+func TestTheNodeThatCountsHasMoreTime(t *testing.T) {
+	const timeout, most = 100 * time.Millisecond, countTimeouts * 100 * time.Millisecond
+	for _, takes := range []time.Duration{timeout, most - 1, most + 1} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			g.takes = timeout
+			g.boards[0].slow = takes - trip
+			ctx, cancel := context.WithTimeout(t.Context(), timeout+takes+trip)
+			defer cancel()
+			wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: timeout}
+			assert.Error(t, g.lock(ctx, ls, 0, wish))
+			opened := g.boards[1].asked()
+			if takes > most {
+				assert.Zero(t, opened)
+			} else {
+				assert.Equal(t, timeout+takes, opened.Sub(g.begun))
+			}
+		})
+	}
+}
+
 // One that gives the nodes more time does not wait with its subscriptions because of another that
 // has found them slow.
 func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {

@@ -401,6 +401,9 @@ func made(c config) *report {
 					k.Section = processPart
 					of(k, "turns/s", "passes/s", "commands/turn", laterCommands, "fewest/most",
 						"longest wait/fair", overtakes, calledLater)
+					if c.grows(o, k.Workers) {
+						of(k, overFew("turns/s"), overFew("commands/turn"), overFew(laterCommands))
+					}
 				}
 			}
 		}

@@ -32,6 +32,8 @@ type config struct {
 	ProcessRounds int
 	ProcessSlice  time.Duration // one contender's turn, at least
 	ProcessTime   time.Duration // of it for each process, at least
+	FewProcesses  int           // that have a turn right after more of them
+	GrowthRounds  int           // of these and of those
 
 	FarProcesses   int           // how many share a lock on nodes that are far away, too
 	FarProcessTrip time.Duration // to these and back
@@ -59,10 +61,11 @@ var full = config{
 	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 7, RandomSlice: 35 * time.Millisecond,
 	ContentionRounds: 2, Contention: 6 * time.Second, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 30, Resigns: 100, Kills: 20,
+	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 28, Resigns: 100, Kills: 20,
 	IdleWaiters: 1000, IdleWatch: 4 * time.Second,
 	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 2,
-	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond,
+	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond, FewProcesses: 64,
+	GrowthRounds: 2,
 	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 3, Slice: time.Second, FrozenPatience: 12 * time.Second,
 	FrozenWatch: 60 * time.Second, SampleEvery: 500 * time.Millisecond,
@@ -81,6 +84,7 @@ var quick = config{
 	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1,
 	IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
 	Processes: []int{1, 64}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
+	FewProcesses: 1, GrowthRounds: 1,
 	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 1, Slice: 50 * time.Millisecond, FrozenPatience: 300 * time.Millisecond,
 	FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,

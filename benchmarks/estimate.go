@@ -63,16 +63,24 @@ func (c config) crowdTime() time.Duration {
 
 func (c config) processTime() (sum time.Duration) {
 	for _, p := range c.Processes {
-		takePart := func(c *contender) bool { return c.joins(p) }
-		rounds := time.Duration(c.rounds(p))
-		start := time.Second + time.Duration(p)*5*time.Millisecond
 		kinds := time.Duration(2)
 		if p == c.FarProcesses {
 			kinds++
 		}
-		sum += kinds * c.many(1, takePart) * rounds * (c.stretch(p) + start)
+		for _, who := range c.pick(func(who *contender) bool { return who.joins(p) }) {
+			once := c.shiftTime(p)
+			if c.grows(who, p) {
+				once += c.shiftTime(c.FewProcesses)
+			}
+			sum += kinds * time.Duration(c.rounds(who, p)) * once
+		}
 	}
 	return sum
+}
+
+// shiftTime is how long one shift of p processes takes, with their start.
+func (c config) shiftTime(p int) time.Duration {
+	return c.stretch(p) + time.Second + time.Duration(p)*5*time.Millisecond
 }
 
 func (c config) handOverTime() time.Duration {

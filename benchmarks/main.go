@@ -86,8 +86,8 @@ func benchmark() error {
 		c = quick
 	}
 	if *rounds > 0 {
-		c.PairRounds, c.Rounds, c.ContentionRounds, c.ProcessRounds = *rounds, *rounds, *rounds,
-			*rounds
+		c.PairRounds, c.Rounds, c.ContentionRounds = *rounds, *rounds, *rounds
+		c.ProcessRounds, c.GrowthRounds = *rounds, *rounds
 	}
 	if *slice > 0 {
 		c.PairSlice = *slice

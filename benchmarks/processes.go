@@ -18,7 +18,8 @@ const (
 	crewNodes   = 5
 	processPart = "processes"
 
-	manyProcesses = 256 // from which on one round has to do
+	someProcesses = 16 // with fewer, or with more than many, one round has to do
+	manyProcesses = 256
 )
 
 // processes measures how many processes, each a client with one waiter, share a lock.
@@ -41,12 +42,16 @@ func farKind(kind string, away time.Duration) string {
 	return fmt.Sprintf("%s, nodes %v away", kind, away)
 }
 
-// rounds is how often p processes are measured.
-func (c config) rounds(p int) int {
-	if p > manyProcesses {
+// rounds is how often p processes of a contender are measured.
+func (c config) rounds(who *contender, p int) int {
+	switch {
+	case c.grows(who, p):
+		return c.GrowthRounds
+	case p < someProcesses || p > manyProcesses:
 		return 1
+	default:
+		return c.ProcessRounds
 	}
-	return c.ProcessRounds
 }
 
 // stretch is how long one contender's p processes come back.
@@ -57,9 +62,12 @@ func (c config) stretch(p int) time.Duration {
 // queueUp lets every contender's p processes share a lock, on nodes that are so far away.
 func (s *suite) queueUp(p int, kind string, away time.Duration) {
 	cs := s.pick(func(c *contender) bool { return c.joins(p) && (away == 0 || !c.etcd) })
-	for r := range s.rounds(p) {
+	for r := range max(s.ProcessRounds, s.GrowthRounds) {
 		for i := range cs {
 			c := cs[(i+r)%len(cs)]
+			if r >= s.rounds(c, p) {
+				continue
+			}
 			on, err := s.backend(c)
 			if err != nil {
 				s.warn("%s: %v", c.name, err)
@@ -78,9 +86,40 @@ func (s *suite) queueUp(p int, kind string, away time.Duration) {
 				continue
 			}
 			s.note(o, k)
+			if s.grows(c, p) && away == 0 {
+				s.noteGrowth(c, on, o, k)
+			}
 		}
 	}
 }
+
+// grows reports whether figures of p processes of a contender are compared with those of few.
+func (c config) grows(who *contender, p int) bool { return who.ours() && p > c.FewProcesses }
+
+// noteGrowth lets few processes have a turn right after many, and reports by how much the figures
+// have grown. What a machine has done minutes ago says little about now.
+func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
+	s.flush()
+	few, err := s.shiftOf(c, on, s.FewProcesses, k.Variant)
+	if err != nil {
+		s.warn("%s, %d processes that %s: %v", c.name, s.FewProcesses, k.Variant, err)
+		return
+	}
+	for metric, of := range map[string]func(*outcome) float64{
+		"turns/s": (*outcome).rate, "commands/turn": (*outcome).perTurn,
+		laterCommands: (*outcome).laterPerTurn,
+	} {
+		if base := of(&few); base > 0 {
+			k.Metric = overFew(metric)
+			s.report.add(k, of(&many)/base)
+		}
+	}
+	s.say("%s, %d processes that %s: %.0f turns/s right after, %.0f commands", c.name,
+		s.FewProcesses, k.Variant, few.rate(), few.perTurn())
+}
+
+// overFew is a figure over that of few processes.
+func overFew(metric string) string { return metric + " over those of few" }
 
 const (
 	overtakes   = "overtakes"           // of those in the queue
@@ -109,13 +148,13 @@ func (s *suite) note(o outcome, k key) {
 		k.Metric = toTheQueue
 		s.report.add(k, quantile(o.entries, 0.99))
 	}
-	turns := float64(max(1, o.granted))
+	turns := o.turns()
 	fair := float64(k.Workers) * o.elapsed.Seconds() / turns
 	for metric, v := range map[string]float64{
-		"turns/s":              float64(o.granted) / o.elapsed.Seconds(),
+		"turns/s":              o.rate(),
 		"passes/s":             float64(o.passes) / o.elapsed.Seconds(),
-		"commands/turn":        float64(o.sent) / turns,
-		laterCommands:          float64(o.sentLate) / float64(max(1, o.late)),
+		"commands/turn":        o.perTurn(),
+		laterCommands:          o.laterPerTurn(),
 		"fewest/most":          float64(o.fewest) / math.Max(1, float64(o.most)),
 		"fewest turns":         float64(o.fewest),
 		"most turns":           float64(o.most),
@@ -135,8 +174,8 @@ func (s *suite) note(o outcome, k key) {
 	}
 	s.say("%s: %4.0f turns/s, %4.0f passes/s, %4.0f commands, %d/%d turns, longest %4.0f ms "+
 		"(%.2f of fair), %s%d later callers, CPU %.2f+%.2f ms a turn", who,
-		float64(o.granted)/o.elapsed.Seconds(), float64(o.passes)/o.elapsed.Seconds(),
-		float64(o.sent)/turns, o.fewest, o.most, millis(o.longest), o.longest.Seconds()/fair,
+		o.rate(), float64(o.passes)/o.elapsed.Seconds(),
+		o.perTurn(), o.fewest, o.most, millis(o.longest), o.longest.Seconds()/fair,
 		order, o.later, millis(o.clientCPU)/turns, millis(o.serverCPU)/turns)
 }
 
@@ -189,6 +228,18 @@ type outcome struct {
 	sentLate  int64 // in the second half of a stretch
 	serverCPU time.Duration
 }
+
+// turns is how often the lock was granted, or 1 if never.
+func (o *outcome) turns() float64 { return float64(max(1, o.granted)) }
+
+// rate is how many turns there were a second.
+func (o *outcome) rate() float64 { return float64(o.granted) / o.elapsed.Seconds() }
+
+// perTurn is how many commands a turn has cost.
+func (o *outcome) perTurn() float64 { return float64(o.sent) / o.turns() }
+
+// laterPerTurn is that of the second half of a stretch.
+func (o *outcome) laterPerTurn() float64 { return float64(o.sentLate) / float64(max(1, o.late)) }
 
 // shiftOf lets p processes work for the configured time, or long enough for each to come twice.
 func (s *suite) shiftOf(c *contender, on backend, p int, kind string) (o outcome, err error) {

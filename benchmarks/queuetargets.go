@@ -35,9 +35,10 @@ func processTargets() (ts []target) {
 			grown = laterCommands
 		}
 		ts = append(ts, sized(256, atMost(1.2, "processes that "+kind+": "+grown+
-			" of 256 / of 64", between(kind, grown, 256, 64)))...)
+			" of 256 / of 64", value(processKey(256, kind, overFew(grown)))))...)
 		ts = append(ts, sized(1000, atLeast(0.75, "processes that "+kind+
-			": turns per second of 1,000 / of 64", between(kind, "turns/s", 1000, 64)))...)
+			": turns per second of 1,000 / of 64",
+			value(processKey(1000, kind, overFew("turns/s")))))...)
 	}
 	return ts
 }
@@ -50,14 +51,6 @@ func sized(processes int, ts ...target) []target {
 		}
 	}
 	return ts
-}
-
-// between is the figure of some processes over that of others.
-func between(kind, metric string, these, those int) func(*report) float64 {
-	return func(r *report) float64 {
-		return r.median(processKey(these, kind, metric)) /
-			r.median(processKey(those, kind, metric))
-	}
 }
 
 // mostTurns is how many turns a second are possible on n nodes: one takes as long as the lock is

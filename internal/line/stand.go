@@ -126,6 +126,15 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 		s.renewed = start
 	}
 	r := s.start(only)
+	if s.isCounted(only) { // which may take several node timeouts
+		select {
+		case <-r.Over():
+		case <-s.ctx.Done():
+		case <-s.lines.closed:
+			r.Abandon()
+			return r.Outcomes(), false
+		}
+	}
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {
 		r.Abandon()
@@ -137,6 +146,9 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 	}
 	return r.Outcomes(), won && err == nil
 }
+
+// isCounted reports whether a round of only those nodes counts a waiter that does not listen yet.
+func (s *stay) isCounted(only []bool) bool { return only != nil && !s.member.Agreed }
 
 // start starts a round, and does not wait for it.
 func (s *stay) start(only []bool) *quorum.Round {
@@ -151,7 +163,7 @@ func (s *stay) start(only []bool) *quorum.Round {
 			return reply.Yes()
 		},
 	}
-	if r := s.line.refusal(); only != nil && !s.member.Agreed && r != nil && r.Answered() {
+	if r := s.line.refusal(); s.isCounted(only) && r != nil && r.Answered() {
 		spec.Budget = clock.Times(s.NodeTimeout, countTimeouts)
 	}
 	if only != nil {

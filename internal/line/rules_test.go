@@ -569,50 +569,6 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 	})
 }
 
-// The one node has more time to answer that than for anything else, if the nodes have answered the
-// attempt.
-func TestTheNodeThatCountsHasMoreTime(t *testing.T) {
-	const timeout, most = 100 * time.Millisecond, countTimeouts * 100 * time.Millisecond
-	for _, takes := range []time.Duration{timeout, most - 1, most + 1} {
-		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-			g.occupy()
-			g.takes = timeout
-			g.boards[0].slow = takes - trip
-			ctx, cancel := context.WithTimeout(t.Context(), timeout+takes+trip)
-			defer cancel()
-			wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: timeout}
-			assert.Error(t, g.lock(ctx, ls, 0, wish))
-			opened := g.boards[1].asked()
-			if takes > most {
-				assert.Zero(t, opened)
-			} else {
-				assert.Equal(t, timeout+takes, opened.Sub(g.begun))
-			}
-		})
-	}
-}
-
-// That does not hold up its end.
-func TestTheEndDoesNotWaitForTheNodeThatCounts(t *testing.T) {
-	const timeout = 100 * time.Millisecond
-	for want, end := range map[error]func(g *group, cancel func()){
-		context.Canceled: func(_ *group, cancel func()) { cancel() },
-		errClosed:        func(g *group, _ func()) { close(g.closed) },
-	} {
-		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-			g.occupy()
-			g.takes = timeout
-			g.boards[0].slow = 2 * timeout
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			time.AfterFunc(timeout+timeout/2, func() { end(g, cancel) })
-			wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: timeout}
-			assert.Equal(t, want, g.lock(ctx, ls, 0, wish))
-			assert.Equal(t, timeout+timeout/2, time.Since(g.begun))
-		})
-	}
-}
-
 // One that gives the nodes more time does not wait with its subscriptions because of another that
 // has found them slow.
 func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {

@@ -25,11 +25,6 @@ const (
 	many = 500
 )
 
-// countTimeouts is how many node timeouts the one node has to count a process that waits with its
-// subscriptions, if the nodes have answered its attempt. With 1, 60 to 355 of 1,000 processes that
-// come once gave that up, and go-redis the connection. With 4, five did at most.
-const countTimeouts = 4
-
 // openDelay returns how much later a process opens its subscriptions that has so many before it.
 func openDelay(before int64) time.Duration {
 	return clock.Times(opensAfter*time.Duration(min(before, many))/many, before)
@@ -126,15 +121,6 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 		s.renewed = start
 	}
 	r := s.start(only)
-	if s.isCounted(only) { // which may take several node timeouts
-		select {
-		case <-r.Over():
-		case <-s.ctx.Done():
-		case <-s.lines.closed:
-			r.Abandon()
-			return r.Outcomes(), false
-		}
-	}
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {
 		r.Abandon()
@@ -146,9 +132,6 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 	}
 	return r.Outcomes(), won && err == nil
 }
-
-// isCounted reports whether a round of only those nodes counts a waiter that does not listen yet.
-func (s *stay) isCounted(only []bool) bool { return only != nil && !s.member.Agreed }
 
 // start starts a round, and does not wait for it.
 func (s *stay) start(only []bool) *quorum.Round {
@@ -162,9 +145,6 @@ func (s *stay) start(only []bool) *quorum.Round {
 			}
 			return reply.Yes()
 		},
-	}
-	if r := s.line.refusal(); s.isCounted(only) && r != nil && r.Answered() {
-		spec.Budget = clock.Times(s.NodeTimeout, countTimeouts)
 	}
 	if only != nil {
 		spec.Skip = func(node int) bool { return !only[node] }

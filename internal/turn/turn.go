@@ -130,12 +130,14 @@ type Listener struct {
 	ctx    context.Context // ends with the listener
 	cancel context.CancelFunc
 
-	open chan struct{} // closed when it begins to subscribe
+	open  chan struct{} // closed when it begins to subscribe
+	hurry chan struct{} // closed when it subscribes to all that are left at once
 
 	mu    sync.Mutex    // guards what follows, and the fields of calls
 	opens *time.Timer   // closes open; nil while the listener waits
 	at    time.Time     // when opens does
 	step  time.Duration // after which the next node is subscribed to at the latest
+	last  time.Time     // when the last one is; zero: in a hurry
 	nodes []state       // what has become of each node's subscription
 	ready chan struct{} // closed while a quorum of nodes has confirmed it
 	calls map[string]*Call
@@ -154,7 +156,8 @@ const (
 // listener is cancelled, or when the client returns.
 func (s *Source) listen() *Listener {
 	l := &Listener{
-		source: s, quorum: len(s.nodes)/2 + 1, open: make(chan struct{}),
+		source: s, quorum: len(s.nodes)/2 + 1,
+		open: make(chan struct{}), hurry: make(chan struct{}),
 		nodes: make([]state, len(s.nodes)), ready: make(chan struct{}), calls: map[string]*Call{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -163,18 +166,18 @@ func (s *Source) listen() *Listener {
 			l.nodes[i] = failed // before anybody counts the states
 		}
 	}
-	var before chan struct{} // closed when the node before has been tried
+	var last chan struct{} // closed when the last node of these has been tried
 	for i, n := range s.nodes {
 		p, ok := n.Pool.(pool.Subscriber)
 		if !ok {
 			continue
 		}
-		after, tried := before, make(chan struct{})
-		before = tried
+		before, tried := last, make(chan struct{})
+		last = tried
 		s.tracker.Enter()
 		go func() {
 			defer s.tracker.Leave()
-			l.listen(i, p, after, sync.OnceFunc(func() { close(tried) }))
+			l.listen(i, p, before, sync.OnceFunc(func() { close(tried) }))
 		}()
 	}
 	return l
@@ -182,8 +185,11 @@ func (s *Source) listen() *Listener {
 
 // Open makes a listener subscribe to the nodes after so long, if it has not begun by then. It does
 // so one after the other: to the next when the one before has been tried. The last is subscribed to
-// after twice as long, at the latest. 1,000 processes that come once send 149 commands a turn. If
-// they subscribed to all nodes at once, they would send 166, because fewer answer in time.
+// after twice as long, at the latest. If that is too late for a further call, all that are left are
+// subscribed to at once.
+//
+// 1,000 processes that come once send 149 commands a turn. If they subscribed to all nodes at once,
+// they would send 166, because fewer answer in time (four runs of each).
 func (l *Listener) Open(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,10 +199,15 @@ func (l *Listener) Open(after time.Duration) {
 		l.opens = time.AfterFunc(after, func() { close(l.open) })
 	case at.Before(l.at) && l.opens.Stop():
 		l.opens.Reset(after)
+	case !time.Now().Before(l.at) && at.Before(l.last):
+		close(l.hurry)
+		l.last = time.Time{}
+		return
 	default:
 		return
 	}
 	l.at, l.step = at, after/time.Duration(max(len(l.nodes)-1, 1))
+	l.last = at.Add(after)
 }
 
 // Waits reports whether the listener waits for Open.
@@ -240,8 +251,8 @@ func (l *Listener) are(in state) (n int) {
 
 // listen keeps one node's subscription, from when it is the node's turn until the listener is
 // closed. It calls tried when it has made its first try.
-func (l *Listener) listen(node int, p pool.Subscriber, after <-chan struct{}, tried func()) {
-	if !l.begins(node, after) {
+func (l *Listener) listen(node int, p pool.Subscriber, before <-chan struct{}, tried func()) {
+	if !l.begins(node, before) {
 		return
 	}
 	for again := true; again; again = l.pause() {
@@ -250,10 +261,10 @@ func (l *Listener) listen(node int, p pool.Subscriber, after <-chan struct{}, tr
 	}
 }
 
-// begins waits until the listener opens, and then until it is the node's turn: until after is
-// closed, if there is a node before, or the node's time has come. It reports whether the listener
-// is still wanted then.
-func (l *Listener) begins(node int, after <-chan struct{}) bool {
+// begins waits until the listener opens, and then until it is the node's turn. That is when before
+// is closed, because the node before has been tried, or the node's time has come. It reports
+// whether the listener is still wanted then.
+func (l *Listener) begins(node int, before <-chan struct{}) bool {
 	select {
 	case <-l.open:
 	case <-l.ctx.Done():
@@ -262,13 +273,14 @@ func (l *Listener) begins(node int, after <-chan struct{}) bool {
 	l.mu.Lock()
 	rest := time.Duration(node) * l.step
 	l.mu.Unlock()
-	if after == nil || rest == 0 {
+	if before == nil || rest == 0 {
 		return true
 	}
 	t := time.NewTimer(rest)
 	defer t.Stop()
 	select {
-	case <-after:
+	case <-before:
+	case <-l.hurry:
 	case <-t.C:
 	case <-l.ctx.Done():
 		return false

@@ -452,6 +452,69 @@ func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
 	}
 }
 
+// Whoever wants that sooner gets it at once, once the listener has begun.
+func TestAListenerThatSubscribesOneAfterTheOtherCanBeHastened(t *testing.T) {
+	const after, delay = 10 * time.Second, 4 * time.Second
+	for _, tt := range []struct {
+		name         string
+		begun        time.Duration // when Open is called again
+		again        time.Duration // after what time it shall open
+		first, third time.Duration // when nodes are subscribed to
+	}{
+		{"at once", after + 1, 0, after, after + 1},
+		{"soon", after + 1, 2 * delay, after, after + 1},
+		{"not sooner", after + 1, after, after, after + 2*delay},
+		{"before it has begun", time.Second, after + delay, after, after + 2*delay},
+		{"before that, and sooner", time.Second, delay, delay + time.Second,
+			2*delay + time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			prepare := func(nodes []*node) {
+				for _, n := range nodes {
+					n.delay = delay
+				}
+			}
+			listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
+				s.Done()
+				time.Sleep(time.Hour)
+				l := s.Use(true)
+				defer s.Done()
+				begun := time.Now()
+				l.Open(after)
+				time.Sleep(tt.begun)
+				l.Open(tt.again)
+				l.Open(tt.again)
+				time.Sleep(3 * after)
+				for i, want := range map[int]time.Duration{0: tt.first, 2: tt.third} {
+					nodes[i].mu.Lock()
+					assert.Equal(t, want, nodes[i].asked.Sub(begun), "node %d", i)
+					nodes[i].mu.Unlock()
+				}
+			})
+		})
+	}
+}
+
+// The end does not wait for the nodes that are left.
+func TestEndBetweenTwoNodes(t *testing.T) {
+	prepare := func(nodes []*node) {
+		for _, n := range nodes {
+			n.delay = time.Second
+		}
+	}
+	listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
+		s.Done()
+		time.Sleep(time.Hour)
+		tries := nodes[2].down(nil)
+		s.Use(true).Open(time.Minute)
+		time.Sleep(time.Minute + time.Millisecond)
+		s.Done()
+		s.End()
+		time.Sleep(time.Hour)
+		assert.Equal(t, tries, nodes[2].down(nil))
+	})
+}
+
 // End ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest.
 // What is used after that hears nothing.
 func TestEndAtAnyTime(t *testing.T) {

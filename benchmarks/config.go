@@ -32,8 +32,8 @@ type config struct {
 	ProcessRounds int
 	ProcessSlice  time.Duration // one contender's turn, at least
 	ProcessTime   time.Duration // of it for each process, at least
-	FewProcesses  int           // that have a turn right after more of them
-	GrowthRounds  int           // of these and of those
+	FewProcesses  int           // that have a turn right after each turn of more
+	GrowthRounds  int           // of more, with few right after
 
 	FarProcesses   int           // how many share a lock on nodes that are far away, too
 	FarProcessTrip time.Duration // to these and back

@@ -80,9 +80,9 @@ func (r *page) aboutProcesses() {
 		"at the same time. When each has had it, as many others come, on the same connections. "+
 		"What processes do to give up their wait at the end is not counted.", conf.ProcessSlice,
 		conf.ProcessTime)
-	r.p("Where the targets compare figures of more processes with those of %d, those have a slice "+
-		"right after the others each time. The target is the median of these ratios.",
-		conf.FewProcesses)
+	r.p("The targets compare figures of more processes with those of %d. These have a slice right "+
+		"after each one of more. There are %d such pairs, and the target is the median of their "+
+		"ratios.", conf.FewProcesses, conf.GrowthRounds)
 	if conf.FarProcessTrip > 0 {
 		r.p("Where nodes are *%v away*, a proxy in front of each of them adds that to every round "+
 			"trip.", conf.FarProcessTrip)

@@ -18,8 +18,8 @@ const (
 	crewNodes   = 5
 	processPart = "processes"
 
-	someProcesses = 16 // with fewer, or with more than many, one round has to do
-	manyProcesses = 256
+	someProcesses = 16  // with fewer, one round has to do
+	manyProcesses = 256 // with more, one round of a peer has to do
 )
 
 // processes measures how many processes, each a client with one waiter, share a lock.
@@ -105,13 +105,14 @@ func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
 		s.warn("%s, %d processes that %s: %v", c.name, s.FewProcesses, k.Variant, err)
 		return
 	}
+	s.warnOf(few, fmt.Sprintf("%s, %d processes that %s", c.name, s.FewProcesses, k.Variant))
 	for metric, of := range map[string]func(*outcome) float64{
 		"turns/s": (*outcome).rate, "commands/turn": (*outcome).perTurn,
 		laterCommands: (*outcome).laterPerTurn,
 	} {
-		if base := of(&few); base > 0 {
+		if v, base := of(&many), of(&few); v > 0 && base > 0 { // else it was not counted
 			k.Metric = overFew(metric)
-			s.report.add(k, of(&many)/base)
+			s.report.add(k, v/base)
 		}
 	}
 	s.say("%s, %d processes that %s: %.0f turns/s right after, %.0f commands", c.name,
@@ -133,12 +134,7 @@ const laterCommands = "later commands/turn"
 // note reports what processes came to.
 func (s *suite) note(o outcome, k key) {
 	who := fmt.Sprintf("%s, %d processes that %s", k.Who, k.Workers, k.Variant)
-	if o.err != "" {
-		s.warn("%s: %s", who, o.err)
-	}
-	if o.overlaps > 0 {
-		s.warn("%s: %d OVERLAPS of two holders", who, o.overlaps)
-	}
+	s.warnOf(o, who)
 	order := ""
 	if len(o.entries) > 0 {
 		order = fmt.Sprintf("%d overtakes (%d of %d waits in the queue, after %.0f ms at most), ",
@@ -227,6 +223,16 @@ type outcome struct {
 	sent      int64
 	sentLate  int64 // in the second half of a stretch
 	serverCPU time.Duration
+}
+
+// warnOf tells what went wrong while somebody worked.
+func (s *suite) warnOf(o outcome, who string) {
+	if o.err != "" {
+		s.warn("%s: %s", who, o.err)
+	}
+	if o.overlaps > 0 {
+		s.warn("%s: %d OVERLAPS of two holders", who, o.overlaps)
+	}
 }
 
 // turns is how often the lock was granted, or 1 if never.

@@ -100,12 +100,13 @@ func (c config) grows(who *contender, p int) bool { return who.ours() && p > c.F
 // have grown. What a machine has done minutes ago says little about now.
 func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
 	s.flush()
+	who := fmt.Sprintf("%s, %d processes that %s", c.name, s.FewProcesses, k.Variant)
 	few, err := s.shiftOf(c, on, s.FewProcesses, k.Variant)
 	if err != nil {
-		s.warn("%s, %d processes that %s: %v", c.name, s.FewProcesses, k.Variant, err)
+		s.warn("%s: %v", who, err)
 		return
 	}
-	s.warnOf(few, fmt.Sprintf("%s, %d processes that %s", c.name, s.FewProcesses, k.Variant))
+	s.warnOf(few, who)
 	for metric, of := range map[string]func(*outcome) float64{
 		"turns/s": (*outcome).rate, "commands/turn": (*outcome).perTurn,
 		laterCommands: (*outcome).laterPerTurn,
@@ -115,8 +116,7 @@ func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
 			s.report.add(k, v/base)
 		}
 	}
-	s.say("%s, %d processes that %s: %.0f turns/s right after, %.0f commands", c.name,
-		s.FewProcesses, k.Variant, few.rate(), few.perTurn())
+	s.say("%s: %.0f turns/s right after, %.0f commands", who, few.rate(), few.perTurn())
 }
 
 // overFew is a figure over that of few processes.

@@ -406,6 +406,24 @@ func TestAListenerWaitsUntilItIsOpened(t *testing.T) {
 	})
 }
 
+// waiting runs f with three nodes that take so long, and a listener that waits to be opened.
+func waiting(t *testing.T, delay time.Duration,
+	f func(t *testing.T, nodes []*node, s *Source, l *Listener)) {
+	t.Helper()
+	prepare := func(nodes []*node) {
+		for _, n := range nodes {
+			n.delay = delay
+		}
+	}
+	listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
+		s.Done()
+		time.Sleep(time.Hour)
+		l := s.Use(true)
+		defer s.Done()
+		f(t, nodes, s, l)
+	})
+}
+
 // A listener that has waited subscribes to one node after the other. None waits for one that takes
 // long, or has failed. One that is opened at once subscribes to all at once.
 func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
@@ -424,17 +442,8 @@ func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
 		{"at once", 0, time.Second, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			prepare := func(nodes []*node) {
-				for _, n := range nodes {
-					n.delay = tt.delay
-				}
-				nodes[1].fail = tt.fail
-			}
-			listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
-				s.Done()
-				time.Sleep(time.Hour)
-				l := s.Use(true)
-				defer s.Done()
+			waiting(t, tt.delay, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
+				nodes[1].down(tt.fail)
 				begun := time.Now()
 				l.Open(tt.after)
 				for i, n := range nodes {
@@ -452,7 +461,7 @@ func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Whoever wants that sooner gets it at once, once the listener has begun.
+// A listener that has begun subscribes to the rest at once if somebody wants that sooner.
 func TestAListenerThatSubscribesOneAfterTheOtherCanBeHastened(t *testing.T) {
 	const after, delay = 10 * time.Second, 4 * time.Second
 	for _, tt := range []struct {
@@ -469,16 +478,7 @@ func TestAListenerThatSubscribesOneAfterTheOtherCanBeHastened(t *testing.T) {
 			2*delay + time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			prepare := func(nodes []*node) {
-				for _, n := range nodes {
-					n.delay = delay
-				}
-			}
-			listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
-				s.Done()
-				time.Sleep(time.Hour)
-				l := s.Use(true)
-				defer s.Done()
+			waiting(t, delay, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
 				begun := time.Now()
 				l.Open(after)
 				time.Sleep(tt.begun)
@@ -497,18 +497,10 @@ func TestAListenerThatSubscribesOneAfterTheOtherCanBeHastened(t *testing.T) {
 
 // The end does not wait for the nodes that are left.
 func TestEndBetweenTwoNodes(t *testing.T) {
-	prepare := func(nodes []*node) {
-		for _, n := range nodes {
-			n.delay = time.Second
-		}
-	}
-	listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
-		s.Done()
-		time.Sleep(time.Hour)
+	waiting(t, time.Second, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
 		tries := nodes[2].down(nil)
-		s.Use(true).Open(time.Minute)
+		l.Open(time.Minute)
 		time.Sleep(time.Minute + time.Millisecond)
-		s.Done()
 		s.End()
 		time.Sleep(time.Hour)
 		assert.Equal(t, tries, nodes[2].down(nil))

@@ -460,7 +460,7 @@ func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 		again   []int         // and with those when it listens
 	}{
 		{"nobody before it", slowPart*takes - 1, 0, 0, []int{1, 0, 0}, []int{2, 1, 1}},
-		{"some before it", slowPart*takes - 1, many / 2, many / 2 * opensAfter / 2,
+		{"some before it", slowPart*takes - 1, many / 2, many / 2 * opensAfter / 4,
 			[]int{1, 0, 0}, []int{2, 1, 1}},
 		{"many before it", slowPart*takes - 1, 2 * many, 2 * many * opensAfter,
 			[]int{1, 0, 0}, []int{2, 1, 1}},

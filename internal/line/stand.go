@@ -19,15 +19,18 @@ const (
 	// cores, send 139 to 149 commands a turn. With a half of it they send 159 to 179, because fewer
 	// nodes answer in time. With 10 ms their turns come earlier than that.
 	opensAfter = 6 * time.Millisecond
-	// many is how many those are. With fewer, opensAfter is less in proportion. If it were not, 256
-	// processes that come back would be in the queue within 1.7 s instead of 0.8 s. Some of them
-	// would have two turns while others have six.
+	// many is how many those are. With fewer, opensAfter is less, by the square: it is a quarter
+	// with a half of them. So the last of 256 processes that come back opens them after 0.4 s, and
+	// all have three or four turns in most runs. If opensAfter were less in proportion, the last
+	// would open them after 0.8 s. In most runs some would have two turns then, and others four or
+	// five.
 	many = 500
 )
 
 // openDelay returns how much later a process opens its subscriptions that has so many before it.
 func openDelay(before int64) time.Duration {
-	return clock.Times(opensAfter*time.Duration(min(before, many))/many, before)
+	n := time.Duration(min(before, many))
+	return clock.Times(opensAfter*n/many*n/many, before)
 }
 
 // stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks

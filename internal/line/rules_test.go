@@ -128,13 +128,13 @@ func TestAProcessThatHasHandedTheKeyOnDoesNotAsk(t *testing.T) {
 	})
 }
 
-// A process that has just handed the key on to the first of many lets that one claim it before it
-// stands in the queue again.
+// A process that has just handed the key on to the first of several lets that one claim it, before
+// it stands in the queue again.
 func TestAProcessThatHasHandedTheKeyOnLetsTheNextClaimIt(t *testing.T) {
 	for _, tt := range []struct {
 		before int
 		after  time.Duration // it stands again
-	}{{1, 0}, {manyBefore - 1, 0}, {manyBefore, handOver}, {100, handOver}} {
+	}{{0, 0}, {1, handOver}, {100, handOver}} {
 		for _, handed := range []bool{false, true} { // once before it has ever stood there
 			bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 				g.occupy()

@@ -22,10 +22,9 @@ const maxExpiries = 3
 // head is what a waiter knows at the head of the line. Attempts for other reasons than overdue
 // leave the retry delay as it is, unless the key was released.
 type head struct {
-	expiries int       // attempts within the delay because keys had expired
-	resting  bool      // until due the key is left to other processes
-	denied   bool      // the latest stay was
-	inquires time.Time // when it stands in the queue although its process does not listen yet
+	expiries int  // attempts within the delay because keys had expired
+	resting  bool // until due the key is left to other processes
+	denied   bool // the latest stay was
 
 	led, asked time.Time // since when it is the head, and when it last asked since then
 }
@@ -58,7 +57,7 @@ func (w *Waiter) lead() (won bool, err error) {
 			ready = nil
 			end, err := w.stay(listener)
 			if err == nil && end != served && listener.Waits() {
-				listener.Open(w.someRest())
+				listener.Open(0)
 			}
 			switch {
 			case err != nil:
@@ -122,26 +121,10 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	return false, false, nil
 }
 
-// stands reports whether to stand in the queue. That is so if turns can be heard. It also is while
-// the listener waits to be told when to subscribe, after a random part of the time for which silent
-// nodes are left alone.
+// stands reports whether to stand in the queue: if turns can be heard, or while the listener waits
+// to be told when to subscribe.
 func (w *Waiter) stands(listener *turn.Listener) bool {
-	if !listener.Waits() {
-		return w.hears(listener)
-	}
-	if w.inquires.IsZero() {
-		w.inquires = time.Now().Add(w.someRest())
-	}
-	return !time.Now().Before(w.inquires)
-}
-
-// someRest returns a random part of the time for which silent nodes are left alone.
-func (w *Waiter) someRest() time.Duration {
-	rest := w.line.spare(time.Now())
-	if rest <= 0 {
-		return 0
-	}
-	return w.lines.jitter(rest)
+	return listener.Waits() || w.hears(listener)
 }
 
 // hears reports whether turns can be heard. An attempt that is not settled yet is worth a moment's
@@ -189,9 +172,6 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 		if free, ok := ln.keys.on(w.lines.quorum); ok && w.expiries < maxExpiries &&
 			free.Before(at) {
 			at, why = free, expired
-		}
-		if ready != nil && l.Waits() && w.inquires.Before(at) {
-			at, why = w.inquires, heard
 		}
 		ln.plan(at)
 		t.Reset(clock.Ahead(time.Until(at)))

@@ -539,9 +539,8 @@ func TestAProcessThatFindsNodesSlowTakesAKeyThatIsFree(t *testing.T) {
 	})
 }
 
-// After silence a process does so after a random part of the time for which it leaves the nodes
-// alone. That is a half in a bubble. After a further silence it asks another node. If nodes never
-// answer to that, it opens its subscriptions.
+// After silence a process does so, too. After a further silence it leaves the nodes alone, and then
+// asks another one. If nodes never answer to that, it opens its subscriptions.
 func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 	const takes, delay = 100 * time.Millisecond, time.Second
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
@@ -554,12 +553,13 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 			wish := Wish{Delay: every(delay), Queue: true, NodeTimeout: trip / 2}
 			assert.Error(t, g.lock(ctx, ls, 0, wish))
 		})
-		const rest = spareTimes * takes / 2
-		time.Sleep(takes + rest + trip - 1)
+		time.Sleep(takes + trip - 1)
 		assert.Equal(t, []int{0, 0, 0}, g.stands())
 		time.Sleep(2 * time.Nanosecond)
 		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		time.Sleep(delay + 2*trip)
+		time.Sleep(delay - 2)
+		assert.Equal(t, []int{1, 0, 0}, g.stands())
+		time.Sleep(2 * trip)
 		assert.Equal(t, []int{1, 1, 0}, g.stands())
 		b := g.boards[0]
 		assert.Zero(t, b.asked())

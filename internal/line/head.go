@@ -56,7 +56,7 @@ func (w *Waiter) lead() (won bool, err error) {
 		if ready != nil && w.stands(listener) {
 			ready = nil
 			end, err := w.stay(listener)
-			if err == nil && end != served && listener.Waits() {
+			if (end == unheard || end == denied) && listener.Waits() {
 				listener.Open(0)
 			}
 			switch {
@@ -121,8 +121,8 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	return false, false, nil
 }
 
-// stands reports whether to stand in the queue: if turns can be heard, or while the listener waits
-// to be told when to subscribe.
+// stands reports whether to stand in the queue: if turns can be heard, or if the listener waits to
+// be told when to subscribe.
 func (w *Waiter) stands(listener *turn.Listener) bool {
 	return listener.Waits() || w.hears(listener)
 }

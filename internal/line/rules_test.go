@@ -539,10 +539,12 @@ func TestAProcessThatFindsNodesSlowTakesAKeyThatIsFree(t *testing.T) {
 	})
 }
 
-// After silence a process does so, too. After a further silence it leaves the nodes alone, and then
-// asks another one. If nodes never answer to that, it opens its subscriptions.
+// After silence a process does so, too. After a further silence it asks another node, when the time
+// is over for which it leaves all of them alone. If nodes never answer to that, it opens its
+// subscriptions.
 func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
-	const takes, delay = 100 * time.Millisecond, time.Second
+	const takes, delay = 100 * time.Millisecond, 100 * time.Millisecond
+	const rest = spareTimes * takes
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 		g.occupy()
 		g.takes = takes
@@ -557,15 +559,55 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 		assert.Equal(t, []int{0, 0, 0}, g.stands())
 		time.Sleep(2 * time.Nanosecond)
 		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		time.Sleep(delay - 2)
+		time.Sleep(rest - 2*time.Nanosecond)
 		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		time.Sleep(2 * trip)
+		time.Sleep(2 * time.Nanosecond)
 		assert.Equal(t, []int{1, 1, 0}, g.stands())
-		b := g.boards[0]
-		assert.Zero(t, b.asked())
+		time.Sleep(delay - 2*trip)
+		assert.Equal(t, []int{1, 1, 0}, g.stands())
+		assert.Zero(t, g.boards[0].asked())
+		time.Sleep(3 * trip)
+		assert.Equal(t, []int{1, 1, 1}, g.stands())
+		assert.NotZero(t, g.boards[0].asked())
 		all.Wait()
-		assert.NotZero(t, b.asked())
-		assert.GreaterOrEqual(t, b.fail(nil), maxSilences)
+	})
+}
+
+// For its last try it does not subscribe any more.
+func TestAProcessDoesNotSubscribeForItsLastTry(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.takes = trip
+		wish := Wish{Delay: every(trip), Queue: true, NodeTimeout: trip / 2, Tries: 2}
+		assert.Equal(t, errTaken, g.lock(t.Context(), ls, 0, wish))
+		assert.Equal(t, []int{1, 0, 0}, g.stands())
+		assert.Zero(t, g.boards[0].asked())
+	})
+}
+
+// If that node answers, but cannot be heard soon, the others are still left alone.
+func TestAProcessLeavesSilentNodesAloneIfOneAnswers(t *testing.T) {
+	const takes = 100 * time.Millisecond
+	const rest = spareTimes * takes
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.takes = takes
+		g.boards[0].slow = -trip
+		for _, b := range g.boards {
+			b.opens = time.Hour
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			wish := Wish{Delay: every(10 * time.Millisecond), Queue: true, NodeTimeout: trip / 2}
+			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
+		})
+		time.Sleep(takes + rest - 1)
+		assert.Equal(t, []int{1, 0, 0}, g.stands())
+		time.Sleep(1 + 2*trip)
+		assert.Equal(t, []int{2, 1, 1}, g.stands())
+		cancel()
+		all.Wait()
 	})
 }
 

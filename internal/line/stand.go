@@ -20,17 +20,16 @@ const (
 	// nodes answer in time. With 10 ms their turns come earlier than that.
 	opensAfter = 6 * time.Millisecond
 	// many is how many those are. With fewer, opensAfter is less, by the square: it is a quarter
-	// with a half of them. So the last of 256 processes that come back opens them after 0.4 s, and
-	// all have three or four turns in most runs. If opensAfter were less in proportion, the last
-	// would open them after 0.8 s. In most runs some would have two turns then, and others four or
-	// five.
+	// with a half of them. So the last of 256 processes that come back opens them after 0.4 s. All
+	// have three to five turns then. If opensAfter were less in proportion, the last would open
+	// them after 0.8 s. Some would have two turns in most runs, while others have four or five.
 	many = 500
 )
 
 // openDelay returns how much later a process opens its subscriptions that has so many before it.
 func openDelay(before int64) time.Duration {
-	n := time.Duration(min(before, many))
-	return clock.Times(opensAfter*n/many*n/many, before)
+	part := float64(min(before, many)) / many
+	return clock.Times(time.Duration(part*part*float64(opensAfter)), before)
 }
 
 // stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
@@ -66,7 +65,7 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 		s.refused = denialsIn(said) > len(said)-s.lines.quorum
 		return max(s.line.spare(time.Now()), min(max(s.drawn, minTry), maxDelayQueued)), false
 	}
-	return s.pace(said), true
+	return max(s.pace(said), s.line.spare(time.Now())), true
 }
 
 // caughtUp returns a channel that is closed when the nodes that were not waited for have answered,

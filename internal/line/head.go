@@ -53,7 +53,8 @@ func (w *Waiter) lead() (won bool, err error) {
 		if listener != nil && (why == queued || !held) {
 			ready = listener.Ready()
 		}
-		if ready != nil && w.stands(listener) {
+		// A listener that waits is told in the queue when to subscribe.
+		if ready != nil && (listener.Waits() || w.hears(listener)) {
 			ready = nil
 			end, err := w.stay(listener)
 			if (end == unheard || end == denied) && listener.Waits() {
@@ -119,12 +120,6 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 		w.draw(0)
 	}
 	return false, false, nil
-}
-
-// stands reports whether to stand in the queue: if turns can be heard, or if the listener waits to
-// be told when to subscribe.
-func (w *Waiter) stands(listener *turn.Listener) bool {
-	return listener.Waits() || w.hears(listener)
 }
 
 // hears reports whether turns can be heard. An attempt that is not settled yet is worth a moment's

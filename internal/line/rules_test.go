@@ -570,6 +570,7 @@ func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
 		assert.Equal(t, []int{1, 1, 1}, g.stands())
 		assert.NotZero(t, g.boards[0].asked())
 		all.Wait()
+		assert.GreaterOrEqual(t, g.boards[0].fail(nil), maxSilences)
 	})
 }
 

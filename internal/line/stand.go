@@ -61,11 +61,13 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 			}
 		}
 	}
-	if !answered {
+	if answered {
+		next = s.pace(said)
+	} else {
 		s.refused = denialsIn(said) > len(said)-s.lines.quorum
-		return max(s.line.spare(time.Now()), min(max(s.drawn, minTry), maxDelayQueued)), false
+		next = min(max(s.drawn, minTry), maxDelayQueued)
 	}
-	return max(s.pace(said), s.line.spare(time.Now())), true
+	return max(next, s.line.spare(time.Now())), answered
 }
 
 // caughtUp returns a channel that is closed when the nodes that were not waited for have answered,

@@ -141,6 +141,18 @@ func TestFaultsOfServers(t *testing.T) {
 	}
 }
 
+// A test may have several rounds. The partitions of each end by themselves. The clean-up of those
+// that another round has removed would fail the test.
+func TestEachRoundHasPartitionsOfItsOwn(t *testing.T) {
+	redistest.Require(t)
+	for range 2 {
+		if _, err := newPartitions(t); err != nil {
+			redistest.LeaveOut(t, redistest.Partitions, err.Error())
+			t.Skip("no partitions")
+		}
+	}
+}
+
 func TestPartitionsAreOneWay(t *testing.T) {
 	redistest.Require(t)
 	p, err := newPartitions(t)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -17,6 +18,9 @@ type partitions struct {
 	nft, table string
 	cuts       map[string]int // how many cuts a pair has that are not joined
 }
+
+// tables counts the tables of this process. A test may have several rounds, each with its own.
+var tables atomic.Int64
 
 // newPartitions returns an error that says why there can be none: no nftables, no root. The table
 // goes with the test. A test process that is killed leaves it behind, where it does no harm: its
@@ -29,8 +33,8 @@ func newPartitions(t testing.TB) (*partitions, error) {
 	if err != nil {
 		nft = "/usr/sbin/nft" // not on every PATH
 	}
-	p := &partitions{nft: nft, table: fmt.Sprintf("inet redlock_chaos_%d", os.Getpid()),
-		cuts: map[string]int{}}
+	table := fmt.Sprintf("inet redlock_chaos_%d_%d", os.Getpid(), tables.Add(1))
+	p := &partitions{nft: nft, table: table, cuts: map[string]int{}}
 	err = p.run(fmt.Sprintf(`add table %[1]s
 		add set %[1]s cut { type ipv4_addr . ipv4_addr; }
 		add chain %[1]s out { type filter hook output priority 0; policy accept; }

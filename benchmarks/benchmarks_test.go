@@ -401,6 +401,9 @@ func made(c config) *report {
 					k.Section = processPart
 					of(k, "turns/s", "passes/s", "commands/turn", laterCommands, "fewest/most",
 						"longest wait/fair", overtakes, calledLater)
+					if o.ours() {
+						of(k, ofTheBound)
+					}
 					if c.grows(o, k.Workers) {
 						of(k, overFew("turns/s"), overFew("commands/turn"), overFew(laterCommands))
 					}
@@ -412,6 +415,27 @@ func made(c config) *report {
 		of(key{Section: "instant", Who: "redlock", Nodes: n, Workers: 1}, "µs/pair", "allocs/pair")
 	}
 	return r
+}
+
+// Turns of processes are held against those of one bare process, as long as that was measured: a
+// pair of the bare client tells of other nodes, and of nodes that are far away.
+func TestTheBoundIsWhatOneBareProcessHas(t *testing.T) {
+	r := sample()
+	pairs := r.mostTurns(crewNodes, crewHold)
+	if got := r.bound(crewNodes, 0); got != pairs {
+		t.Errorf("not measured: %v, want %v", got, pairs)
+	}
+	r.add(boundKey(crewNodes), 140, 150, 160)
+	if got := r.bound(crewNodes, 0); got != 150 {
+		t.Errorf("measured: %v, want 150", got)
+	}
+	if got, want := r.bound(1, 0), r.mostTurns(1, crewHold); got != want {
+		t.Errorf("one node: %v, want %v", got, want)
+	}
+	away := time.Millisecond
+	if got, want := r.bound(crewNodes, away), r.mostTurns(crewNodes, crewHold+2*away); got != want {
+		t.Errorf("far away: %v, want %v", got, want)
+	}
 }
 
 // What the targets need of nodes, goroutines, waiters and processes, both configurations measure.

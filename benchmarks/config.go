@@ -34,6 +34,7 @@ type config struct {
 	ProcessTime   time.Duration // of it for each process, at least
 	FewProcesses  int           // that have a turn right after each turn of more
 	GrowthRounds  int           // of more, with few right after
+	BoundSlice    time.Duration // the bare client's turn right after each of redlock's
 
 	FarProcesses   int           // how many share a lock on nodes that are far away, too
 	FarProcessTrip time.Duration // to these and back
@@ -61,11 +62,11 @@ var full = config{
 	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 7, RandomSlice: 35 * time.Millisecond,
 	ContentionRounds: 2, Contention: 6 * time.Second, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 28, Resigns: 100, Kills: 20,
+	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 23, Resigns: 100, Kills: 20,
 	IdleWaiters: 1000, IdleWatch: 4 * time.Second,
 	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 2,
 	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond, FewProcesses: 64,
-	GrowthRounds: 2,
+	GrowthRounds: 2, BoundSlice: 500 * time.Millisecond,
 	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 3, Slice: time.Second, FrozenPatience: 12 * time.Second,
 	FrozenWatch: 60 * time.Second, SampleEvery: 500 * time.Millisecond,
@@ -84,7 +85,7 @@ var quick = config{
 	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1,
 	IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
 	Processes: []int{1, 64}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
-	FewProcesses: 1, GrowthRounds: 1,
+	FewProcesses: 1, GrowthRounds: 1, BoundSlice: 200 * time.Millisecond,
 	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 1, Slice: 50 * time.Millisecond, FrozenPatience: 300 * time.Millisecond,
 	FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,

@@ -72,6 +72,9 @@ func (c config) processTime() (sum time.Duration) {
 			if c.grows(who, p) {
 				once += c.shiftTime(c.FewProcesses)
 			}
+			if who.ours() {
+				once += c.BoundSlice + time.Second/4
+			}
 			sum += kinds * time.Duration(c.rounds(who, p)) * once
 		}
 	}

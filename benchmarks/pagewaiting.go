@@ -88,8 +88,10 @@ func (r *page) aboutProcesses() {
 			"trip.", conf.FarProcessTrip)
 	}
 	r.p("The columns of the tables are these:")
-	r.p(`- *turns/s*: grants a second. *of the bound* is its share of 1/(hold + 2 round trips). A
-  pair of *%s* on as many nodes is the two round trips: %s at most on %s.
+	r.p(`- *turns/s*: grants a second. *of the bound* is its share of 1/(hold + 2 round trips). So
+  many turns has one process of *%s* whose lock nobody else wants: %s on %s. It works right after
+  each slice of redlock's. On one node, and on nodes far away, a pair of *%[1]s* is the two round
+  trips.
 - *passes/s*: grants to another process than the one before. A process that polls often takes its
   own lock again.
 - *commands/turn*: commands of all nodes together. *later commands/turn* is that of the second
@@ -104,7 +106,7 @@ func (r *page) aboutProcesses() {
   that are not in the queue yet have no place: on a machine with many processes some wait for a
   processor first.
 - *CPU ms/turn*: processor time of all clients, and of all servers. They share %s cores.`,
-		bare, number(r.mostTurns(crewNodes, crewHold))+" turns a second", on(crewNodes), slack,
+		bare, number(r.bound(crewNodes, 0))+" turns a second", on(crewNodes), slack,
 		r.machineOf(r.Runs[processPart])["cores"])
 	r.p("*etcd* is concurrency.Mutex on %d members in processes of their own. They sync nothing "+
 		"to disk, as the Redis servers do not. Its commands are not counted.", etcdMembers)
@@ -112,7 +114,7 @@ func (r *page) aboutProcesses() {
 
 // processTable has the contenders of a number of processes, on nodes that are so far away.
 func (r *page) processTable(processes int, kind string, away time.Duration) string {
-	metrics := []string{"turns/s", "of the bound", "passes/s", "commands/turn", laterCommands,
+	metrics := []string{"turns/s", ofTheBound, "passes/s", "commands/turn", laterCommands,
 		"fewest/most", "longest wait ms", "longest wait/fair", overtakes, toTheQueue, calledLater,
 		"clients' CPU ms/turn", "servers' CPU ms/turn"}
 	var rows [][]string
@@ -130,14 +132,15 @@ func (r *page) processTable(processes int, kind string, away time.Duration) stri
 			continue
 		}
 		row := []string{w}
-		share := r.median(k) / r.mostTurns(nodes, crewHold+2*away)
+		share := number(r.median(k) / r.bound(nodes, away))
+		if nodes == etcdMembers {
+			share = "–"
+		}
 		for _, m := range metrics {
-			if k.Metric = m; m != "of the bound" {
+			if k.Metric = m; m != ofTheBound || r.find(k) != nil {
 				row = append(row, r.cell(k))
-			} else if nodes == etcdMembers {
-				row = append(row, "–")
 			} else {
-				row = append(row, number(share))
+				row = append(row, share)
 			}
 		}
 		rows = append(rows, row)

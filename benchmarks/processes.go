@@ -78,7 +78,7 @@ func (s *suite) queueUp(p int, kind string, away time.Duration) {
 				Variant: farKind(kind, away)}
 			var o outcome
 			err = on.behind(away, func(on backend) (err error) {
-				o, err = s.shiftOf(c, on, p, kind)
+				o, err = s.shiftOf(c, on, p, kind, s.stretch(p))
 				return err
 			})
 			if err != nil {
@@ -86,6 +86,9 @@ func (s *suite) queueUp(p int, kind string, away time.Duration) {
 				continue
 			}
 			s.note(o, k)
+			if c.ours() && away == 0 {
+				s.noteBound(on, o, k)
+			}
 			if s.grows(c, p) && away == 0 {
 				s.noteGrowth(c, on, o, k)
 			}
@@ -101,7 +104,7 @@ func (c config) grows(who *contender, p int) bool { return who.ours() && p > c.F
 func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
 	s.flush()
 	who := fmt.Sprintf("%s, %d processes that %s", c.name, s.FewProcesses, k.Variant)
-	few, err := s.shiftOf(c, on, s.FewProcesses, k.Variant)
+	few, err := s.shiftOf(c, on, s.FewProcesses, k.Variant, s.stretch(s.FewProcesses))
 	if err != nil {
 		s.warn("%s: %v", who, err)
 		return
@@ -119,6 +122,22 @@ func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
 	s.say("%s: %.0f turns/s right after, %.0f commands", who, few.rate(), few.perTurn())
 }
 
+// noteBound lets one process of the bare client work right after ours, and reports which part of
+// its turns ours had. Nobody else wants its lock: it has it again as soon as it has released it.
+func (s *suite) noteBound(on backend, ours outcome, k key) {
+	s.flush()
+	o, err := s.shiftOf(contenderNamed(bare), on, 1, againKind, s.BoundSlice)
+	if err != nil {
+		s.warn("%s: %v", bare, err)
+		return
+	}
+	s.warnOf(o, bare)
+	k.Metric = ofTheBound
+	s.report.add(k, ours.rate()/o.rate())
+	s.say("%s: %.0f turns/s right after", bare, o.rate())
+	s.report.add(boundKey(k.Nodes), o.rate())
+}
+
 // overFew is a figure over that of few processes.
 func overFew(metric string) string { return metric + " over those of few" }
 
@@ -126,6 +145,7 @@ const (
 	overtakes   = "overtakes"           // of those in the queue
 	calledLater = "later callers"       // that had the lock first
 	toTheQueue  = "p99 ms to the queue" // from when Lock is called
+	ofTheBound  = "of the bound"        // turns, over those of one process of the bare client
 )
 
 // laterCommands are those of the second half, without the arrival of all processes at once.
@@ -247,8 +267,10 @@ func (o *outcome) perTurn() float64 { return float64(o.sent) / o.turns() }
 // laterPerTurn is that of the second half of a stretch.
 func (o *outcome) laterPerTurn() float64 { return float64(o.sentLate) / float64(max(1, o.late)) }
 
-// shiftOf lets p processes work for the configured time, or long enough for each to come twice.
-func (s *suite) shiftOf(c *contender, on backend, p int, kind string) (o outcome, err error) {
+// shiftOf lets p processes work. Those that come back do so for so long.
+func (s *suite) shiftOf(
+	c *contender, on backend, p int, kind string, long time.Duration,
+) (o outcome, err error) {
 	var crews []*crew
 	defer func() {
 		for _, c := range crews {
@@ -273,7 +295,7 @@ func (s *suite) shiftOf(c *contender, on backend, p int, kind string) (o outcome
 	}
 	work := shift{Hold: crewHold, Most: max(2*s.ProcessSlice, s.stretch(p))}
 	if kind == againKind {
-		work.For = s.stretch(p)
+		work.For = long
 	}
 	for began := time.Now(); ; {
 		before, cpuBefore := on.commands(), on.cpu()

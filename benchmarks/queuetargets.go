@@ -29,6 +29,11 @@ func processTargets() (ts []target) {
 					value(at("fewest/most"))))...)
 			}
 		}
+		for _, p := range []int{4, 16, 64, 256} {
+			ts = append(ts, sized(p, atLeast(0.8, fmt.Sprintf("%d processes that %s: ", p, kind)+
+				"turns per second / those of one bare process",
+				value(processKey(p, kind, ofTheBound))))...)
+		}
 		commands := "commands/turn"
 		if kind == againKind {
 			// While 256 have 4 turns each, 64 have 14: the arrival of 256 weighs more.
@@ -61,6 +66,22 @@ func grown(processes int, ts ...target) []target {
 		}
 	}
 	return ts
+}
+
+// boundKey is that of the turns of one process of the bare client.
+func boundKey(nodes int) key {
+	k := processKey(1, againKind, "turns/s")
+	k.Who, k.Nodes = bare, nodes
+	return k
+}
+
+// bound is how many turns a second processes may have on nodes that are so far away: what one of
+// the bare client has, or else what a pair of it leaves time for.
+func (r *report) bound(nodes int, away time.Duration) float64 {
+	if s := r.find(boundKey(nodes)); s != nil && away == 0 {
+		return r.median(boundKey(nodes))
+	}
+	return r.mostTurns(nodes, crewHold+2*away)
 }
 
 // mostTurns is how many turns a second are possible on n nodes: one takes as long as the lock is

@@ -109,7 +109,7 @@ func (c *connection) read(call *call, err error) error {
 	var reply any
 	if err == nil {
 		reply, err = c.Receive()
-		if refused := redis.Error(""); err == nil || errors.As(err, &refused) {
+		if err == nil || isRefusal(err) {
 			c.owed--
 			call.Answer(text(reply), err)
 			return nil
@@ -122,6 +122,13 @@ func (c *connection) read(call *call, err error) error {
 		call.Answer(nil, err)
 	}
 	return err
+}
+
+// isRefusal reports whether an error is a server's reply. It stands by itself because what
+// [errors.As] writes to is allocated, which a reply without an error need not pay for.
+func isRefusal(err error) bool {
+	var refused redis.Error
+	return errors.As(err, &refused)
 }
 
 // past is a deadline that has passed.

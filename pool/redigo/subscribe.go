@@ -57,8 +57,7 @@ func (c pubSub) Send(command, channel string) error {
 
 func (c pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
 	reply, err := redis.ReceiveWithTimeout(c.Conn, timeout)
-	var refused redis.Error
-	if errors.As(err, &refused) {
+	if isRefusal(err) {
 		return pubsub.Event{Kind: pubsub.Refused, Err: err}, nil
 	}
 	return pubsub.Parse(reply), err

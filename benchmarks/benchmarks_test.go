@@ -417,24 +417,24 @@ func made(c config) *report {
 	return r
 }
 
-// Turns of processes are held against those of one bare process, as long as that was measured: a
-// pair of the bare client tells of other nodes, and of nodes that are far away.
+// Turns of processes are compared with those of one bare process where it was measured. Elsewhere,
+// and for nodes far away, a pair of the bare client tells how many are possible.
 func TestTheBoundIsWhatOneBareProcessHas(t *testing.T) {
 	r := sample()
 	pairs := r.mostTurns(crewNodes, crewHold)
 	if got := r.bound(crewNodes, 0); got != pairs {
-		t.Errorf("not measured: %v, want %v", got, pairs)
+		t.Errorf("the bound without a bare process is %v, want %v", got, pairs)
 	}
 	r.add(boundKey(crewNodes), 140, 150, 160)
 	if got := r.bound(crewNodes, 0); got != 150 {
-		t.Errorf("measured: %v, want 150", got)
+		t.Errorf("the bound beside a bare process is %v, want 150", got)
 	}
 	if got, want := r.bound(1, 0), r.mostTurns(1, crewHold); got != want {
-		t.Errorf("one node: %v, want %v", got, want)
+		t.Errorf("the bound of one node is %v, want %v", got, want)
 	}
 	away := time.Millisecond
 	if got, want := r.bound(crewNodes, away), r.mostTurns(crewNodes, crewHold+2*away); got != want {
-		t.Errorf("far away: %v, want %v", got, want)
+		t.Errorf("the bound of nodes far away is %v, want %v", got, want)
 	}
 }
 

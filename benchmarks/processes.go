@@ -73,7 +73,6 @@ func (s *suite) queueUp(p int, kind string, away time.Duration) {
 				s.warn("%s: %v", c.name, err)
 				continue
 			}
-			s.flush()
 			k := key{Section: processPart, Who: c.name, Nodes: on.nodes, Workers: p,
 				Variant: farKind(kind, away)}
 			var o outcome
@@ -102,14 +101,10 @@ func (c config) grows(who *contender, p int) bool { return who.ours() && p > c.F
 // noteGrowth lets few processes have a turn right after many, and reports by how much the figures
 // have grown. What a machine has done minutes ago says little about now.
 func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
-	s.flush()
-	who := fmt.Sprintf("%s, %d processes that %s", c.name, s.FewProcesses, k.Variant)
-	few, err := s.shiftOf(c, on, s.FewProcesses, k.Variant, s.stretch(s.FewProcesses))
-	if err != nil {
-		s.warn("%s: %v", who, err)
+	few, who, ok := s.rightAfter(c, on, s.FewProcesses, k.Variant, s.stretch(s.FewProcesses))
+	if !ok {
 		return
 	}
-	s.warnOf(few, who)
 	for metric, of := range map[string]func(*outcome) float64{
 		"turns/s": (*outcome).rate, "commands/turn": (*outcome).perTurn,
 		laterCommands: (*outcome).laterPerTurn,
@@ -125,17 +120,29 @@ func (s *suite) noteGrowth(c *contender, on backend, many outcome, k key) {
 // noteBound lets one process of the bare client work right after ours, and reports which part of
 // its turns ours had. Nobody else wants its lock: it has it again as soon as it has released it.
 func (s *suite) noteBound(on backend, ours outcome, k key) {
-	s.flush()
-	o, err := s.shiftOf(contenderNamed(bare), on, 1, againKind, s.BoundSlice)
-	if err != nil {
-		s.warn("%s: %v", bare, err)
+	o, who, ok := s.rightAfter(contenderNamed(bare), on, 1, againKind, s.BoundSlice)
+	if !ok {
 		return
 	}
-	s.warnOf(o, bare)
 	k.Metric = ofTheBound
 	s.report.add(k, ours.rate()/o.rate())
-	s.say("%s: %.0f turns/s right after", bare, o.rate())
 	s.report.add(boundKey(k.Nodes), o.rate())
+	s.say("%s: %.0f turns/s right after", who, o.rate())
+}
+
+// rightAfter is shiftOf for processes that others are compared with. It tells what went wrong, and
+// who they are.
+func (s *suite) rightAfter(
+	c *contender, on backend, p int, kind string, long time.Duration,
+) (o outcome, who string, ok bool) {
+	who = fmt.Sprintf("%s, %d processes that %s", c.name, p, kind)
+	o, err := s.shiftOf(c, on, p, kind, long)
+	if err != nil {
+		s.warn("%s: %v", who, err)
+		return o, who, false
+	}
+	s.warnOf(o, who)
+	return o, who, true
 }
 
 // overFew is a figure over that of few processes.
@@ -267,10 +274,11 @@ func (o *outcome) perTurn() float64 { return float64(o.sent) / o.turns() }
 // laterPerTurn is that of the second half of a stretch.
 func (o *outcome) laterPerTurn() float64 { return float64(o.sentLate) / float64(max(1, o.late)) }
 
-// shiftOf lets p processes work. Those that come back do so for so long.
+// shiftOf lets p processes work, on nodes that have no keys. Those that come back work for so long.
 func (s *suite) shiftOf(
 	c *contender, on backend, p int, kind string, long time.Duration,
 ) (o outcome, err error) {
+	s.flush()
 	var crews []*crew
 	defer func() {
 		for _, c := range crews {

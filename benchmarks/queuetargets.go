@@ -15,8 +15,9 @@ func processKey(processes int, kind, metric string) key {
 // processTargets are about the queue of processes.
 func processTargets() (ts []target) {
 	for _, kind := range []string{againKind, onceKind} {
+		named := func(p int) string { return fmt.Sprintf("%d processes that %s: ", p, kind) }
 		for _, p := range []int{64, 256} {
-			of := fmt.Sprintf("%d processes that %s: ", p, kind)
+			of := named(p)
 			at := func(metric string) key { return processKey(p, kind, metric) }
 			ts = append(ts, sized(p,
 				atMost(150, of+"commands per turn", value(at("commands/turn"))),
@@ -30,7 +31,7 @@ func processTargets() (ts []target) {
 			}
 		}
 		for _, p := range []int{4, 16, 64, 256} {
-			ts = append(ts, sized(p, atLeast(0.8, fmt.Sprintf("%d processes that %s: ", p, kind)+
+			ts = append(ts, sized(p, atLeast(0.8, named(p)+
 				"turns per second / those of one bare process",
 				value(processKey(p, kind, ofTheBound))))...)
 		}
@@ -78,8 +79,8 @@ func boundKey(nodes int) key {
 // bound is how many turns a second processes may have on nodes that are so far away: what one of
 // the bare client has, or else what a pair of it leaves time for.
 func (r *report) bound(nodes int, away time.Duration) float64 {
-	if s := r.find(boundKey(nodes)); s != nil && away == 0 {
-		return r.median(boundKey(nodes))
+	if k := boundKey(nodes); away == 0 && r.find(k) != nil {
+		return r.median(k)
 	}
 	return r.mostTurns(nodes, crewHold+2*away)
 }

@@ -278,6 +278,12 @@ func (a *asker) Stand(m Member) quorum.Command {
 	}
 }
 
+func (a *asker) Draw(m Member) quorum.Command {
+	c := a.Stand(m)
+	c.Command = pool.Eval(&pool.Script{Name: "draw"}, nil, m.ID, m.Ticket, 0)
+	return c
+}
+
 func (a *asker) Leave(m Member) quorum.Command {
 	return quorum.Command{
 		Command: pool.Eval(&pool.Script{Name: "leave"}, nil, m.ID),
@@ -308,6 +314,7 @@ type board struct {
 	mu       sync.Mutex // guards what follows
 	fails    error      // of each who stands here, or nil
 	stands   int        // commands
+	draws    int        // commands
 	opened   time.Time  // when the latest subscription was asked for
 	queue    []Member
 	last     int64
@@ -323,6 +330,13 @@ func (b *board) tickets() (all []int64) {
 		all = append(all, m.Ticket)
 	}
 	return all
+}
+
+// drawn returns how often a ticket was drawn.
+func (b *board) drawn() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.draws
 }
 
 // fail makes the board fail with an error, or not any more. It returns how often it has been asked
@@ -385,13 +399,20 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	time.Sleep(trip + b.slow)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s.Name == "stand" {
+	switch s.Name {
+	case "stand":
 		b.stands++
+	case "draw":
+		b.draws++
 	}
 	if b.fails != nil {
 		return nil, b.fails
 	}
 	id := args[0].(string)
+	if s.Name == "draw" {
+		b.last = max(args[1].(int64), b.last+1)
+		return quorum.Reply{Means: quorum.Done, Number: b.last}, nil
+	}
 	if b.reserved == id && s.Name == "stand" {
 		return quorum.Reply{Means: quorum.Turn, Number: args[1].(int64), Left: -1}, nil
 	}

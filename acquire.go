@@ -96,11 +96,6 @@ func (a *asker) Stand(member line.Member) quorum.Command {
 	return a.m.nodes.Stand(member, line.QueueTTL)
 }
 
-// Draw implements [line.Asker].
-func (a *asker) Draw(member line.Member) quorum.Command {
-	return a.m.nodes.Draw(member, line.QueueTTL)
-}
-
 // Leave implements [line.Asker].
 func (a *asker) Leave(member line.Member) quorum.Command { return a.m.nodes.Leave(member) }
 

@@ -40,9 +40,6 @@ type Asker interface {
 	// Stand is the command that stands in the queue. Its reply means [quorum.Standing] or
 	// [quorum.Turn].
 	Stand(m Member) quorum.Command
-	// Draw is the command that draws a ticket for somebody who does not stand in the queue yet. Its
-	// reply means [quorum.Done].
-	Draw(m Member) quorum.Command
 	// Leave is the command that leaves the queue.
 	Leave(m Member) quorum.Command
 	// Waits notes what a round of standing in the queue has come to. It returns nil if that says

@@ -278,12 +278,6 @@ func (a *asker) Stand(m Member) quorum.Command {
 	}
 }
 
-func (a *asker) Draw(m Member) quorum.Command {
-	c := a.Stand(m)
-	c.Command = pool.Eval(&pool.Script{Name: "draw"}, nil, m.ID, m.Ticket, 0)
-	return c
-}
-
 func (a *asker) Leave(m Member) quorum.Command {
 	return quorum.Command{
 		Command: pool.Eval(&pool.Script{Name: "leave"}, nil, m.ID),
@@ -314,7 +308,6 @@ type board struct {
 	mu       sync.Mutex // guards what follows
 	fails    error      // of each who stands here, or nil
 	stands   int        // commands
-	draws    int        // commands
 	opened   time.Time  // when the latest subscription was asked for
 	queue    []Member
 	last     int64
@@ -330,13 +323,6 @@ func (b *board) tickets() (all []int64) {
 		all = append(all, m.Ticket)
 	}
 	return all
-}
-
-// drawn returns how often a ticket was drawn.
-func (b *board) drawn() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.draws
 }
 
 // fail makes the board fail with an error, or not any more. It returns how often it has been asked
@@ -399,20 +385,13 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	time.Sleep(trip + b.slow)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch s.Name {
-	case "stand":
+	if s.Name == "stand" {
 		b.stands++
-	case "draw":
-		b.draws++
 	}
 	if b.fails != nil {
 		return nil, b.fails
 	}
 	id := args[0].(string)
-	if s.Name == "draw" {
-		b.last = max(args[1].(int64), b.last+1)
-		return quorum.Reply{Means: quorum.Done, Number: b.last}, nil
-	}
 	if b.reserved == id && s.Name == "stand" {
 		return quorum.Reply{Means: quorum.Turn, Number: args[1].(int64), Left: -1}, nil
 	}

@@ -15,34 +15,33 @@ const ranksPerDelay = 10
 
 const (
 	// opensAfter is how much later a process that waits with that opens its subscriptions, for each
-	// waiter before its own but the first few. 1,000 processes that come once, with holds of 5 ms
-	// on two cores, have 0.78 of the turns a second that 64 have (median of ten runs). They had
-	// 0.72 when the 500 in front opened theirs sooner, and drew no tickets (ten runs).
+	// waiter before its own, if many are. 1,000 processes that come once, with holds of 5 ms on two
+	// cores, send 139 to 149 commands a turn. With a half of it they send 159 to 179, because fewer
+	// nodes answer in time. With 10 ms their turns come earlier than that.
 	opensAfter = 6 * time.Millisecond
-	// few is how many those are. They may all be dead: then nobody listens until the next one does.
-	few = 64
+	// many is how many those are. With fewer, opensAfter is less, by the square: it is a quarter
+	// with a half of them. So the last of 256 processes that come back opens them after 0.4 s. All
+	// have three to five turns then. If opensAfter were less in proportion, the last would open
+	// them after 0.8 s. Some would have two turns in most runs, while others have four or five.
+	many = 500
 )
 
 // openDelay returns how much later a process opens its subscriptions that has so many before it.
 func openDelay(before int64) time.Duration {
-	return clock.Times(opensAfter, max(before-few, 0))
+	part := float64(min(before, many)) / many
+	return clock.Times(time.Duration(part*part*float64(opensAfter)), before)
 }
 
 // stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
-// nodes answered, or of those. The ticket is of this moment until a quorum has given one, here or
-// to a draw: an older one could be less than what some nodes have given meanwhile, and they would
-// differ.
+// nodes answered, or of those. The ticket is of this moment until a round of all nodes is answered:
+// an older one would be less than what some nodes have given meanwhile, and they would differ.
 func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
-	if s.agreeEarly(); !s.member.Agreed {
-		s.member.Ticket = s.fresh()
+	if !s.member.Agreed {
+		s.member.Ticket = max(s.lines.now().UnixMicro(), 1)
 	}
 	said, answered := s.round(only)
-	switch {
-	case !answered || s.member.Agreed:
-	case only != nil:
-		s.counted = said
-	default:
+	if answered && only == nil && !s.member.Agreed {
 		agree := 0
 		s.member.Ticket, agree = agreed(said, s.lines.quorum)
 		s.member.Agreed = true
@@ -70,51 +69,6 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 	}
 	return max(next, s.line.spare(time.Now())), answered
 }
-
-// drawTicket draws tickets from as many other nodes as make a quorum with the one that is asked
-// before the waiter listens. It does not wait for them. That saves a round later, too, because all
-// nodes are told the same ticket then.
-func (s *stay) drawTicket(beside []bool) {
-	if s.member.Agreed {
-		return
-	}
-	first := slices.Index(beside, true)
-	s.member.Ticket = s.fresh()
-	s.counted, s.draws = nil, s.footprint.Ask(s.ctx, quorum.Spec{
-		Command: s.asker.Draw(s.member),
-		Skip: func(node int) bool {
-			after := (node - first + len(beside)) % len(beside)
-			return after == 0 || after >= s.lines.quorum
-		},
-	})
-}
-
-// agreeEarly agrees on a ticket before the waiter listens, if a quorum has given one: the node that
-// counts the waiter, and those where it has drawn. So those who listen late keep the order in which
-// they have come, and those who come back meanwhile are behind them. The ticket of one node alone
-// could be less than that of a waiter who cannot reach this node, but is known to a quorum.
-func (s *stay) agreeEarly() {
-	if s.member.Agreed || s.counted == nil {
-		return
-	}
-	said := s.draws.Outcomes()
-	tickets := 0
-	for i, o := range s.counted {
-		if o.Err == nil {
-			said[i] = o
-		}
-		if said[i].Err == nil {
-			tickets++
-		}
-	}
-	if tickets >= s.lines.quorum {
-		s.member.Ticket, _ = agreed(said, s.lines.quorum)
-		s.member.Agreed = true
-	}
-}
-
-// fresh returns a ticket of this moment.
-func (s *stay) fresh() int64 { return max(s.lines.now().UnixMicro(), 1) }
 
 // caughtUp returns a channel that is closed when the nodes that were not waited for have answered,
 // or nil.

@@ -44,8 +44,7 @@ const (
 // subscriptions at once, and stood on all nodes. So a process that finds the nodes slow stands on
 // one node first. How many are before it there tells how long it may wait with its subscriptions,
 // see openDelay. It opens them one after the other. As soon as it listens, it stands on all nodes.
-// Until then it has no place that others respect: nodes pass over one that does not listen. But it
-// has drawn a ticket, which is as old as its first command: see drawTicket.
+// Until then it has no place that others respect: nodes pass over one that does not listen.
 //
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
 // before it, or later if a majority is silent. A command to stand at a free key hands that on, too.
@@ -58,11 +57,6 @@ type stay struct {
 	call      *turn.Call
 	member    Member
 	footprint quorum.Footprint // of the place; what is asked for in its turn has its own
-
-	// What nodes said before the waiter listens: the one that counts it, and those where it has
-	// drawn a ticket. See drawTicket.
-	counted quorum.Outcomes
-	draws   *quorum.Round
 
 	// Rounds of standing: the first, until slow nodes have the ticket, or nil; and the latest, with
 	// those that nodes had not answered when the next began.
@@ -135,7 +129,6 @@ func (s *stay) wait() (ending, error) {
 	for {
 		if s.listener.Waits() {
 			only = s.one()
-			s.drawTicket(only)
 		}
 		next, answered := s.stand(only)
 		only = nil

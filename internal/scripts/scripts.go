@@ -32,13 +32,12 @@ var (
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
 	Releases = script("releases", "4188f0ccaebca30ba735cd0e990a208c72d0beae", "releases")
 	Stand    = script("stand", "ff8bf137e68da96065cccb11fb5e1f5403fe7d26", "hears", "stand")
-	Draw     = script("draw", "61d2975ff69a050dc3678d8b80d96695f2bef1da", "draw")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 
 // All are all scripts.
 var All = []*pool.Script{Acquire, Claim, Heal, Swap, Raise, Extend, Valid, Release, Releases, Stand,
-	Draw, Inspect}
+	Inspect}
 
 // script makes a script of the text of files. The comment that a file begins with, up to the first
 // empty line, is not sent.

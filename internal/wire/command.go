@@ -195,12 +195,6 @@ func (l *Lock) Stand(member line.Member, keep time.Duration) quorum.Command {
 	return quorum.Command{Command: l.eval(scripts.Stand, keys, args...), Read: readStood}
 }
 
-// Draw draws a ticket on a node for a member that does not stand in its queue yet.
-func (l *Lock) Draw(member line.Member, keep time.Duration) quorum.Command {
-	c := l.eval(scripts.Draw, []string{keys.Ticket(l.keys[0])}, member.Ticket, keep.Milliseconds())
-	return quorum.Command{Command: c, Read: readDrawn}
-}
-
 // setNX is SET NX PX for the lock's key.
 func (l *Lock) setNX(value string) *pool.Command {
 	c := pool.SetNX(l.keys[0], value, l.Expiry)

@@ -115,12 +115,6 @@ func readTakenBack(c *pool.Command, reply any, err error) (quorum.Reply, error) 
 	return readReleased(c, reply, err)
 }
 
-// readDrawn reads a ticket.
-func readDrawn(c *pool.Command, reply any, err error) (quorum.Reply, error) {
-	ticket, err := number(c, reply, err)
-	return quorum.Reply{Means: quorum.Done, Number: ticket}, err
-}
-
 // readStood reads a ticket, how many are before it, and when the key expires.
 func readStood(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 	if err != nil {

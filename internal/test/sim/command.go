@@ -21,14 +21,12 @@ const (
 	cmdClaim
 	cmdHeal
 	cmdSwap
-	cmdDraw
 	cmdSubscribe
 	commandCount
 )
 
 var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise",
-	"inspect", "stand", "claim", "heal", "swap", "draw",
-	"subscribe"}
+	"inspect", "stand", "claim", "heal", "swap", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -47,7 +45,7 @@ type command struct {
 	code  int
 	key   string
 	value string
-	// Key of the fence counter, or of stand and draw that of the greatest ticket; "" for none.
+	// Key of the fence counter, or of stand that of the greatest ticket; "" for none.
 	fence   string
 	channel string        // of subscribe
 	queue   string        // key of the queue, "" for none
@@ -62,7 +60,7 @@ type command struct {
 	keep   time.Duration // expiry of fence, 0 for none
 	guard  int64         // seconds
 	grace  int64         // seconds in which those of the queue have to show that they live
-	token  int64         // proposed, or raised to; of stand and draw the ticket
+	token  int64         // proposed, or raised to; of stand the ticket
 	final  bool          // the ticket is
 	renews bool          // the queue
 	sub    *subscription // of subscribe

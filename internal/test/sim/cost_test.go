@@ -26,8 +26,6 @@ func commands(e sim.Event) int {
 		return 4 // GET, ZPOPMIN, DEL; or GET, ZREM, PTTL
 	case "claim":
 		return 3 // GET, SET
-	case "draw":
-		return 3 // GET, SET
 	case "stand":
 		return 8 // GET, GET, SET, ZADD, PEXPIRE, ZRANK, PTTL, which is for the first alone
 	default:

@@ -31,7 +31,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 		found[s.Name] = s
 	}
 	// Releases has no typed operation. A test of internal/scripts says what it does.
-	require.Len(t, found, 12, "scripts")
+	require.Len(t, found, 11, "scripts")
 	return found
 }
 
@@ -113,10 +113,7 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	if !guard {
 		grace = int64(r.IntN(2))
 	}
-	switch n := r.IntN(145); {
-	case n >= 140:
-		s.script, s.keys = "draw", []string{last}
-		s.args = []any{int64(1 + r.IntN(20)), some()}
+	switch n := r.IntN(140); {
 	case n >= 130:
 		s.script, s.keys = "release", []string{key, queue}
 		s.args = []any{value, some()}

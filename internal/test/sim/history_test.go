@@ -260,8 +260,8 @@ func (h *history) sent(op sim.Op) {
 	if op.Command == "claim" {
 		h.sometimes["claim"]++
 	}
-	if op.Command == "release" || op.Command == "stand" || op.Command == "draw" ||
-		op.Command == "valid" || op.Command == "subscribe" || op.Command == "message" {
+	if op.Command == "release" || op.Command == "stand" || op.Command == "valid" ||
+		op.Command == "subscribe" || op.Command == "message" {
 		return
 	}
 	if r := h.of(op.Value); r.ended {

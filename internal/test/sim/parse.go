@@ -14,7 +14,7 @@ var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
 // parse makes the empty command c that of a script's keys and arguments.
 func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 	c.code = -1
-	for code := cmdRelease; code < cmdSubscribe; code++ {
+	for code := cmdRelease; code <= cmdSwap; code++ {
 		if commandNames[code] == s.Name {
 			c.code = code
 		}
@@ -26,7 +26,7 @@ func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 	if !c.parseKeys(keys) {
 		return errArgs
 	}
-	if c.code != cmdInspect && c.code != cmdStand && c.code != cmdDraw {
+	if c.code != cmdInspect && c.code != cmdStand {
 		c.value = a.text()
 	}
 	if c.code == cmdClaim && len(args) > 0 {
@@ -64,7 +64,7 @@ func (c *command) parseKeys(keys []string) bool {
 		if len(keys) == 3 {
 			c.fence = keys[1]
 		}
-	case len(keys) < 1 || len(keys) > 2, c.code == cmdDraw && len(keys) > 1:
+	case len(keys) < 1 || len(keys) > 2:
 		return false
 	case len(keys) < 2:
 	case c.code == cmdRelease:
@@ -97,8 +97,6 @@ func (c *command) parseArguments(a *arguments) {
 		if len(a.rest) > 0 {
 			c.value = a.text()
 		}
-	case cmdDraw:
-		c.token, c.keep = a.number(), a.millis()
 	case cmdExtend:
 		c.expiry = a.millis()
 		if c.fence != "" {
@@ -206,8 +204,6 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 			break
 		}
 		reply, effect, err = n.acquire(c)
-	case cmdDraw:
-		reply = n.draw(c)
 	case cmdSubscribe:
 		n.subscribe(c.sub)
 	}

@@ -207,14 +207,6 @@ func (n *Node) stand(c *command) any {
 	return []any{integer(ticket), integer(int64(rank)), integer(left)}
 }
 
-// draw gives somebody a ticket, but no place.
-func (n *Node) draw(c *command) any {
-	last, _ := strconv.ParseInt(n.get(c.key).value, 10, 64)
-	ticket := max(c.token, last+1)
-	n.put(c.key, strconv.FormatInt(ticket, 10), c.keep)
-	return integer(ticket)
-}
-
 // Queue returns the members of the queue under key, in order.
 func (n *Node) Queue(key string) (members []string) {
 	n.mu.Lock()

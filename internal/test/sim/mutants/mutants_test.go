@@ -64,7 +64,6 @@ const (
 	operations  = "TestOperationsEqualScriptsOnMiniredis"
 	order       = "TestNobodyIsOvertaken"
 	regressions = "TestRegressions"
-	known       = "TestWhoIsKnownToOthersIsNotOvertaken"
 	deaths      = "TestTheDeadCostNobodyATurn"
 	handOvers   = "TestSchedulesOfHandOvers"
 	grants      = "TestSchedulesOfGrantsWhateverTheClocks"
@@ -298,17 +297,6 @@ var mutants = []mutant{
 		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",
 		"	return s.await(s.call.Wake(), time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
-	{"M52", "before it listens, a waiter takes the ticket of one node", []edit{
-		{"internal/line.stay.drawTicket", "after >= s.lines.quorum", "after >= 1"},
-		{"internal/line.stay.agreeEarly", "	if tickets >= s.lines.quorum {",
-			"	if tickets >= 1 {"},
-		{"internal/line.agreed", "	ticket = tickets[len(said)-q]\n",
-			"	ticket = tickets[min(len(said)-q, len(tickets)-1)]\n"},
-	}, known, 0, []string{"Should be empty"}},
-	{"M53", "a ticket that is drawn exceeds nothing", []edit{{
-		"internal/test/sim.Node.draw", "	ticket := max(c.token, last+1)\n",
-		"	ticket := max(c.token, 0*last)\n",
-	}}, order, 2000, []string{"I20 order"}},
 	{"M48", "a simulated node hands over a key that is somebody else's", []edit{{
 		"internal/test/sim.Node.execute", "		c.free = n.get(c.key).value == c.old\n",
 		"		c.free = n.get(c.key).value != \"\"\n",

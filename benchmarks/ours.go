@@ -4,6 +4,7 @@ import (
 	"context"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/redis/rueidis"
 
 	"github.com/redlock-go/redlock"
@@ -47,7 +48,8 @@ var ours = []*contender{
 	},
 }
 
-const goredisOptions = "`DialerRetries: 1`, `ContextTimeoutEnabled: true`"
+const goredisOptions = "`DialerRetries: 1`, `ContextTimeoutEnabled: true`, " +
+	"`DisableIdentity: true`, `MaintNotificationsConfig` disabled"
 
 // goredisClient has the options that the documentation of our adapter shows.
 func goredisClient(addr string) *goredis.Client {
@@ -55,6 +57,10 @@ func goredisClient(addr string) *goredis.Client {
 		Addr:                  addr,
 		DialerRetries:         1,
 		ContextTimeoutEnabled: true,
+		DisableIdentity:       true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
 	})
 }
 

@@ -358,7 +358,7 @@ func TestHolesAreNamed(t *testing.T) {
 
 // made is a report with all figures of pairs, processes and waiters that a configuration asks for.
 func made(c config) *report {
-	r := &report{Machine: map[string]string{}, Runs: map[string]*sectionRun{}}
+	r := &report{Machine: map[string]string{"cores": "2"}, Runs: map[string]*sectionRun{}}
 	for _, s := range sections {
 		r.Runs[s.name] = &sectionRun{Config: c}
 	}
@@ -483,7 +483,8 @@ func TestThePageIsWhole(t *testing.T) {
 	for _, want := range []string{"### 1 node\n", "### 7 nodes", "redlock redigo / bare redigo",
 		"redlock goredis / bare batcher", "redlock rueidis / rueidislock", laterCommands,
 		"passes/s", "1000 processes, come once", "processes-commands-back", "processes-waits-once",
-		"ContextTimeoutEnabled", "(2.75–6.25)", "5 nodes, 500µs away", "1 node, on loopback"} {
+		"ContextTimeoutEnabled", "(2.75–6.25)", "5 nodes, 500µs away", "1 node, on loopback",
+		"was called at least 20ms earlier", "They share 2 cores", "turns a second on 5 nodes"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q", want)
 		}

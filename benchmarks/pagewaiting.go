@@ -102,10 +102,10 @@ func (r *page) aboutProcesses() {
   waiting. One is in the queue when a quorum of nodes has said that it has the ticket on which it
   has agreed. [docs/safety.md](safety.md#who-is-next) promises that there are none.
 - *p99 ms to the queue*: from when Lock is called until then, 99th percentile.
-- *later callers*: grants while somebody waited whose Lock was called at least %v earlier. Callers
-  that are not in the queue yet have no place: on a machine with many processes some wait for a
-  processor first.
-- *CPU ms/turn*: processor time of all clients, and of all servers. They share %s cores.`,
+- *later callers*: grants while somebody waited whose Lock was called at least %[4]v earlier.
+  Callers that are not in the queue yet have no place: on a machine with many processes some wait
+  for a processor first.
+- *CPU ms/turn*: processor time of all clients, and of all servers. They share %[5]s cores.`,
 		bare, number(r.bound(crewNodes, 0))+" turns a second", on(crewNodes), slack,
 		r.machineOf(r.Runs[processPart])["cores"])
 	r.p("*etcd* is concurrency.Mutex on %d members in processes of their own. They sync nothing "+

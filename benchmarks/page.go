@@ -104,6 +104,9 @@ func (r *page) contenders() {
 		rows = append(rows, []string{c.name, c.client, c.options})
 	}
 	r.p("%s", table([]string{"contender", "client", "options"}, rows))
+	r.p("`DisableIdentity` and `MaintNotificationsConfig` save round trips when go-redis " +
+		"connects, and change nothing after that. What was measured before 2026-11-26 is " +
+		"without them.")
 	r.p("redlock is compared with the peers on the same client. That of rueidis has an adapter " +
 		"of its own, so its peers meet *redlock rueidis*. redislock and rueidislock know one " +
 		"node only. etcd takes part where processes wait and where they elect.")

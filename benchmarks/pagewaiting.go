@@ -89,9 +89,9 @@ func (r *page) aboutProcesses() {
 	}
 	r.p("The columns of the tables are these:")
 	r.p(`- *turns/s*: grants a second. *of the bound* is its share of 1/(hold + 2 round trips).
-  That is measured: one process of *%s*, whose lock nobody else wants, has %s on %s. It works right
-  after each slice of redlock. For one node, and for nodes far away, the two round trips are a pair
-  of *%[1]s*.
+  That is measured: one process of *%[1]s*, whose lock nobody else wants, has %[2]s on %[3]s. It
+  works right after each slice of redlock. For one node, and for nodes far away, the two round trips
+  are a pair of *%[1]s*.
 - *passes/s*: grants to another process than the one before. A process that polls often takes its
   own lock again.
 - *commands/turn*: commands of all nodes together. *later commands/turn* is that of the second

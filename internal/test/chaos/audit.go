@@ -24,7 +24,8 @@ type ledger struct {
 	known   bool          // whether value is what the server has
 	value   string        // "": none
 	expires time.Duration // by the server's clock
-	owner   string        // of the script whose commands are being told
+	began   time.Duration // when the script did whose commands are being told
+	owner   string        // of that script
 	member  string        // of the queue, that the script is about, or ""
 	last    string        // argument of the script: what a lock that is handed over held
 	mark    string        // the last ECHO
@@ -76,10 +77,10 @@ func (l *ledger) line(text string) {
 			l.change(at, name, arg(2), arg(4), text)
 		}
 	case arg(1) == scripts.Releases.ID || arg(1) == scripts.Releases.Source:
-		l.owner, l.member, l.last = l.valueIn(args), "", ""
+		l.began, l.owner, l.member, l.last = at, l.valueIn(args), "", ""
 	case name == "EVAL" || name == "EVALSHA":
 		keys, _ := strconv.Atoi(arg(2))
-		l.owner, l.member, l.last = arg(3+keys), "", arg(len(args)-1)
+		l.began, l.owner, l.member, l.last = at, arg(3+keys), "", arg(len(args)-1)
 		for i := 3 + keys; i < len(args); i++ {
 			if strings.HasPrefix(args[i], turns) {
 				l.member = args[i]
@@ -138,7 +139,8 @@ func (l *ledger) mine(name string) bool {
 const clockSlack = 100 * time.Millisecond
 
 // change takes in a command on the key inside a script: SET key value PX ms, the same with XX, or
-// with NX if it was not refused, PEXPIRE, DEL.
+// with NX if it was not refused, PEXPIRE, DEL. A server looks at its clock as a script begins, and
+// may be kept from the processor before it tells of the command.
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
 	switch name {
@@ -167,12 +169,12 @@ func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 			}
 			l.expired++
 		}
-		l.known, l.value, l.expires = true, value, at+millis(ms)
+		l.known, l.value, l.expires = true, value, l.began+millis(ms)
 	case "PEXPIRE":
 		if foreign {
 			accuse(fmt.Sprintf("by %s, of what was %q's", l.owner, l.value))
 		}
-		l.known, l.value, l.expires = true, l.owner, at+millis(value)
+		l.known, l.value, l.expires = true, l.owner, l.began+millis(value)
 	case "DEL":
 		if foreign {
 			accuse(fmt.Sprintf("by %s, of what was %q's", l.owner, l.value))

@@ -50,6 +50,13 @@ func TestLedger(t *testing.T) {
 			wrong: `by b, of what was "a"'s`},
 		"set over another's": {lines: "0 a SET k a PX 9000;8 b SET k b PX 9000", changes: 2,
 			expired: 1, wrong: "was a's for another 1s"},
+		"set in a script that took long": {
+			lines: "0 a GET k;1 + SET k a PX 1000;1 b SET k b PX 1000", changes: 2, expired: 1,
+		},
+		"extended in a script that took long": {
+			lines:   "0 a SET k a PX 1000;0 a GET k;1 + PEXPIRE k 1000;1 b SET k b PX 1000",
+			changes: 3, expired: 1,
+		},
 		"set over an extended": {lines: "0 a SET k a PX 1000;1 a PEXPIRE k 9000;8 b SET k b PX " +
 			"100", changes: 3, expired: 1, wrong: "was a's for another 2s"},
 		"another's value": {lines: "0 a SET k b PX 9000", changes: 1,

@@ -96,6 +96,13 @@ func (h *History) Events() ([]Event, error) {
 	return append([]Event(nil), h.events...), h.err
 }
 
+// Since returns what was added after the first n events.
+func (h *History) Since(n int) []Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Event(nil), h.events[n:]...)
+}
+
 // ReadHistory adds the events in r until it ends.
 func (h *History) ReadHistory(r io.Reader) error {
 	lines := bufio.NewScanner(r)

@@ -28,12 +28,11 @@ type config struct {
 	IdleWaiters      int
 	IdleWatch        time.Duration // less than two thirds of the expiry
 
-	Processes     []int // how many share a lock
-	ProcessRounds int
+	Processes     []int         // how many share a lock
+	ProcessRounds int           // of contenders on redlock's client; one of the others
 	ProcessSlice  time.Duration // one contender's turn, at least
 	ProcessTime   time.Duration // of it for each process, at least
 	FewProcesses  int           // that have a turn right after each turn of more
-	GrowthRounds  int           // of more, with few right after
 	BoundSlice    time.Duration // the bare client's turn right after each of redlock's
 
 	FarProcesses   int           // how many share a lock on nodes that are far away, too
@@ -58,21 +57,21 @@ type config struct {
 var full = config{
 	Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
 	EndingGoroutines: []int{8},
-	PairRounds:       23, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
+	PairRounds:       21, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
 	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 7, RandomSlice: 35 * time.Millisecond,
-	ContentionRounds: 2, Contention: 6 * time.Second, Waiters: []int{16, 64},
-	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 23, Resigns: 100, Kills: 20,
-	IdleWaiters: 1000, IdleWatch: 4 * time.Second,
-	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 2,
+	ContentionRounds: 2, Contention: 5 * time.Second, Waiters: []int{16, 64},
+	CrowdWaiters: []int{4, 16, 64, 256, 1000}, HandOvers: 20, Resigns: 60, Kills: 20,
+	IdleWaiters: 1000, IdleWatch: 3500 * time.Millisecond,
+	Processes: []int{1, 4, 16, 64, 256, 1000}, ProcessRounds: 4,
 	ProcessSlice: 5 * time.Second, ProcessTime: 25 * time.Millisecond, FewProcesses: 64,
-	GrowthRounds: 2, BoundSlice: 500 * time.Millisecond,
+	BoundSlice:   500 * time.Millisecond,
 	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 3, Slice: time.Second, FrozenPatience: 12 * time.Second,
 	FrozenWatch: 60 * time.Second, SampleEvery: 500 * time.Millisecond,
-	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 25,
+	Latencies: []time.Duration{time.Millisecond, 20 * time.Millisecond}, LatencyOps: 20,
 	HeldReal: []int{1000, 10000}, HeldSim: []int{1000, 10000, 100000},
-	HeldWatch: 15 * time.Second, HeldPatience: 2 * time.Minute,
+	HeldWatch: 12 * time.Second, HeldPatience: 2 * time.Minute,
 }
 
 // quick shows that everything works. Its figures are not worth quoting.
@@ -85,7 +84,7 @@ var quick = config{
 	CrowdWaiters: []int{4, 1000}, HandOvers: 1, Resigns: 2, Kills: 1,
 	IdleWaiters: 100, IdleWatch: 100 * time.Millisecond,
 	Processes: []int{1, 64}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,
-	FewProcesses: 1, GrowthRounds: 1, BoundSlice: 200 * time.Millisecond,
+	FewProcesses: 1, BoundSlice: 200 * time.Millisecond,
 	FarProcesses: 64, FarProcessTrip: time.Millisecond,
 	Rounds: 1, Slice: 50 * time.Millisecond, FrozenPatience: 300 * time.Millisecond,
 	FrozenWatch: 600 * time.Millisecond, SampleEvery: 100 * time.Millisecond,

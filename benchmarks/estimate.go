@@ -63,27 +63,34 @@ func (c config) crowdTime() time.Duration {
 
 func (c config) processTime() (sum time.Duration) {
 	for _, p := range c.Processes {
-		kinds := time.Duration(2)
+		kinds := []string{againKind, onceKind}
 		if p == c.FarProcesses {
-			kinds++
+			kinds = append(kinds, againKind)
 		}
 		for _, who := range c.pick(func(who *contender) bool { return who.joins(p) }) {
-			once := c.shiftTime(p)
-			if c.grows(who, p) {
-				once += c.shiftTime(c.FewProcesses)
+			for _, kind := range kinds {
+				round := c.shiftTime(p, kind)
+				if c.grows(who, p) {
+					round += c.shiftTime(c.FewProcesses, kind)
+				}
+				if who.ours() {
+					round += c.BoundSlice + time.Second/4
+				}
+				sum += time.Duration(c.rounds(who, p)) * round
 			}
-			if who.ours() {
-				once += c.BoundSlice + time.Second/4
-			}
-			sum += kinds * time.Duration(c.rounds(who, p)) * once
 		}
 	}
 	return sum
 }
 
-// shiftTime is how long one shift of p processes takes, with their start.
-func (c config) shiftTime(p int) time.Duration {
-	return c.stretch(p) + time.Second + time.Duration(p)*5*time.Millisecond
+// shiftTime is how long one shift of p processes takes, with their start. Those that come once take
+// about 10 ms each.
+func (c config) shiftTime(p int, kind string) time.Duration {
+	long := c.stretch(p)
+	if kind == onceKind {
+		long = max(c.ProcessSlice, time.Duration(p)*10*time.Millisecond)
+	}
+	return long + time.Second + time.Duration(p)*5*time.Millisecond
 }
 
 func (c config) handOverTime() time.Duration {

@@ -87,7 +87,7 @@ func benchmark() error {
 	}
 	if *rounds > 0 {
 		c.PairRounds, c.Rounds, c.ContentionRounds = *rounds, *rounds, *rounds
-		c.ProcessRounds, c.GrowthRounds = *rounds, *rounds
+		c.ProcessRounds = *rounds
 	}
 	if *slice > 0 {
 		c.PairSlice = *slice

@@ -82,7 +82,7 @@ func (r *page) aboutProcesses() {
 		conf.ProcessTime)
 	r.p("The targets compare figures of more processes with those of %d. These have a slice right "+
 		"after each one of more. There are %d such pairs, and the target is the median of their "+
-		"ratios.", conf.FewProcesses, conf.GrowthRounds)
+		"ratios.", conf.FewProcesses, conf.ProcessRounds)
 	if conf.FarProcessTrip > 0 {
 		r.p("Where nodes are *%v away*, a proxy in front of each of them adds that to every round "+
 			"trip.", conf.FarProcessTrip)

@@ -42,12 +42,12 @@ func farKind(kind string, away time.Duration) string {
 	return fmt.Sprintf("%s, nodes %v away", kind, away)
 }
 
-// rounds is how often p processes of a contender are measured.
+// rounds is how often p processes of a contender are measured. Figures are compared with those of
+// contenders on the same client.
 func (c config) rounds(who *contender, p int) int {
 	switch {
-	case c.grows(who, p):
-		return c.GrowthRounds
-	case p < someProcesses || p > manyProcesses:
+	case p < someProcesses, p > manyProcesses && !who.ours(),
+		who.client != contenderNamed(we).client:
 		return 1
 	default:
 		return c.ProcessRounds
@@ -62,7 +62,7 @@ func (c config) stretch(p int) time.Duration {
 // queueUp lets every contender's p processes share a lock, on nodes that are so far away.
 func (s *suite) queueUp(p int, kind string, away time.Duration) {
 	cs := s.pick(func(c *contender) bool { return c.joins(p) && (away == 0 || !c.etcd) })
-	for r := range max(s.ProcessRounds, s.GrowthRounds) {
+	for r := range s.ProcessRounds {
 		for i := range cs {
 			c := cs[(i+r)%len(cs)]
 			if r >= s.rounds(c, p) {

@@ -90,17 +90,13 @@ func (h *History) Add(e Event) {
 }
 
 // Events returns what was added so far, and the first error in writing it.
-func (h *History) Events() ([]Event, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append([]Event(nil), h.events...), h.err
-}
+func (h *History) Events() ([]Event, error) { return h.Since(0) }
 
-// Since returns what was added after the first n events.
-func (h *History) Since(n int) []Event {
+// Since is Events without the first n.
+func (h *History) Since(n int) ([]Event, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]Event(nil), h.events[n:]...)
+	return append([]Event(nil), h.events[n:]...), h.err
 }
 
 // ReadHistory adds the events in r until it ends.

@@ -198,7 +198,7 @@ func (r Round) recover(t testing.TB, h *History, rep *Report) {
 	var passed stopwatch
 	seen := 0
 	for served := map[int]bool{}; len(served) < r.Workers; time.Sleep(rest) {
-		events := h.Since(seen)
+		events, _ := h.Since(seen)
 		seen += len(events)
 		for _, e := range events {
 			if e.granted() && e.Return > healed && !served[e.Worker] {

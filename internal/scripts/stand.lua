@@ -12,9 +12,12 @@
 -- expire unless somebody comes, or renews them; last also begins anew with a greater ticket. To
 -- renew them every time was 8 % of the commands of 256 processes that come once.
 --
--- What was reserved for the member goes to the first in the queue even if that does not listen: it
--- may be deaf on this node only, and the two would keep each other from a quorum for ever. The
--- value is that of an attempt of the member's that this node has refused. A client that sends
+-- What was reserved for the member goes to the first in the queue. That one is told, and has it
+-- even if it does not listen: it may be deaf on this node only, and the two would keep each other
+-- from a quorum for ever. If it were not told, it would learn so when it asks again: one of 170
+-- crowds of 16 processes that come once began 60 to 280 ms late.
+--
+-- The value is that of an attempt of the member's that this node has refused. A client that sends
 -- commands twice may have been granted it nevertheless.
 --
 -- A key that nobody has released calls the roll: somebody is dead, and may not be the only one.
@@ -61,7 +64,7 @@ if not v or v == reserved or v == ARGV[8] then
 	while true do
 		local to = call('ZPOPMIN', queue)[1]
 		first = first or to
-		if not to or v == reserved or to == member or hears(to) then
+		if not to or to == member or hears(to) or v == reserved then
 			first = to or first
 			break
 		end

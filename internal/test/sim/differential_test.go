@@ -293,20 +293,9 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 			link := node.Link("a")
 			raw, err = m.Dial()
 			require.NoError(t, err)
-			ears := redis.NewConn(raw, 0, 0)
-			defer ears.Close()
-			for _, channel := range listening {
-				_, err := ears.Do("SUBSCRIBE", channel)
-				require.NoError(t, err)
-				sub, err := link.Subscribe(t.Context(), channel)
-				require.NoError(t, err)
-				defer sub.Close()
-			}
-			go func() {
-				for err := error(nil); err == nil; {
-					_, err = ears.Receive()
-				}
-			}()
+			hearing := redis.NewConn(raw, 0, 0)
+			defer hearing.Close()
+			heard := listen(t, link, hearing, synctest.Wait)
 			steps := 200
 			if seed%8 == 0 {
 				steps += crowd
@@ -320,6 +309,7 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 				got, gotErr := s.onSim(t, node, link, all)
 				want, wantErr := s.onRedis(all, do)
 				same(t, s, got, want, gotErr, wantErr, 0)
+				heard.same(t, s)
 				for _, key := range queues {
 					require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key,
 						s)
@@ -353,22 +343,17 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 	link := node.Link("a")
 	node.Crash()
 	node.Restart(true) // as young as the server
-	ears, err := redis.Dial("tcp", server.Addr())
+	hearing, err := redis.Dial("tcp", server.Addr())
 	require.NoError(t, err)
-	defer ears.Close()
-	for _, channel := range listening {
-		_, err := ears.Do("SUBSCRIBE", channel)
-		require.NoError(t, err)
-		sub, err := link.Subscribe(t.Context(), channel)
-		require.NoError(t, err)
-		defer sub.Close()
-	}
+	defer hearing.Close()
+	heard := listen(t, link, hearing, func() {})
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 750 * *times {
 		s := randomStep(r, []int64{3_600_000, 7_200_000}, true)
 		got, gotErr := s.onSim(t, node, link, all)
 		want, wantErr := s.onRedis(all, do)
 		same(t, s, got, want, gotErr, wantErr, 5_000)
+		heard.same(t, s)
 		for _, key := range queues {
 			require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key, s)
 		}

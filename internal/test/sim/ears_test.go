@@ -49,7 +49,9 @@ func (e *ears) same(t *testing.T, s step) {
 	require.NoError(t, e.conn.Send("PING")) // the answer comes after what was published
 	require.NoError(t, e.conn.Flush())
 	want := map[string][]string{}
-	for said := range e.said {
+	for {
+		said, open := <-e.said
+		require.True(t, open, "nothing is heard any more after %s", s)
 		parts, err := redis.Strings(said, nil)
 		require.NoError(t, err)
 		if parts[0] == "pong" {

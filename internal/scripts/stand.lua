@@ -14,8 +14,8 @@
 --
 -- What was reserved for the member goes to the first in the queue. That one is told, and has it
 -- even if it does not listen: it may be deaf on this node only, and the two would keep each other
--- from a quorum for ever. If it were not told, it would learn so when it asks again: one of 170
--- crowds of 16 processes that come once began 60 to 280 ms late.
+-- from a quorum for ever. If it were not told, it would learn that when it asks again: one of
+-- 135 crowds of 16 processes that come once began 60 to 280 ms late.
 --
 -- The value is that of an attempt of the member's that this node has refused. A client that sends
 -- commands twice may have been granted it nevertheless.

@@ -89,7 +89,7 @@ func (r *page) method() {
 		"Which of the two is better with 8 depends on the machine. Where this rule was made, 8 " +
 		"callers who each sent by themselves took 1.01 to 1.17 times as long. In four batches " +
 		"they took 0.87 to 1.03 times as long (AMD EPYC, 2026-11-24). On another machine it was " +
-		"0.96 to 1.16 and 1.02 to 1.28 times (Intel Xeon, 2026-11-26). These figures are not in " +
+		"0.96 to 1.19 and 1.02 to 1.28 times (Intel Xeon, 2026-11-26). These figures are not in " +
 		"results.json.")
 }
 

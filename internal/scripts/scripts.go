@@ -31,7 +31,7 @@ var (
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
 	Releases = script("releases", "4188f0ccaebca30ba735cd0e990a208c72d0beae", "releases")
-	Stand    = script("stand", "ea7857b6348c7bdffed5402179aa881602fcf6f8", "hears", "stand")
+	Stand    = script("stand", "d45fb36a0661f6682aec906a2ffe8470b61e88a9", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 

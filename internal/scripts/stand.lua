@@ -51,7 +51,7 @@ end
 if not v then
 	now = now or tonumber(call('TIME')[1])
 	for _, dead in ipairs(call('ZRANGEBYSCORE', roll, '-inf', now)) do
-		call('ZREM', queue, dead)
+		if dead ~= member then call('ZREM', queue, dead) end
 		call('ZREM', roll, dead)
 	end
 	for _, other in ipairs(call('ZRANGEBYSCORE', queue, '-inf', '+inf')) do

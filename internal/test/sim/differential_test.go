@@ -331,6 +331,48 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 	}
 }
 
+// A member that lost its place when the roll was called stands anew. It is alive: the node reserves
+// the key for it. The script took it out of the queue again, and failed. With 20 times as many
+// sequences as usual, TestOperationsEqualScriptsOnMiniredis found that.
+func TestOneThatStandsAnewAnswersTheRoll(t *testing.T) {
+	all := scripts(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		raw, err := m.Dial()
+		require.NoError(t, err)
+		conn := redis.NewConn(raw, 0, 0)
+		defer m.Close()
+		defer conn.Close()
+		do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
+		node := sim.NewNodes(1)[0]
+		link := node.Link("a")
+		stand := func(member string) step {
+			return step{
+				script: "stand", keys: []string{"{0}", "{0}:queue", "{0}:ticket", "{0}:roll"},
+				args: []any{int64(10), member, int64(1), int64(0), int64(100_000), int64(0),
+					int64(0)},
+			}
+		}
+		var got any
+		for _, s := range []step{
+			{keys: []string{"{0}"}, args: []any{"v0", int64(30)}},
+			stand(members[2]),
+			stand(members[3]), // calls the roll, and has its turn; nobody hears
+			stand(members[2]),
+		} {
+			var err, wantErr error
+			got, err = s.onSim(t, node, link, all)
+			want, wantErr := s.onRedis(all, do)
+			require.NoError(t, err, "%s", s)
+			require.NoError(t, wantErr, "%s", s)
+			same(t, s, got, want, nil, nil, 0)
+			time.Sleep(20 * time.Millisecond) // the key and reservations expire
+		}
+		require.Equal(t, int64(-1), got.([]any)[1], "it is its turn")
+	})
+}
+
 func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 	all := scripts(t)
 	server := redistest.Start(t, 1)[0]

@@ -140,7 +140,8 @@ func (n *Node) excuse(c *command, rank int, came bool) {
 }
 
 // callRoll removes from the queue those who have not stood again within the grace that they were
-// given, and gives one to those who have none. The caller holds the mutex.
+// given, and gives one to those who have none. C's member has just shown that it lives. The caller
+// holds the mutex.
 func (n *Node) callRoll(c *command, q *waiting) {
 	now := int64(n.clock.now() / time.Second)
 	roll := n.waiting(c.roll)
@@ -151,7 +152,9 @@ func (n *Node) callRoll(c *command, q *waiting) {
 	var left []standing
 	for _, s := range roll.all {
 		if s.ticket <= now {
-			n.leave(c.queue, s.member)
+			if s.member != c.member {
+				n.leave(c.queue, s.member)
+			}
 			continue
 		}
 		left = append(left, s)

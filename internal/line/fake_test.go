@@ -145,6 +145,13 @@ func (g *group) asked() int {
 	return len(g.attempts)
 }
 
+// claimed returns how many claims there have been.
+func (g *group) claimed() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.claims)
+}
+
 // stands returns how often each node has been asked for a place.
 func (g *group) stands() (times []int) {
 	for _, b := range g.boards {
@@ -353,6 +360,13 @@ func (b *board) release() bool {
 	defer b.mu.Unlock()
 	b.held = false
 	return b.reserve()
+}
+
+// first returns the number of the first in the queue.
+func (b *board) first() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queue[0].ID[len("channel:"):]
 }
 
 func (b *board) isReserved() bool {

@@ -66,6 +66,46 @@ func TestClaimsThatFailAreFurtherAndFurtherApart(t *testing.T) {
 	})
 }
 
+// So does one that is told its turn once more while the nodes do not answer.
+func TestAClaimDuringASilenceIsOneOfTheFew(t *testing.T) {
+	const delay = time.Second
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.unfit = true
+		var waiter sync.WaitGroup
+		start := time.Now()
+		waiter.Go(func() {
+			assert.NoError(t, g.lock(t.Context(), ls, 1, Wish{Delay: every(delay), Queue: true}))
+		})
+		time.Sleep(10 * time.Millisecond)
+		number := g.boards[0].first()
+		g.unlock(nil)
+		for g.claimed() < maxClaims {
+			time.Sleep(time.Millisecond)
+		}
+		before := 0
+		for _, b := range g.boards {
+			before = b.fail(errTrouble)
+		}
+		for g.boards[2].fail(errTrouble) == before {
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		for _, b := range g.boards {
+			b.messages <- number
+		}
+		for g.claimed() == maxClaims {
+			time.Sleep(time.Millisecond)
+		}
+		for _, b := range g.boards {
+			b.fail(nil)
+		}
+		waiter.Wait()
+		assert.Equal(t, delay, time.Since(start))
+		assert.LessOrEqual(t, g.claimed(), maxClaims+1)
+	})
+}
+
 // A process that stood still for long has not used up its tries meanwhile: each waiter behind the
 // head still waits for what is left of them.
 func TestStandingStillCostsATryAtMost(t *testing.T) {

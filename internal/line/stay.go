@@ -17,7 +17,7 @@ const (
 	// maxSilences is how many rounds without a quorum of answers are made in a row.
 	maxSilences = 3
 	// maxClaims is how many claims may fail. After the first it waits for claimDelay at most, and
-	// twice as long after each further one.
+	// twice as long after each further one. During a silence, messages may be reason for more.
 	maxClaims  = 6
 	claimDelay = 4 * time.Millisecond
 	// QueueTTL is how long a queue outlives the last who came, or renewed it.
@@ -179,7 +179,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 		if s.silences++; s.silences == maxSilences || s.lines.impatient(s.Waiter) {
 			return unheard, nil
 		}
-	case s.claims == maxClaims:
+	case s.claims >= maxClaims:
 		return unserved, nil
 	case s.claims > 0:
 		// What the nodes say meanwhile is not heard: they may say it again and again.

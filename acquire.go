@@ -18,6 +18,7 @@ type asker struct {
 	m    *Mutex
 	ctx  context.Context
 	told *acquisition  // for Events, or nil
+	bid  *lease        // what it has bid with, or nil
 	won  *lease        // nil until the lock is granted
 	open *grant.Defeat // which may have left something on nodes, or nil
 	met  grant.Defeats // what its own attempts, and places in the queue, came to
@@ -63,19 +64,70 @@ func (a *asker) attempt(how line.Attempt, member *line.Member) *grant.Defeat {
 	}
 	d := l.Attempt(a.ctx, how, member)
 	if d == nil {
-		a.won = l
-		l.install(a.ctx, a.told)
+		a.adopt(l)
 	}
 	return d
 }
 
-// Claim implements [line.Asker].
-func (a *asker) Claim(member line.Member) bool {
+// adopt makes a lease that was granted the mutex's.
+func (a *asker) adopt(l *lease) {
+	a.won = l
+	l.install(a.ctx, a.told)
+}
+
+// Claim implements [line.Asker]. It claims with the bid's value, which some nodes may have, unless
+// none has told so and the bid is old.
+func (a *asker) Claim(member line.Member, takenUp int) bool {
+	bid := a.bid
+	a.bid = nil
+	if bid == nil || takenUp == 0 && !bid.IsFresh() {
+		return a.claimAnew(member, bid)
+	}
+	a.told.attempt()
+	began := a.m.core.now()
+	if takenUp < a.m.core.quorum || !bid.TookUp() {
+		if d := bid.Attempt(a.ctx, line.Attempt{}, &member); d != nil {
+			a.met.Note(d)
+			return false
+		}
+	}
+	bid.Began = began // what is told of the lock begins here; its validity began with the bid
+	a.adopt(bid)
+	return true
+}
+
+// claimAnew claims with a new value. An older bid, if there is one, is taken back.
+func (a *asker) claimAnew(member line.Member, old *lease) (won bool) {
+	if old != nil {
+		defer func() { old.Withdraw(a.ctx, !won) }() // also if a function of the caller's panics
+	}
 	d := a.attempt(line.Attempt{}, &member)
 	if d != nil {
 		a.met.Note(d)
 	}
 	return d == nil
+}
+
+// Bid implements [line.Asker].
+func (a *asker) Bid(member line.Member, number string) (life time.Duration) {
+	if !a.m.nodes.Bids() || a.m.cfg.minHold > 0 {
+		return 0
+	}
+	l, wrong := newAttempt(a.m, notAcquired)
+	if wrong != nil {
+		return 0 // the claim will say so
+	}
+	a.bid = l
+	l.Bid(a.ctx, member, number)
+	return a.m.nodes.BidLife()
+}
+
+// Withdraw implements [line.Asker].
+func (a *asker) Withdraw(stays bool) {
+	if a.bid != nil {
+		a.bid.Withdraw(a.ctx, stays)
+		a.bid = nil
+	}
 }
 
 // Unsettled implements [line.Asker].

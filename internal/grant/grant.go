@@ -85,6 +85,32 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Memb
 	return d
 }
 
+// Bid tells the nodes in advance what the member claims, and does not wait. The validity counts
+// from here.
+func (g *Grant) Bid(ctx context.Context, member line.Member, number string) {
+	g.Member, g.Ticket = member.ID, member.Ticket
+	g.Write(ctx, quorum.Spec{Command: g.lock.Bid(g.Value, member.ID, number)})
+}
+
+// Withdraw takes a bid back, and does not wait. The member keeps its place in the queue if it
+// stays.
+func (g *Grant) Withdraw(ctx context.Context, stays bool) {
+	ticket := g.Ticket
+	if !stays {
+		ticket = 0
+	}
+	g.Undo(ctx, quorum.Spec{Command: g.lock.TakeBack(g.Value, g.Member, ticket)})
+}
+
+// IsFresh reports whether nodes may still take the bid up. If it is older, too much of its validity
+// may be over for a claim.
+func (g *Grant) IsFresh() bool {
+	return clock.Remaining(g.lock.Now(), g.Began.Add(g.lock.BidLife())) > 0
+}
+
+// TookUp reports whether a bid that a quorum of nodes has taken up was so in time.
+func (g *Grant) TookUp() bool { return g.inTime() }
+
 // Decision is what the nodes have decided on an attempt.
 type Decision struct {
 	Round *quorum.Round

@@ -46,6 +46,9 @@ func Ticket(key string) string { return beside(key, "redlock:ticket") }
 // Roll is the key of those in that queue who have not asked again since the roll was called.
 func Roll(key string) string { return beside(key, "redlock:roll") }
 
+// Bid is the key of what the first in that queue says in advance. Scripts make it of the queue's.
+func Bid(key string) string { return beside(key, "redlock:bid") }
+
 // beside returns the key of something that a script uses together with the lock's key, in the same
 // hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
 // other key lies in that slot for certain: the key has a closing brace, and no hash tag.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/test/leak"
+	"github.com/redlock-go/redlock/internal/turn"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -24,8 +25,10 @@ var (
 	errClosed = errors.New("closed")
 )
 
-// trip is how long a node takes to answer.
-const trip = 2 * time.Millisecond
+const (
+	trip    = 2 * time.Millisecond // how long a node takes to answer
+	bidLife = time.Second
+)
 
 // group is some fake nodes, and a key that one asker has at a time. The nodes agree on who has it:
 // this package is about the order, not about votes.
@@ -38,11 +41,14 @@ type group struct {
 	takes   time.Duration // an attempt
 	expires time.Duration // what nodes say to attempts of when the key does; 0: nothing
 	unfit   bool          // every claim fails
+	noBids  bool          // the key cannot be bid for
 
 	mu       sync.Mutex // guards what follows
 	holder   *asker
 	attempts []attempt
 	claims   []time.Duration // when
+	bids     []time.Duration // when
+	withdraw []time.Duration // when bids were taken back
 	settled  []int           // names of those who gave back what nodes may have granted
 	rest     []int           // of these, those who then gave back what nodes had refused
 	served   []int           // names, in the order in which they were granted the key
@@ -227,7 +233,32 @@ func (a *asker) Attempt(how Attempt) Answer {
 	return answer
 }
 
-func (a *asker) Claim(m Member) bool {
+func (a *asker) Bid(m Member, number string) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.noBids {
+		return 0
+	}
+	a.bids = append(a.bids, time.Since(a.begun))
+	for _, b := range a.boards {
+		b.offer(m.ID, number)
+	}
+	return bidLife
+}
+
+func (a *asker) Withdraw(bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.withdraw = append(a.withdraw, time.Since(a.begun))
+	for _, b := range a.boards {
+		b.offer("", "")
+	}
+}
+
+func (a *asker) Claim(m Member, takenUp int) bool {
+	if takenUp > len(a.boards)/2 {
+		return a.take(a, Attempt{})
+	}
 	votes := 0
 	for _, b := range a.boards {
 		if b.keepsFor(m.ID) {
@@ -320,6 +351,8 @@ type board struct {
 	last     int64
 	held     bool
 	reserved string
+	bidder   string // member
+	number   string // of its bid
 }
 
 // tickets returns those of the queue, in order.
@@ -362,6 +395,16 @@ func (b *board) release() bool {
 	return b.reserve()
 }
 
+// offer keeps a bid. Who takes up another has it back from here.
+func (b *board) offer(id, number string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bidder, b.number = id, number
+}
+
+// next tells the first in the queue that it is the next.
+func (b *board) next() { b.messages <- b.first() + turn.Next }
+
 // first returns the number of the first in the queue.
 func (b *board) first() string {
 	b.mu.Lock()
@@ -383,8 +426,12 @@ func (b *board) reserve() bool {
 	}
 	b.reserved = b.queue[0].ID
 	b.queue = b.queue[1:]
+	text := b.reserved[len("channel:"):]
+	if b.bidder == b.reserved && b.bidder != "" {
+		text = b.number
+	}
 	if !b.deaf {
-		b.messages <- b.reserved[len("channel:"):]
+		b.messages <- text
 	}
 	return true
 }

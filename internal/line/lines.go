@@ -8,9 +8,9 @@
 // The head listens on the channel of its process. When a quorum of nodes can be heard, the head
 // stands in the queue that the nodes keep for all processes. Where nodes are slow, it stands on one
 // of them before it listens. A release hands the key on: each node reserves it for the first in its
-// queue, and tells that one. A head that a quorum has told claims the key. It relies on no message,
-// and stands again from time to time. Until its subscriptions are open, it makes attempts, which
-// become rarer.
+// queue, and tells that one. A head that a quorum has told claims the key. One that is told that it
+// is the next bids, and has the key when it is released. The head relies on no message, and stands
+// again from time to time. Until its subscriptions are open, it makes attempts, which become rarer.
 //
 // Where no quorum can be heard, or the nodes deny their queue, the head polls. It sleeps, and makes
 // an attempt when there is a reason: the retry delay is over, its own process has released the key,

@@ -42,6 +42,126 @@ func TestAProcessAloneDoesNotQueue(t *testing.T) {
 	})
 }
 
+// One that is told that it is the next bids for the key, once. When a quorum of nodes takes that
+// up, it has the key without asking for it.
+func TestTheNextBids(t *testing.T) {
+	for _, noBids := range []bool{false, true} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			g.noBids = noBids
+			var waiter sync.WaitGroup
+			waiter.Go(func() {
+				wish := Wish{Delay: every(time.Hour), Queue: true}
+				assert.NoError(t, g.lock(t.Context(), ls, 1, wish))
+			})
+			time.Sleep(10 * time.Millisecond)
+			assert.Empty(t, g.bids, "nobody has said that it is the next")
+			for _, b := range g.boards {
+				b.next()
+				time.Sleep(time.Millisecond)
+			}
+			g.unlock(nil)
+			began := time.Now()
+			waiter.Wait()
+			if noBids {
+				assert.Empty(t, g.bids)
+				assert.Len(t, g.claims, 1)
+				return
+			}
+			assert.Equal(t, []time.Duration{10 * time.Millisecond}, g.bids)
+			assert.Empty(t, g.claims)
+			assert.Zero(t, time.Since(began))
+			assert.Empty(t, g.withdraw)
+		})
+	}
+}
+
+// One that has bid does not ask before nodes have forgotten the bid, or for a node timeout, unless
+// one of them says that it is its turn. Then it waits for the others for as long as they need for
+// an answer.
+func TestABidderStandsBack(t *testing.T) {
+	const delay = 30 * time.Millisecond
+	for timeout, quiet := range map[time.Duration]time.Duration{
+		2 * bidLife: bidLife, bidLife / 4: bidLife / 4,
+	} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			var waiter sync.WaitGroup
+			waiter.Go(func() {
+				wish := Wish{Delay: every(delay), Queue: true, NodeTimeout: timeout}
+				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+			})
+			time.Sleep(10 * time.Millisecond)
+			bid := func() (stands []int) {
+				for _, b := range g.boards {
+					b.next()
+				}
+				synctest.Wait()
+				return g.stands()
+			}
+			before := bid()
+			time.Sleep(quiet - time.Millisecond)
+			assert.Equal(t, before, g.stands())
+			time.Sleep(time.Millisecond + trip)
+			synctest.Wait()
+			assert.NotEqual(t, before, g.stands())
+			assert.Len(t, g.withdraw, 1)
+
+			before = bid()
+			g.boards[0].release()
+			time.Sleep(trip) // and the moment that is left to the others anyway
+			synctest.Wait()
+			assert.Equal(t, before, g.stands())
+			time.Sleep(2*time.Millisecond + trip)
+			synctest.Wait()
+			assert.NotEqual(t, before, g.stands())
+			assert.Len(t, g.withdraw, 2)
+			cancel()
+			waiter.Wait()
+		})
+	}
+}
+
+// A bid that too few nodes have taken up is taken back before the waiter stands in the queue again,
+// and before it leaves.
+func TestABidIsTakenBack(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+			g.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			var waiter sync.WaitGroup
+			waiter.Go(func() {
+				err := g.lock(ctx, ls, 1, Wish{Delay: every(time.Hour), Queue: true})
+				assert.Equal(t, leaves, err != nil)
+			})
+			time.Sleep(10 * time.Millisecond)
+			for _, b := range g.boards {
+				b.next()
+			}
+			synctest.Wait()
+			require.Len(t, g.bids, 1)
+			if leaves {
+				cancel()
+				waiter.Wait()
+				assert.Equal(t, []time.Duration{10 * time.Millisecond}, g.withdraw)
+				return
+			}
+			before := g.boards[0].fail(nil)
+			g.boards[0].release()
+			for g.boards[0].fail(nil) == before {
+				assert.Empty(t, g.claims)
+				time.Sleep(time.Millisecond)
+			}
+			require.Len(t, g.withdraw, 1)
+			g.unlock(nil)
+			waiter.Wait()
+			assert.Len(t, g.claims, 1, "there is no bid any more")
+			cancel()
+		})
+	}
+}
+
 // A waiter whose claims fail makes the next one later and later, and a few at most. Then it asks
 // for the key when its retry delay is over.
 func TestClaimsThatFailAreFurtherAndFurtherApart(t *testing.T) {

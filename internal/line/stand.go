@@ -128,6 +128,8 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 	won, err := r.Wait(s.ctx)
 	if !won || err != nil {
 		r.Abandon()
+	} else if only == nil {
+		s.took = time.Since(start)
 	}
 	if only == nil {
 		if refusal := s.asker.Waits(r, began, err != nil); refusal != nil {

@@ -37,6 +37,11 @@ const (
 // first in its queue that listens, and tells that one. A waiter that a quorum has told claims the
 // key.
 //
+// A release also tells the next one. That one bids: it tells the nodes what it will claim, and the
+// next release gives it the key. Three processes and more hand a key on in one round trip like that
+// instead of two. 64 that hold it for 5 ms have 177 turns a second instead of 172, and 84 instead
+// of 57 where the nodes are 5 ms away (2026-11-26, two cores, five nodes).
+//
 // A minority may have its turn on a node too early, because commands reach nodes in different
 // orders. It stands there again, which hands the key on to the first.
 //
@@ -68,6 +73,10 @@ type stay struct {
 	claims   int       // that failed
 	partial  int       // rounds in a row after which it had its turn on less than a quorum
 	doubted  time.Time // until then nothing that may have been missed is reason to ask
+
+	bids    bool          // a bid is on the nodes, which may take it up
+	bidEnds time.Time     // until then they may, and the waiter does not ask
+	took    time.Duration // the latest round of all nodes, until a quorum had answered
 
 	renewed time.Time // when nodes were last asked to keep the queue
 
@@ -109,6 +118,7 @@ func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 
 // leave ends the place. One who is served has none any more but where an answer is missing.
 func (s *stay) leave(served bool) {
+	s.withdraw(false)
 	spec := quorum.Spec{Command: s.asker.Leave(s.member)}
 	if served {
 		var unsure []bool
@@ -130,6 +140,8 @@ func (s *stay) wait() (ending, error) {
 		if s.listener.Waits() {
 			only = s.one()
 		}
+		// To stand on a node that has taken the bid up would not hand the key on.
+		s.withdraw(true)
 		next, answered := s.stand(only)
 		only = nil
 		if err := s.stopped(); err != nil {
@@ -140,9 +152,11 @@ func (s *stay) wait() (ending, error) {
 		}
 		switch turns := s.call.Heard(); {
 		case turns >= s.lines.quorum:
-			if s.asker.Claim(s.member) {
+			s.bids = false
+			if s.asker.Claim(s.member, s.call.TakenUp()) {
 				return served, nil
 			}
+			s.call.EndBid()
 			s.partial = 0
 			s.claims++
 		case turns > 0:
@@ -156,6 +170,45 @@ func (s *stay) wait() (ending, error) {
 			s.partial = 0
 		}
 	}
+}
+
+// bid tells the nodes in advance what it will claim, once, because it is the next.
+func (s *stay) bid() {
+	if s.bids || !s.member.Agreed {
+		return
+	}
+	now := time.Now()
+	life := s.asker.Bid(s.member, s.call.Bid())
+	if life == 0 {
+		s.call.EndBid()
+		return
+	}
+	// As long as a reservation for the one before it lasts, which may be dead.
+	s.bids, s.bidEnds = true, now.Add(min(life, s.NodeTimeout))
+}
+
+// withdraw takes the bid back, if there is one.
+func (s *stay) withdraw(stays bool) {
+	if s.bids {
+		s.bids = false
+		s.call.EndBid()
+		s.asker.Withdraw(stays)
+	}
+}
+
+// isServed reports whether some nodes have said that it is the waiter's turn, and it has bid. The
+// others will say so, too, in as much time as they need for an answer. To ask takes the bid back:
+// on nodes that are 1 to 20 ms away, four processes that hold the key for 2 ms have a turn in 65 ms
+// like that, and in 20 ms if they wait for the others.
+func (s *stay) isServed() bool {
+	turns := s.call.Heard()
+	return s.bids && turns > 0 && turns < s.lines.quorum
+}
+
+// standsBack reports whether not to ask although it is time. No node has taken up the bid yet, but
+// they may: somebody else has the key, or has it reserved.
+func (s *stay) standsBack(now time.Time) bool {
+	return s.bids && s.call.Heard() == 0 && now.Before(s.bidEnds)
 }
 
 // one returns which node to ask before the waiter listens: the same as all who wait, because that
@@ -183,7 +236,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 		return unserved, nil
 	case s.claims > 0:
 		// What the nodes say meanwhile is not heard: they may say it again and again.
-		end, err := s.await(nil, s.lines.jitter(claimDelay<<(s.claims-1))+time.Millisecond)
+		end, err := s.await(true, s.lines.jitter(claimDelay<<(s.claims-1))+time.Millisecond)
 		if end != none || err != nil {
 			return end, err
 		}
@@ -197,7 +250,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 	if answered && turns > 0 { // else a minority is no reason to ask silent nodes
 		next = min(next, s.moment())
 	}
-	return s.await(s.call.Wake(), next)
+	return s.await(false, next)
 }
 
 // moment is how soon to stand again if it is the waiter's turn on a minority. Others have their
@@ -207,46 +260,36 @@ func (s *stay) moment() time.Duration {
 	return min(moment, s.NodeTimeout/2)
 }
 
-// await sleeps for d, or until woken for a reason to stand again.
-func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
+// await sleeps for d, or until there is a reason to stand again. If deaf, what nodes say is none.
+func (s *stay) await(deaf bool, d time.Duration) (ending, error) {
 	until := time.Now().Add(max(d, 0))
-	var noted, ready <-chan struct{}
-	if wake != nil {
-		noted, ready = s.noted, s.ready
-	}
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
 		t.Reset(clock.Ahead(min(time.Until(until), time.Until(s.due))))
-		isWoken, isNoted, isRung := false, false, false
-		select {
-		case <-wake:
-			isWoken = true
-		case <-noted:
-			isNoted = true
-		case <-s.line.bell:
-			isRung = true
-		case <-ready:
-		case <-s.caughtUp():
-		case <-t.C:
-		case <-s.ctx.Done():
-		case <-s.lines.closed:
-		}
-		// What comes at the same time is looked at in the same order. A catchUp takes signals back.
-		isWoken = isWoken || received(wake)
-		isNoted = isNoted || received(noted)
-		isRung = isRung || received(s.line.bell)
+		e := s.listen(deaf, t)
 		if err := s.stopped(); err != nil {
 			return none, err
 		}
 		if received(s.caughtUp()) {
 			s.catchUp()
 		}
-		if isNoted {
-			until = s.sooner(until)
+		asks := e.ready
+		if e.ready { // until now nodes may have passed over the waiter
+			s.ready = nil
 		}
-		asks := s.begins(ready) || isWoken && (s.call.Heard() > 0 || s.doubts())
-		if isRung {
+		switch {
+		case !e.woken:
+		case s.isServed():
+			until = sooner(until, s.took+time.Millisecond)
+		default:
+			asks = asks || s.call.Heard() > 0 || s.doubts()
+		}
+		if e.noted && s.call.Heard() > 0 {
+			// Nobody waited for that node. Messages of the others may be lost.
+			until = sooner(until, s.moment())
+		}
+		if e.rung {
 			// A release by this process handed the key to none of those who stand there.
 			why := s.line.hear()
 			asks = asks || why == freed || why == passedOn
@@ -254,37 +297,81 @@ func (s *stay) await(wake <-chan struct{}, d time.Duration) (ending, error) {
 		if asks {
 			return none, nil
 		}
-		now := time.Now()
-		if !now.Before(s.due) {
-			if s.used == s.Tries-1 {
-				return lastTry, nil
-			}
-			s.used++
-			s.draw(minTry)
-			if s.silences > 0 { // as long as a try with an attempt takes
-				s.due = now.Add(s.line.try(s.drawn))
-			}
+		if e.next {
+			s.bid()
 		}
-		if !now.Before(until) {
+		now := time.Now()
+		if s.tryIsOver(now) {
+			return lastTry, nil
+		}
+		switch {
+		case now.Before(until):
+		case s.standsBack(now):
+			until = s.bidEnds
+		default:
 			return none, nil
 		}
 	}
 }
 
-// begins reports whether turns can be heard from now on. Until then nodes may have passed over the
-// waiter.
-func (s *stay) begins(ready <-chan struct{}) bool {
-	if !received(ready) {
-		return false
-	}
-	s.ready = nil
-	return true
+// events are what has happened while a stay waited.
+type events struct {
+	woken bool // it may be the waiter's turn, or messages may have been missed
+	noted bool // a node that was not waited for has replied that it is
+	next  bool // a node has said that the waiter is the next
+	ready bool // turns can be heard
+	rung  bool // this process has released the key
 }
 
-// sooner returns when to stand again, at a time or earlier. A node has said that it is the waiter's
-// turn, and nobody waited for that node. Messages of the others may be lost.
-func (s *stay) sooner(than time.Time) time.Time {
-	if soon := time.Now().Add(s.moment()); s.call.Heard() > 0 && soon.Before(than) {
+// listen waits for something to happen, or until the timer fires. If deaf, what nodes say is not
+// heard. What happens at the same time is always heard together: a catchUp takes signals back.
+func (s *stay) listen(deaf bool, t *time.Timer) (e events) {
+	var wake, noted, next, ready <-chan struct{}
+	if !deaf {
+		wake, noted, next, ready = s.call.Wake(), s.noted, s.call.Next(), s.ready
+	}
+	select {
+	case <-wake:
+		e.woken = true
+	case <-noted:
+		e.noted = true
+	case <-next:
+		e.next = true
+	case <-ready:
+	case <-s.line.bell:
+		e.rung = true
+	case <-s.caughtUp():
+	case <-t.C:
+	case <-s.ctx.Done():
+	case <-s.lines.closed:
+	}
+	e.woken = e.woken || received(wake)
+	e.noted = e.noted || received(noted)
+	e.next = e.next || received(next)
+	e.ready = received(ready)
+	e.rung = e.rung || received(s.line.bell)
+	return e
+}
+
+// tryIsOver uses up a try whose delay has passed. It reports whether only the last one is left.
+func (s *stay) tryIsOver(now time.Time) (last bool) {
+	switch {
+	case now.Before(s.due):
+		return false
+	case s.used == s.Tries-1:
+		return true
+	}
+	s.used++
+	s.draw(minTry)
+	if s.silences > 0 { // as long as a try with an attempt takes
+		s.due = now.Add(s.line.try(s.drawn))
+	}
+	return false
+}
+
+// sooner returns a time, or so much later than now if that is sooner.
+func sooner(than time.Time, d time.Duration) time.Time {
+	if soon := time.Now().Add(d); soon.Before(than) {
 		return soon
 	}
 	return than

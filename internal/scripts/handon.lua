@@ -1,24 +1,39 @@
 -- Is the end of release.lua, for releases that may find somebody in the queue, or no key of theirs.
 
+local who, number, expiry, value
+if member and queue then
+	local place = string.sub(queue, 1, -6) .. 'bid'
+	local bid = pcall('GET', place)
+	if type(bid) == 'string' then
+		who, number, expiry, value = string.match(bid, '^(%S+) (%S+) (%S+) (.*)$')
+	end
+	if who == member and value == ARGV[1] then call('DEL', place) end
+end
 if mine or member and v == '~' .. member then
 	if ARGV[4] then
 		call('ZADD', queue, ARGV[4], member)
 		call('PEXPIRE', queue, ARGV[5])
 	end
-	local first
+	local first, sold
 	while queue do
 		local to = pcall('ZPOPMIN', queue)[1]
 		if not to then break end
 		if to ~= member or ARGV[4] then
 			first = first or to
-			if to == member or hears(to) then
+			sold = to == who and to ~= member and not ARGV[4]
+			if sold then call('SET', key, value, 'PX', expiry) end
+			if to == member or hears(to, sold and number) then
 				first = to
 				break
 			end
+			sold = false
 		end
 	end
 	if first then
-		call('SET', key, '~' .. first, 'PX', ARGV[2])
+		if not sold then call('SET', key, '~' .. first, 'PX', ARGV[2]) end
+		local next = not ARGV[4] and
+			pcall('ZRANGEBYSCORE', queue, '-inf', '+inf', 'LIMIT', 0, 1)[1]
+		if next then pcall('PUBLISH', string.sub(next, 1, 39), string.sub(next, 40) .. '+') end
 		return mine and 2 or 0
 	end
 	call('DEL', key)

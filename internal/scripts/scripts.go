@@ -22,22 +22,23 @@ var files embed.FS
 var (
 	Acquire = script("acquire", "37621a82d85e34189aa31ebd5db7378d701de2dd", "acquire")
 	Claim   = script("claim", "fa7e79346d83396a5745284f49b5432b0bb3a932", "claim", "acquire")
+	Bid     = script("bid", "506ed6225a42c32c7d91b8166aebc93a40487b69", "bid")
 	Heal    = script("heal", "878e12dc329903c73ce15865ae2efebb4e3532ea", "heal", "acquire")
 	Swap    = script("swap", "30dc6bbbd625a3fdfd389be041dc09201c94c0c5", "swap", "acquire")
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
-	Release = script("release", "d1fc111aec660282cb2eae9d31b796c2e175c1cd",
+	Release = script("release", "58333279cf4eb6523ca3097bde2083c83317a6a2",
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
 	Releases = script("releases", "4188f0ccaebca30ba735cd0e990a208c72d0beae", "releases")
-	Stand    = script("stand", "d45fb36a0661f6682aec906a2ffe8470b61e88a9", "hears", "stand")
+	Stand    = script("stand", "3b84a0975e0496b4b0a4d78310376d61295889b9", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 
 // All are all scripts.
-var All = []*pool.Script{Acquire, Claim, Heal, Swap, Raise, Extend, Valid, Release, Releases, Stand,
-	Inspect}
+var All = []*pool.Script{Acquire, Claim, Bid, Heal, Swap, Raise, Extend, Valid, Release, Releases,
+	Stand, Inspect}
 
 // script makes a script of the text of files. The comment that a file begins with, up to the first
 // empty line, is not sent.

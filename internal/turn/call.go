@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"crypto/rand"
 	"slices"
 	"strconv"
 	"time"
@@ -13,13 +14,21 @@ type Call struct {
 
 	listener *Listener
 	wake     chan struct{}
+	next     chan struct{} // it may bid
 
 	heard  []bool   // by node
 	count  int      // of nodes in heard
 	asked  uint64   // calls of Ask
 	latest []uint64 // of these the latest, by node
 	grace  *time.Timer
+
+	bid string // the number of its bid, or ""
+	has []bool // by node: the bid was taken up
+	had int    // nodes in has
 }
+
+// Next ends a message that says to a number that it is the next after whoever has the key now.
+const Next = "+"
 
 // Expect begins a call with a new number. It is given up by [Call.End].
 func (l *Listener) Expect() *Call {
@@ -28,13 +37,51 @@ func (l *Listener) Expect() *Call {
 	number := strconv.FormatUint(l.source.last, 36)
 	l.source.mu.Unlock()
 	c := &Call{
-		listener: l, Number: number, wake: make(chan struct{}, 1),
+		listener: l, Number: number, wake: make(chan struct{}, 1), next: make(chan struct{}, 1),
 		heard: make([]bool, len(l.nodes)), latest: make([]uint64, len(l.nodes)),
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls[number] = c
 	return c
+}
+
+// Next returns a channel. There is something to receive when a node has said that the call is the
+// next one.
+func (c *Call) Next() <-chan struct{} { return c.next }
+
+// Bid returns a number for a bid, which nodes send instead of the call's when they take it up. A
+// call has one bid at a time: what nodes say of an earlier one is not heard any more. The number is
+// a secret of the bidder and the nodes: others may be allowed to send on the channel, but not to
+// give the key away.
+func (c *Call) Bid() (number string) {
+	number = rand.Text()
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.endBid()
+	c.bid, c.has = number, make([]bool, len(c.heard))
+	c.listener.calls[number] = c
+	return number
+}
+
+// EndBid forgets the bid.
+func (c *Call) EndBid() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.endBid()
+}
+
+// endBid is EndBid. The caller holds the listener's mu.
+func (c *Call) endBid() {
+	delete(c.listener.calls, c.bid)
+	c.bid, c.has, c.had = "", nil, 0
+}
+
+// TakenUp returns how many nodes have taken the bid up.
+func (c *Call) TakenUp() int {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.had
 }
 
 // Wake returns a channel. There is something to receive when a quorum of nodes has called, or when
@@ -108,13 +155,17 @@ func (c *Call) End() {
 	c.Ask(nil)
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
+	c.endBid()
 	delete(c.listener.calls, c.Number)
 }
 
 // signal wakes the one that waits for the call.
-func (c *Call) signal() {
+func (c *Call) signal() { signal(c.wake) }
+
+// signal puts something into a channel that has room for one.
+func signal(c chan<- struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

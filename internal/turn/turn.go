@@ -6,6 +6,7 @@ package turn
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -367,8 +368,19 @@ func (l *Listener) hear(node int, value string) {
 		l.missed()
 		return
 	}
-	c := l.calls[value]
-	if c == nil || c.heard[node] {
+	number, next := strings.CutSuffix(value, Next)
+	c := l.calls[number]
+	switch {
+	case c == nil:
+		return
+	case next:
+		signal(c.next)
+		return
+	case number == c.bid && !c.has[node]:
+		c.has[node] = true
+		c.had++
+	}
+	if c.heard[node] {
 		return
 	}
 	c.heard[node] = true

@@ -221,6 +221,62 @@ func TestANodeCountsOnce(t *testing.T) {
 	})
 }
 
+// What nodes send for a bid counts as a turn as well, and only that says that the bid was taken up.
+func TestABidIsTakenUpByAQuorum(t *testing.T) {
+	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
+		c := l.Expect()
+		defer c.End()
+		bid := c.Bid()
+		assert.GreaterOrEqual(t, len(bid), 26, "nobody else can guess it")
+		say(nodes, bid, 0, 0, 1)
+		assert.Equal(t, 2, c.Heard())
+		say(nodes, c.Number, 2)
+		assert.True(t, woken(c), "it is the number's turn on a quorum")
+		assert.Equal(t, 2, c.TakenUp(), "one of them keeps the key for it, and has not given it")
+		say(nodes, bid, 2)
+		assert.Equal(t, 3, c.TakenUp(), "that one has given it later")
+	})
+}
+
+// Of a bid that is over nothing counts, whatever nodes have said of it and will say.
+func TestABidThatIsOverIsNotHeard(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
+		for _, over := range []func(*Call) string{
+			func(c *Call) string { c.EndBid(); return "" },
+			(*Call).Bid,
+		} {
+			c := l.Expect()
+			old := c.Bid()
+			say(nodes, old, 0)
+			next := over(c)
+			assert.NotEqual(t, old, next)
+			c.Ask(nil)
+			say(nodes, old, 0, 1, 2)
+			assert.Zero(t, c.Heard())
+			assert.Zero(t, c.TakenUp())
+			assert.False(t, woken(c))
+			c.End()
+			say(nodes, old, 0, 1, 2)
+			say(nodes, next, 0, 1, 2)
+			assert.Empty(t, l.calls)
+		}
+	})
+}
+
+// One that is the next is told so, and has no turn yet.
+func TestTheNextIsTold(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
+		c, other := l.Expect(), l.Expect()
+		defer c.End()
+		defer other.End()
+		say(nodes, c.Number+Next, 0, 1, 2)
+		assert.Len(t, c.Next(), 1)
+		assert.Empty(t, other.Next())
+		assert.Zero(t, c.Heard())
+		assert.False(t, woken(c))
+	})
+}
+
 // What some nodes have said is forgotten without the rest; nobody is woken for what is forgotten.
 func TestWhatWasHeardIsForgotten(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {

@@ -36,6 +36,16 @@ func (l *Lock) Claim(value, member string) quorum.Command {
 	return l.acquireBy(scripts.Claim, value, l.guard(), l.Tokens.proposal(), member)
 }
 
+// Bid leaves with a node what a member that is next in the queue will claim. The member hears the
+// number if it has the key.
+func (l *Lock) Bid(value, member, number string) quorum.Command {
+	return quorum.Command{
+		Command: l.eval(scripts.Bid, []string{l.keys[0], keys.Bid(l.keys[0])}, value,
+			l.Expiry.Milliseconds(), member, number, l.BidLife().Milliseconds()),
+		Read: readAcquired,
+	}
+}
+
 // Swap asks a node for the lock where it has the old value, which was handed off. The restart guard
 // is not for that: whoever has handed the lock off had the node's vote.
 func (l *Lock) Swap(value, old string) quorum.Command {

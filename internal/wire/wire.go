@@ -78,6 +78,17 @@ func NewLock(key string, terms *Terms, tokens *Tokens) Lock {
 // Queues reports whether those who wait for the lock stand in a queue on the nodes.
 func (l *Lock) Queues() bool { return l.Terms.Queue && l.queue[1] != "" }
 
+// Bids reports whether one who is next in the queue may claim the lock in advance. A release then
+// does what [Lock.Acquire] does by a plain SET NX: there is no token to settle, and no node has to
+// show how long it has been up.
+func (l *Lock) Bids() bool {
+	return l.Queues() && !l.Fencing && l.Guard == 0 && l.BidLife() >= time.Millisecond
+}
+
+// BidLife is for how long nodes keep a bid. The validity counts from when it was made: so much of
+// it may be over when the lock is granted.
+func (t *Terms) BidLife() time.Duration { return t.Validity() / 8 }
+
 // Key is the lock's key.
 func (l *Lock) Key() string { return l.keys[0] }
 

@@ -247,7 +247,11 @@ func (w *worker) run() {
 	ledger := &ledger{history: w.history, owner: w.String()}
 	for range w.Cycles {
 		w.try++
-		w.sleep(w.between(0, w.expiry()/2, "idle"))
+		idle := w.expiry() / 2
+		if w.Brief {
+			idle /= 20
+		}
+		w.sleep(w.between(0, idle, "idle"))
 		if m == nil || w.chance(0.5, "new mutex") {
 			name = lockName(w.dice().below(w.names(), "name", w.roll("name")...))
 			m = w.rl.NewMutex(name, redlock.WithGenValueFunc(w.gen),
@@ -624,6 +628,9 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 	length := w.between(0, 2*w.expiry(), "work")
 	if held == nil && w.chance(0.6, "short") {
 		length = w.between(0, w.expiry()/4, "short work")
+	}
+	if w.Brief {
+		length = w.between(0, w.expiry()/20, "brief work")
 	}
 	deadline := w.now() + length
 	if w.Edge {

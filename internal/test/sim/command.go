@@ -19,6 +19,7 @@ const (
 	cmdInspect
 	cmdStand
 	cmdClaim
+	cmdBid
 	cmdHeal
 	cmdSwap
 	cmdSubscribe
@@ -26,7 +27,7 @@ const (
 )
 
 var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise",
-	"inspect", "stand", "claim", "heal", "swap", "subscribe"}
+	"inspect", "stand", "claim", "bid", "heal", "swap", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -49,6 +50,8 @@ type command struct {
 	fence   string
 	channel string        // of subscribe
 	queue   string        // key of the queue, "" for none
+	bid     string        // key of the bid, "" for none
+	number  string        // of a bid
 	member  string        // of the queue
 	roll    string        // key of those of the queue who have to show that they live
 	ticket  int64         // with which the member comes back; 0 for none
@@ -57,7 +60,7 @@ type command struct {
 	old    string        // what the key must hold; of swap
 	free   bool          // the key may be overwritten; of claim, heal and swap
 	expiry time.Duration // of key
-	keep   time.Duration // expiry of fence, 0 for none
+	keep   time.Duration // expiry of fence, 0 for none; of a bid its life
 	guard  int64         // seconds
 	grace  int64         // seconds in which those of the queue have to show that they live
 	token  int64         // proposed, or raised to; of stand the ticket
@@ -121,6 +124,9 @@ func (n *Node) set(c *command) (any, Effect, error) {
 
 func (n *Node) release(c *command) (any, Effect) {
 	held := n.holds(c)
+	if b := n.bidding(c); b.member == c.member && b.value == c.value {
+		delete(n.keys, c.bid)
+	}
 	switch {
 	case held == 1, c.member != "" && n.get(c.key).value == reserved(c.member):
 		if c.ticket != 0 {

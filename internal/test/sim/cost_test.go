@@ -20,10 +20,20 @@ func commands(e sim.Event) int {
 	case "subscribe":
 		return 2 // and UNSUBSCRIBE
 	case "release":
-		if e.Reply == int64(2) {
-			return 5 // GET, ZPOPMIN, PUBLISH, SET
+		switch {
+		case e.Reply == int64(2) && e.Member == "":
+			return 7 // GET, PTTL, ZPOPMIN, PUBLISH, SET, ZRANGEBYSCORE, PUBLISH
+		case e.Reply == int64(2):
+			return 8 // GET, GET, ZPOPMIN, SET, PUBLISH, SET, ZRANGEBYSCORE, PUBLISH at most
+		case e.Member == "":
+			return 4 // GET, PTTL, ZPOPMIN, DEL
 		}
-		return 4 // GET, ZPOPMIN, DEL; or GET, ZREM, PTTL
+		return 5 // GET, GET, ZPOPMIN, DEL; or GET, GET, ZREM, PTTL
+	case "bid":
+		if e.Effect == sim.Granted {
+			return 0 // by a release
+		}
+		return 2
 	case "claim":
 		return 3 // GET, SET
 	case "stand":

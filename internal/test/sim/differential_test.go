@@ -31,7 +31,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 		found[s.Name] = s
 	}
 	// Releases has no typed operation. A test of internal/scripts says what it does.
-	require.Len(t, found, 11, "scripts")
+	require.Len(t, found, 12, "scripts")
 	return found
 }
 
@@ -109,15 +109,19 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		proposed = []int64{1<<53 - 1, 1 << 53}[r.IntN(2)]
 	}
 	queue, last, member := "{"+name+"}:queue", "{"+name+"}:ticket", members[r.IntN(len(members))]
+	bid := "{" + name + "}:bid"
 	grace := int64(3600) // the clocks of a real server and of a node do not begin a second together
 	if !guard {
 		grace = int64(r.IntN(2))
 	}
-	switch n := r.IntN(140); {
+	switch n := r.IntN(150); {
+	case n >= 144:
+		s.script, s.keys = "bid", []string{key, bid}
+		s.args = append(s.args, some(), member, strconv.Itoa(r.IntN(9)), some())
 	case n >= 130:
 		s.script, s.keys = "release", []string{key, queue}
 		s.args = []any{value, some()}
-		if r.IntN(2) == 0 {
+		if r.IntN(4) > 0 {
 			s.args = append(s.args, member)
 		}
 		if len(s.args) == 3 && r.IntN(2) == 0 {
@@ -319,7 +323,7 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 						byMember(t, node.Standings(key), 0), "%s after %s", key, s)
 				}
 				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence", "{0}:ticket",
-					"{1}:ticket"} {
+					"{1}:ticket", "{0}:bid", "{1}:bid"} {
 					value, _ := m.Get(key)
 					require.Equal(t, value, node.Value(key), "%s after %s", key, s)
 					require.Equal(t, m.TTL(key), max(0, node.TTL(key)), "expiry of %s after %s",

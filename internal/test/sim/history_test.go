@@ -46,6 +46,7 @@ type record struct {
 	ended bool          // its owner has been told that it does not hold the lock
 	at    time.Duration // when
 	first time.Duration // when the first node granted it
+	bid   bool          // a node has taken it up
 }
 
 // nodeRecord is when a node did things last, or 0.
@@ -178,8 +179,16 @@ func (h *history) watch(e sim.Event) {
 		h.noted("node %d %s %s %s %q: %v %v %v", e.Node, e.Client, e.Command, plain(e.Key),
 			plain(e.Value), e.Reply, e.Err, e.Effect)
 	}
-	if e.Command == "raise" {
+	switch {
+	case e.Command == "raise":
 		h.sometimes["raise round"]++
+	case e.Command == "bid" && e.Effect == sim.Granted:
+		h.sometimes["bid taken up"]++
+		h.of(e.Value).bid = true
+	case e.Command == "claim" && e.Before == e.Value && h.of(e.Value).bid:
+		h.sometimes["claim of a bid"]++
+	case e.Command == "release" && e.Back && h.of(e.Value).bid:
+		h.sometimes["bid taken back"]++
 	}
 	if e.Command == "release" && e.Effect == sim.Deleted && !e.Back && e.After == "~"+e.Member {
 		h.violated("I8 no leaks", "node %d keeps the key for the one who releases it: %v", e.Node,

@@ -100,12 +100,13 @@ func TestEverybodyGetsATurn(t *testing.T) {
 			rates|deaf|mute)
 		s.Live, s.Few, s.Workers = true, false, 1
 		s.Clients = 2 + dice(seed).below(9, "many clients")
+		s.Brief = dice(seed).chance(0.4, "brief")
 		return s
 	}, nil)
 	t.Logf("longest wait %v", r.waited)
 	assert.NotZero(t, r.waited)
 	r.saw(t, breakdowns[:]...)
-	r.saw(t, "announcement", "node %d freezes", "node %d crashes")
+	r.saw(t, "announcement", "bid taken up", "node %d freezes", "node %d crashes")
 	r.sawStrike(t, slow|lostRequest|lostReply|duplicate|partition|failing|deaf|mute)
 }
 

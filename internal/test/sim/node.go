@@ -95,8 +95,9 @@ type Node struct {
 	clock   clock
 	keys    map[string]entry
 	queues  map[string]*waiting
-	started time.Duration // when the process started, by the node's clock
-	epoch   int           // grows with every crash; a connection lives in one epoch
+	bidders map[string]string // clients, by the keys of their bids
+	started time.Duration     // when the process started, by the node's clock
+	epoch   int               // grows with every crash; a connection lives in one epoch
 	down    bool
 	frozen  bool
 	backlog []func()          // what arrived while frozen, in order
@@ -118,13 +119,14 @@ const longAgo = 1000 * 24 * time.Hour
 
 func newNode(id int, log *Log, agenda *agenda) *Node {
 	n := &Node{
-		id:     id,
-		log:    log,
-		agenda: agenda,
-		done:   make(chan struct{}),
-		keys:   make(map[string]entry),
-		queues: make(map[string]*waiting),
-		next:   make(map[string][]Fate),
+		id:      id,
+		log:     log,
+		agenda:  agenda,
+		done:    make(chan struct{}),
+		keys:    make(map[string]entry),
+		queues:  make(map[string]*waiting),
+		bidders: make(map[string]string),
+		next:    make(map[string][]Fate),
 	}
 	n.clock.set(longAgo, 1)
 	return n

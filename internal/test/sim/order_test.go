@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type stood struct {
 // grant is a lock that a quorum has granted.
 type grant struct {
 	client, by string
+	value      string
 	first      int // step of the client's first command
 	step       int
 }
@@ -99,12 +101,26 @@ func (o *order) watch(e sim.Event) {
 			m.final = ticket
 		}
 		m.stands = append(m.stands, stood{o.step, e.Node, ticket, o.hears(e.Client)})
+	case e.Command == "release" && e.Back:
+		o.revoke(e.Value)
 	case e.Effect == sim.Granted && e.Command != "heal":
 		if o.votes[e.Value]++; o.votes[e.Value] == o.quorum {
-			o.grants = append(o.grants, grant{e.Client, e.Command, o.first[e.Client], o.step})
+			o.grants = append(o.grants,
+				grant{e.Client, e.Command, e.Value, o.first[e.Client], o.step})
 			o.first[e.Client] = 0
 		}
 	}
+}
+
+// revoke forgets a grant that its client has not heard of: it gives that back, and keeps its place.
+// The caller holds mu.
+func (o *order) revoke(value string) {
+	o.grants = slices.DeleteFunc(o.grants, func(g grant) bool {
+		if g.value == value {
+			o.first[g.client] = g.first
+		}
+		return g.value == value
+	})
 }
 
 // hears reports whether a client has subscribed to a quorum of nodes. The caller holds mu.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -56,6 +57,11 @@ func (c *command) parseKeys(keys []string) bool {
 			return false
 		}
 		c.queue, c.fence, c.roll = keys[1], keys[2], keys[3]
+	case c.code == cmdBid:
+		if len(keys) != 2 {
+			return false
+		}
+		c.bid = keys[1]
 	case c.code == cmdClaim:
 		if len(keys) < 2 || len(keys) > 3 {
 			return false
@@ -85,6 +91,7 @@ func (c *command) parseArguments(a *arguments) {
 		}
 		if len(a.rest) > 0 {
 			c.member = a.text()
+			c.bid = strings.TrimSuffix(c.queue, "queue") + "bid"
 			a.bad = a.bad || c.queue == ""
 		}
 		if len(a.rest) > 0 {
@@ -97,6 +104,8 @@ func (c *command) parseArguments(a *arguments) {
 		if len(a.rest) > 0 {
 			c.value = a.text()
 		}
+	case cmdBid:
+		c.expiry, c.member, c.number, c.keep = a.millis(), a.text(), a.text(), a.millis()
 	case cmdExtend:
 		c.expiry = a.millis()
 		if c.fence != "" {
@@ -194,6 +203,9 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 		if reply, effect, err = n.acquire(c); absent && effect == Granted {
 			n.leave(c.queue, c.member)
 		}
+	case cmdBid:
+		n.offer(client, c)
+		reply = integer(1)
 	case cmdHeal:
 		c.free = isReserved(n.get(c.key).value)
 		reply, effect, err = n.acquire(c)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,21 +65,70 @@ func (n *Node) leave(queue, member string) {
 	}
 }
 
-// handOn reserves the key for the first in the queue who hears of it, or else the first, and
-// takes those out. It reports whether there was one. The caller holds the mutex.
+// bid is what a member of the queue has said in advance.
+type bid struct {
+	member, number, value string
+	expiry                time.Duration // of the key
+}
+
+// offer keeps a bid. The caller holds the mutex.
+func (n *Node) offer(client string, c *command) {
+	n.put(c.bid, fmt.Sprintf("%s %s %d %s", c.member, c.number, c.expiry.Milliseconds(), c.value),
+		c.keep)
+	n.bidders[c.bid] = client
+}
+
+// bidding returns the bid that c has the key of, or none. The caller holds the mutex.
+func (n *Node) bidding(c *command) bid {
+	parts := strings.SplitN(n.get(c.bid).value, " ", 4)
+	if len(parts) < 4 {
+		return bid{}
+	}
+	ms, _ := strconv.ParseInt(parts[2], 10, 64)
+	return bid{parts[0], parts[1], parts[3], time.Duration(ms) * time.Millisecond}
+}
+
+// takeUp gives the key to the bidder. The caller holds the mutex.
+func (n *Node) takeUp(c *command, b bid) {
+	n.put(c.key, b.value, b.expiry)
+	if n.log.used.Load() {
+		n.log.add(Event{
+			Node: n.id, Client: n.bidders[c.bid], Command: commandNames[cmdBid], Key: c.key,
+			Value: b.value, Member: b.member, After: b.value, Effect: Granted,
+		})
+	}
+}
+
+// tellNext tells the first in the queue that it is the next. The caller holds the mutex.
+func (n *Node) tellNext(c *command) {
+	if q := n.waiting(c.queue); q != nil && len(q.all) > 0 {
+		next := q.all[0].member
+		n.publish(next[:channelLength], next[channelLength:]+"+")
+	}
+}
+
+// handOn gives the key to the first in the queue who hears of it, or else reserves it for the
+// first, and takes those out. It reports whether there was one. The caller holds the mutex.
 func (n *Node) handOn(c *command) bool {
-	first := ""
+	first, leaves := "", c.code == cmdRelease && c.ticket == 0
+	bid := n.bidding(c)
 	for q := n.waiting(c.queue); q != nil && len(q.all) > 0; {
 		to := q.all[0].member
 		q.all = q.all[1:]
-		if to == c.member && c.code == cmdRelease && c.ticket == 0 {
-			continue // it leaves
+		if to == c.member && leaves {
+			continue
 		}
 		if first == "" {
 			first = to
 		}
 		heard := c.code == cmdStand || c.ticket != 0 // by the member itself
-		if to != c.member {
+		takesUp := leaves && to == bid.member
+		switch {
+		case takesUp && n.publish(to[:channelLength], bid.number) > 0:
+			n.takeUp(c, bid)
+			n.tellNext(c)
+			return true
+		case !takesUp && to != c.member:
 			heard = n.publish(to[:channelLength], to[channelLength:]) > 0
 		}
 		if heard || c.code == cmdStand && n.get(c.key).value == reserved(c.member) {
@@ -90,6 +140,9 @@ func (n *Node) handOn(c *command) bool {
 		return false
 	}
 	n.put(c.key, reserved(first), c.window)
+	if leaves {
+		n.tellNext(c)
+	}
 	return true
 }
 

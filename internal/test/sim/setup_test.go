@@ -140,6 +140,7 @@ type setup struct {
 	Few     bool // faults happen to a minority of the nodes only
 	Live    bool // after the faults a minority stays out of order, and everybody must get a turn
 	Relay   bool // locks are handed over
+	Brief   bool // many want one lock, each for a short time
 	Nodes   int
 	Clients int // processes
 	Workers int // in each
@@ -177,6 +178,9 @@ func (s setup) String() string {
 	if s.Relay {
 		text += " relay=true"
 	}
+	if s.Brief {
+		text += " brief=true"
+	}
 	if s.Op != "" {
 		text += fmt.Sprintf(" op=%s cancel=%d", s.Op, s.Cancel)
 	}
@@ -206,6 +210,9 @@ func parseSetup(text string) (s setup, err error) {
 			numErr = nil
 		case "relay":
 			s.Relay, err = strconv.ParseBool(value)
+			numErr = nil
+		case "brief":
+			s.Brief, err = strconv.ParseBool(value)
 			numErr = nil
 		case "nodes":
 			s.Nodes = n
@@ -241,7 +248,7 @@ func (s setup) quorum() int       { return s.Nodes/2 + 1 }
 // blocking is how many nodes are as many as leave no quorum.
 func (s setup) blocking() int { return s.Nodes - s.quorum() + 1 }
 
-func (s setup) fencing() bool { return s.dice().chance(0.6, "fencing") }
+func (s setup) fencing() bool { return !s.Brief && s.dice().chance(0.6, "fencing") }
 func (s setup) perName() bool { return s.dice().chance(0.3, "fence counters of their own") }
 
 // faulty tells whether a node is one of those to which faults happen.
@@ -255,13 +262,13 @@ func (s setup) calm() bool {
 
 func (s setup) drift() time.Duration { return s.expiry()/100 + 2*time.Millisecond }
 func (s setup) names() int {
-	if s.Edge || s.Live {
+	if s.Edge || s.Live || s.Brief {
 		return 1
 	}
 	return 1 + s.dice().below(2, "names")
 }
 
-func (s setup) announcing() bool { return s.dice().chance(0.7, "announcing") }
+func (s setup) announcing() bool { return s.Brief || s.dice().chance(0.7, "announcing") }
 
 // faultTime is when faults end.
 func (s setup) faultTime() time.Duration {
@@ -273,7 +280,9 @@ func (s setup) faultTime() time.Duration {
 
 // guarded tells whether lost data is guarded by WithRestartGuard; otherwise nodes stay
 // down for long enough.
-func (s setup) guarded() bool { return s.has(loss) && s.dice().chance(0.5, "guarded") }
+func (s setup) guarded() bool {
+	return s.has(loss) && !s.Brief && s.dice().chance(0.5, "guarded")
+}
 
 func (s setup) expiry() time.Duration {
 	if s.Edge || s.Live {

@@ -67,6 +67,8 @@ const (
 	deaths      = "TestTheDeadCostNobodyATurn"
 	handOvers   = "TestSchedulesOfHandOvers"
 	grants      = "TestSchedulesOfGrantsWhateverTheClocks"
+	bids        = "TestSchedulesOfBids"
+	liveness    = "TestEverybodyGetsATurn"
 
 	// Of package redlock:
 	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
@@ -86,7 +88,7 @@ var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{
 		{"internal/grant.Grant.Take", "	if d.Won && !g.inTime() {",
 			"	g.Began = g.lock.Now()\n	if d.Won && !g.inTime() {"},
-		{"asker.attempt", "		a.won = l\n", "		a.won, l.until = l, l.Deadline()\n"},
+		{"asker.adopt", "	a.won = l\n", "	a.won, l.until = l, l.Deadline()\n"},
 	}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
 		"internal/wire.Terms.Drift",
@@ -294,9 +296,26 @@ var mutants = []mutant{
 				"				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"internal/line.stay.pause", "	return s.await(s.call.Wake(), next)\n",
-		"	return s.await(s.call.Wake(), time.Hour)\n",
+		"internal/line.stay.pause", "	return s.await(false, next)\n",
+		"	return s.await(false, time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
+	{"M52", "a key that is reserved counts as a bid that was taken up", []edit{{
+		"internal/turn.Listener.hear", "number == c.bid && !c.has[node]",
+		"c.bid != \"\" && !c.has[node]",
+	}}, bids, 100, []string{"I15 quorum"}},
+	{"M53", "a waiter asks for its place again without taking its bid back", []edit{{
+		"internal/line.stay.wait", "		s.withdraw(true)\n		next,", "		next,",
+	}}, liveness, 400, []string{"I9 liveness"}},
+	{"M54", "a bid is forgotten, and not taken back", []edit{{
+		"asker.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",
+	}}, bids, 400, []string{"I8 no leaks"}},
+	{"M55", "the validity of a bid counts from when it was taken up", []edit{{
+		"asker.Claim", "	a.adopt(bid)\n", "	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
+	}}, bids, 100, []string{"I2 validity"}},
+	{"M56", "the Lua of release takes up the bid of somebody else", []edit{{
+		"internal/scripts/handon.lua", "sold = to == who and to ~= member",
+		"sold = who and to ~= member",
+	}}, operations, 0, []string{"release ["}},
 	{"M48", "a simulated node hands over a key that is somebody else's", []edit{{
 		"internal/test/sim.Node.execute", "		c.free = n.get(c.key).value == c.old\n",
 		"		c.free = n.get(c.key).value != \"\"\n",

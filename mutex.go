@@ -36,10 +36,10 @@ func (m *Mutex) Name() string { return m.name }
 func (m *Mutex) Value() string { return m.current().Value }
 
 // Until returns the moment up to which the lock may be trusted: the start of the attempt that
-// won, or of the last successful extension, plus expiry, minus drift. For one that has waited, the
-// attempt may begin by an eighth of that before the lock is granted. Until is the zero time while
-// the mutex is not locked, and after Unlock or proof of loss. It is also zero for a lock taken over
-// by [WithValue] until the first Extend. It does not ask the nodes.
+// won, or of the last successful extension, plus expiry, minus drift. After a wait, the attempt
+// may have begun an eighth of that before the grant. Until is the zero time while the mutex is not
+// locked, and after Unlock or proof of loss. It is also zero for a lock taken over by [WithValue]
+// until the first Extend. It does not ask the nodes.
 func (m *Mutex) Until() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,7 +27,7 @@ type Call struct {
 	had int    // nodes in has
 }
 
-// Next ends a message that says to a number that it is the next after whoever has the key now.
+// Next ends a message to the one that is the next after the holder. Its number comes before.
 const Next = "+"
 
 // Expect begins a call with a new number. It is given up by [Call.End].

@@ -395,7 +395,7 @@ func (b *board) release() bool {
 	return b.reserve()
 }
 
-// offer keeps a bid. Who takes up another has it back from here.
+// offer keeps a bid instead of the one before it.
 func (b *board) offer(id, number string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,12 +21,10 @@ func commands(e sim.Event) int {
 		return 2 // and UNSUBSCRIBE
 	case "release":
 		switch {
-		case e.Reply == int64(2) && e.Member == "":
-			return 7 // GET, PTTL, ZPOPMIN, PUBLISH, SET, ZRANGEBYSCORE, PUBLISH
 		case e.Reply == int64(2):
-			return 8 // GET, GET, ZPOPMIN, SET, PUBLISH, SET, ZRANGEBYSCORE, PUBLISH at most
+			return 8 // GET, GET or PTTL, ZPOPMIN, PUBLISH, SET, ZRANGEBYSCORE, PUBLISH
 		case e.Member == "":
-			return 4 // GET, PTTL, ZPOPMIN, DEL
+			return 4 // GET, PTTL, DEL
 		}
 		return 5 // GET, GET, ZPOPMIN, DEL; or GET, GET, ZREM, PTTL
 	case "bid":

@@ -16,15 +16,47 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// distant returns a client of that name whose way to the nodes takes so long.
-func distant(
-	nodes sim.Nodes, name string, way time.Duration, opts []redlock.Option,
+// distant returns a client of that name. Its way to each node takes so long, the last of these to
+// all others.
+func distant(nodes sim.Nodes, name string, opts []redlock.Option, ways ...time.Duration,
 ) *redlock.Redlock {
 	pools := nodes.Pools(name)
-	for _, p := range pools {
-		p.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Fate{Request: way, Reply: way} })
+	for i := range pools {
+		way := ways[min(i, len(ways)-1)]
+		plan(pools[i:i+1], func(sim.Op) sim.Fate { return sim.Fate{Request: way, Reply: way} })
 	}
 	return redlock.New(pools...).With(append(opts, redlock.WithTries(redlock.Unlimited))...)
+}
+
+// pass locks with a client, and lets clients come one after the other who want the lock, too. Each
+// holds it for so long; has is called before. It returns the times from Unlock to the next grant,
+// and closes all clients.
+func pass(
+	t *testing.T, first *redlock.Redlock, clients []*redlock.Redlock, hold time.Duration,
+	has func(m *redlock.Mutex, turn int),
+) (gaps []time.Duration) {
+	m := first.NewMutex("x")
+	require.NoError(t, m.Lock())
+	var all sync.WaitGroup
+	var released time.Time
+	for _, rl := range clients {
+		all.Go(func() {
+			m := rl.NewMutex("x")
+			assert.NoError(t, m.Lock())
+			gaps = append(gaps, time.Since(released))
+			has(m, len(gaps))
+			time.Sleep(hold)
+			released = time.Now()
+			mustUnlock(t, m)
+			assert.NoError(t, rl.Close())
+		})
+		time.Sleep(time.Second)
+	}
+	released = time.Now()
+	mustUnlock(t, m)
+	all.Wait()
+	assert.NoError(t, first.Close())
+	return gaps
 }
 
 // One that is the next while another has the lock has it one round trip after the release, without
@@ -54,34 +86,19 @@ func TestTheNextHasTheLockAtOnce(t *testing.T) {
 					nodes := sim.NewNodes(n)
 					defer nodes.Close()
 					opts := append(tt.opts, unhurried(expiry)...)
-					first := distant(nodes, "first", way, opts)
-					m := first.NewMutex("x")
-					require.NoError(t, m.Lock())
-					var all sync.WaitGroup
-					var released time.Time
-					var trips []time.Duration
-					for _, name := range []string{"b", "c"} {
-						rl := distant(nodes, name, way, opts)
-						all.Go(func() {
-							m := rl.NewMutex("x")
-							assert.NoError(t, m.Lock())
-							trips = append(trips, time.Since(released))
+					client := func(name string) *redlock.Redlock {
+						return distant(nodes, name, opts, way)
+					}
+					waiters := []*redlock.Redlock{client("b"), client("c")}
+					trips := pass(t, client("a"), waiters, tt.hold,
+						func(m *redlock.Mutex, turn int) {
 							least := expiry - expiry/100 - 2*time.Millisecond - 2*way
-							if len(trips) == 2 && !tt.claimed {
+							if turn == 2 && !tt.claimed {
 								least -= tt.hold + 2*way
 								assert.Less(t, time.Until(m.Until()), least+2*way)
 							}
 							assert.GreaterOrEqual(t, time.Until(m.Until()), least)
-							time.Sleep(tt.hold)
-							released = time.Now()
-							mustUnlock(t, m)
-							assert.NoError(t, rl.Close())
 						})
-						time.Sleep(time.Second)
-					}
-					released = time.Now()
-					mustUnlock(t, m)
-					all.Wait()
 					want, claims := []time.Duration{4 * way, 2 * way}, n
 					if tt.claimed {
 						want[1], claims = 4*way, 2*n
@@ -90,7 +107,6 @@ func TestTheNextHasTheLockAtOnce(t *testing.T) {
 					assert.Equal(t, claims, nodes.Count("claim"))
 					assert.Equal(t, tt.bids, nodes.Count("bid") > 0)
 					assert.Equal(t, make([]string, n), nodes.Values("x"))
-					assert.NoError(t, first.Close())
 				})
 			}
 		})
@@ -112,7 +128,7 @@ func TestANextThatGivesUpIsNotWaitedFor(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := sim.NewNodes(3)
 			defer nodes.Close()
-			first := distant(nodes, "first", way, unhurried(expiry))
+			first := distant(nodes, "first", unhurried(expiry), way)
 			m := first.NewMutex("x")
 			require.NoError(t, m.Lock())
 			ctx, cancel := context.WithCancel(t.Context())
@@ -120,7 +136,7 @@ func TestANextThatGivesUpIsNotWaitedFor(t *testing.T) {
 			var mu sync.Mutex // guards last
 			var last time.Time
 			for i, name := range []string{"b", "c", "d"} {
-				rl := distant(nodes, name, way, unhurried(expiry))
+				rl := distant(nodes, name, unhurried(expiry), way)
 				all.Go(func() {
 					m := rl.NewMutex("x")
 					mine := t.Context()
@@ -164,45 +180,17 @@ func TestANextThatGivesUpIsNotWaitedFor(t *testing.T) {
 func TestTheNextWaitsForNodesThatAreFurther(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	const quickest = 20 * time.Millisecond // to the third node and back
-	ways := []time.Duration{1, 5, 10, 15, 20}
+	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		nodes := sim.NewNodes(len(ways))
+		nodes := sim.NewNodes(5)
 		defer nodes.Close()
-		uneven := func(name string) *redlock.Redlock {
-			pools := nodes.Pools(name)
-			for i, p := range pools {
-				way := ways[i] * time.Millisecond
-				p.(*sim.Link).Plan(func(sim.Op) sim.Fate {
-					return sim.Fate{Request: way, Reply: way}
-				})
-			}
-			return redlock.New(pools...).With(append(unhurried(8*time.Second),
-				redlock.WithTries(redlock.Unlimited))...)
+		client := func(name string) *redlock.Redlock {
+			return distant(nodes, name, unhurried(8*time.Second), ms, 5*ms, 10*ms, 15*ms, 20*ms)
 		}
-		first := uneven("first")
-		m := first.NewMutex("x")
-		require.NoError(t, m.Lock())
-		var all sync.WaitGroup
-		var released time.Time
-		var gaps []time.Duration
-		for _, name := range []string{"b", "c", "d", "e"} {
-			rl := uneven(name)
-			all.Go(func() {
-				m := rl.NewMutex("x")
-				assert.NoError(t, m.Lock())
-				gaps = append(gaps, time.Since(released))
-				time.Sleep(hold)
-				released = time.Now()
-				mustUnlock(t, m)
-				assert.NoError(t, rl.Close())
-			})
-			time.Sleep(time.Second)
-		}
-		released = time.Now()
-		mustUnlock(t, m)
-		all.Wait()
+		gaps := pass(t, client("a"),
+			[]*redlock.Redlock{client("b"), client("c"), client("d"), client("e")}, hold,
+			func(*redlock.Mutex, int) {})
 		assert.Equal(t, []time.Duration{quickest, quickest, quickest}, gaps[1:])
-		assert.NoError(t, first.Close())
 	})
 }
 
@@ -213,13 +201,13 @@ func TestWhatIsToldOfABidBeginsWithTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(3)
 		defer nodes.Close()
-		first := distant(nodes, "first", way, unhurried(expiry))
+		first := distant(nodes, "first", unhurried(expiry), way)
 		m := first.NewMutex("x")
 		require.NoError(t, m.Lock())
 		var all sync.WaitGroup
 		ends := make(chan time.Duration, 2)
 		for _, name := range []string{"b", "c"} {
-			rl := distant(nodes, name, way, append(unhurried(expiry), redlock.WithMaxHold(expiry),
+			rl := distant(nodes, name, append(unhurried(expiry), redlock.WithMaxHold(expiry),
 				redlock.WithEvents(&redlock.Events{
 					Acquire: func(ctx context.Context, _ redlock.Acquiring) (
 						context.Context, func(redlock.Acquired)) {
@@ -228,7 +216,7 @@ func TestWhatIsToldOfABidBeginsWithTheLock(t *testing.T) {
 						}
 					},
 					End: func(e redlock.Ended) { ends <- e.Held },
-				})))
+				})), way)
 			all.Go(func() {
 				held, err := rl.NewMutex("x").Hold(t.Context())
 				assert.NoError(t, err)
@@ -257,11 +245,11 @@ func TestAPanicLeavesNoBid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(3)
 		defer nodes.Close()
-		first := distant(nodes, "first", way, unhurried(expiry))
+		first := distant(nodes, "first", unhurried(expiry), way)
 		m := first.NewMutex("x")
 		require.NoError(t, m.Lock())
 		var all sync.WaitGroup
-		b := distant(nodes, "b", way, unhurried(expiry))
+		b := distant(nodes, "b", unhurried(expiry), way)
 		all.Go(func() {
 			m := b.NewMutex("x")
 			assert.NoError(t, m.Lock())
@@ -270,14 +258,13 @@ func TestAPanicLeavesNoBid(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		pools := nodes.Pools("c")
-		for i, p := range pools {
-			p.(*sim.Link).Plan(func(op sim.Op) sim.Fate {
-				f := sim.Fate{Request: way, Reply: way}
-				f.Lost = op.Command == "bid" && i > 0
-				f.ReplyLost = op.Command == "message" && len(op.Value) > 20 // the number of a bid
-				return f
-			})
-		}
+		plan(pools, func(op sim.Op) sim.Fate {
+			return sim.Fate{
+				Request: way, Reply: way,
+				Lost:      op.Command == "bid" && op.Node > 0,
+				ReplyLost: op.Command == "message" && len(op.Value) > 20, // the number of a bid
+			}
+		})
 		c := redlock.New(pools...).With(append(unhurried(expiry), redlock.WithTries(3))...)
 		values := 0
 		all.Go(func() {

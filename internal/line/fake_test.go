@@ -151,6 +151,14 @@ func (g *group) asked() int {
 	return len(g.attempts)
 }
 
+// next lets all nodes tell the first in the queue that it is the next.
+func (g *group) next() {
+	for _, b := range g.boards {
+		b.messages <- b.first() + turn.Next
+	}
+	synctest.Wait()
+}
+
 // claimed returns how many claims there have been.
 func (g *group) claimed() int {
 	g.mu.Lock()
@@ -401,9 +409,6 @@ func (b *board) offer(id, number string) {
 	defer b.mu.Unlock()
 	b.bidder, b.number = id, number
 }
-
-// next tells the first in the queue that it is the next.
-func (b *board) next() { b.messages <- b.first() + turn.Next }
 
 // first returns the number of the first in the queue.
 func (b *board) first() string {

@@ -56,10 +56,9 @@ func TestTheNextBids(t *testing.T) {
 			})
 			time.Sleep(10 * time.Millisecond)
 			assert.Empty(t, g.bids, "nobody has said that it is the next")
-			for _, b := range g.boards {
-				b.next()
-				time.Sleep(time.Millisecond)
-			}
+			g.next()
+			time.Sleep(time.Millisecond)
+			g.next()
 			g.unlock(nil)
 			began := time.Now()
 			waiter.Wait()
@@ -94,10 +93,7 @@ func TestABidderStandsBack(t *testing.T) {
 			})
 			time.Sleep(10 * time.Millisecond)
 			bid := func() (stands []int) {
-				for _, b := range g.boards {
-					b.next()
-				}
-				synctest.Wait()
+				g.next()
 				return g.stands()
 			}
 			before := bid()
@@ -136,10 +132,7 @@ func TestABidIsTakenBack(t *testing.T) {
 				assert.Equal(t, leaves, err != nil)
 			})
 			time.Sleep(10 * time.Millisecond)
-			for _, b := range g.boards {
-				b.next()
-			}
-			synctest.Wait()
+			g.next()
 			require.Len(t, g.bids, 1)
 			if leaves {
 				cancel()

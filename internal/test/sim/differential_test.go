@@ -277,25 +277,34 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 	require.Equal(t, want, got, "%s", s)
 }
 
+// onMiniredis starts a miniredis in the bubble's time, and returns what sends one command to it.
+func onMiniredis(t *testing.T) (
+	m *miniredis.Miniredis, do func(args ...any) (any, error), end func(),
+) {
+	m = miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	raw, err := m.Dial()
+	require.NoError(t, err)
+	conn := redis.NewConn(raw, 0, 0)
+	do = func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
+	return m, do, func() {
+		_ = conn.Close()
+		m.Close()
+	}
+}
+
 func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 	all := scripts(t)
 	for seed := range uint64(6 * *times) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			m := miniredis.NewMiniRedis()
-			m.ClockTTL(true)
-			raw, err := m.Dial()
-			require.NoError(t, err)
-			conn := redis.NewConn(raw, 0, 0)
-			defer m.Close()
-			defer conn.Close()
-			do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
-
+			m, do, end := onMiniredis(t)
+			defer end()
 			node := sim.NewNodes(1)[0]
 			// What the node's clock shows.
 			begun := time.Now().Unix() - int64(1000*24*time.Hour/time.Second)
 			link := node.Link("a")
-			raw, err = m.Dial()
+			raw, err := m.Dial()
 			require.NoError(t, err)
 			hearing := redis.NewConn(raw, 0, 0)
 			defer hearing.Close()
@@ -341,14 +350,8 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 func TestOneThatStandsAnewAnswersTheRoll(t *testing.T) {
 	all := scripts(t)
 	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		raw, err := m.Dial()
-		require.NoError(t, err)
-		conn := redis.NewConn(raw, 0, 0)
-		defer m.Close()
-		defer conn.Close()
-		do := func(args ...any) (any, error) { return conn.Do(args[0].(string), args[1:]...) }
+		_, do, end := onMiniredis(t)
+		defer end()
 		node := sim.NewNodes(1)[0]
 		link := node.Link("a")
 		stand := func(member string) step {

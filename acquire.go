@@ -85,7 +85,7 @@ func (a *asker) Claim(member line.Member, takenUp int) bool {
 	}
 	a.told.attempt()
 	began := a.m.core.now()
-	if takenUp < a.m.core.quorum || !bid.TookUp() {
+	if takenUp < a.m.core.quorum || !bid.InTime() {
 		if d := bid.Attempt(a.ctx, line.Attempt{}, &member); d != nil {
 			a.met.Note(d)
 			return false

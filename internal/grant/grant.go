@@ -108,9 +108,6 @@ func (g *Grant) IsFresh() bool {
 	return clock.Remaining(g.lock.Now(), g.Began.Add(g.lock.BidLife())) > 0
 }
 
-// TookUp reports whether a bid that a quorum of nodes has taken up was so in time.
-func (g *Grant) TookUp() bool { return g.inTime() }
-
 // Decision is what the nodes have decided on an attempt.
 type Decision struct {
 	Round *quorum.Round
@@ -129,7 +126,7 @@ func (g *Grant) Take(ctx context.Context, s quorum.Spec) (d Decision) {
 		d.Said = d.Round.Outcomes()
 		d.Won, d.Err = g.fence(ctx, d.Said)
 	}
-	if d.Won && !g.inTime() {
+	if d.Won && !g.InTime() {
 		d.Won, d.Late = false, g.tooLate()
 	}
 	if !d.Won && d.Said == nil {
@@ -138,13 +135,13 @@ func (g *Grant) Take(ctx context.Context, s quorum.Spec) (d Decision) {
 	return d
 }
 
-// inTime reports whether the lock was granted in time: before its deadline, and under the restart
+// InTime reports whether the lock was granted in time: before its deadline, and under the restart
 // guard within [wire.AttemptRounds] node timeouts. Each round keeps to its node timeout, but the
 // process can stop between two of them. Meanwhile a node that has voted for this attempt may
 // restart without the key. If another client holds the lock, it heals the node, which then votes
 // for that client too. A node refuses to be healed until it has been up for as long as an attempt
 // may take, see [wire.Lock.Heal]. The node measures that time: limit allows for a slow clock here.
-func (g *Grant) inTime() bool {
+func (g *Grant) InTime() bool {
 	l, end := g.lock, g.Deadline()
 	limit := wire.AttemptRounds * float64(l.NodeTimeout) * (1 - l.DriftFactor)
 	if l.Guard > 0 && limit < float64(l.Validity()) {

@@ -86,8 +86,8 @@ var anyTicket = edit{
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{
-		{"internal/grant.Grant.Take", "	if d.Won && !g.inTime() {",
-			"	g.Began = g.lock.Now()\n	if d.Won && !g.inTime() {"},
+		{"internal/grant.Grant.Take", "	if d.Won && !g.InTime() {",
+			"	g.Began = g.lock.Now()\n	if d.Won && !g.InTime() {"},
 		{"asker.adopt", "	a.won = l\n", "	a.won, l.until = l, l.Deadline()\n"},
 	}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{

@@ -83,14 +83,10 @@ func (r *page) method() {
 	r.p("Client and servers share the machine, each in a session of its own, as services are. " +
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
-	r.p("Up to 7 callers of a group of one node send their commands each by itself, as the peers " +
-		"do. For each of them redlock does more: 6 or 7 callers who come back at once on " +
-		"loopback took 1.06 to 1.3 times as long as the peers. More callers share four batches. " +
-		"Which of the two is better with 8 depends on the machine. Where this rule was made, 8 " +
-		"callers who each sent by themselves took 1.01 to 1.17 times as long. In four batches " +
-		"they took 0.87 to 1.03 times as long (AMD EPYC, 2026-11-24). On another machine it was " +
-		"0.96 to 1.19 and 1.02 to 1.28 times (Intel Xeon, 2026-11-26). These figures are not in " +
-		"results.json.")
+	r.p("Callers of a group of one node send their commands each by itself, as the peers do, " +
+		"unless they are a crowd: more than 7, whose commands come as fast as 30 in a " +
+		"millisecond. A crowd shares two batches. For each of the others redlock does more: 4 to " +
+		"7 callers who come back at once on loopback took 1.0 to 1.3 times as long as the peers.")
 }
 
 // contenders says what takes part, and with which options.

@@ -51,10 +51,13 @@ const (
 )
 
 // Batcher sends the calls of one node in batches. A call that finds fewer than three others under
-// way is sent at once, or fewer than seven if its command is [pool.Command.Alone]. Those that find
-// more wait for a batch to return, and are the next one. So a batch grows for as long as those
-// before take, and no call waits for a batch to fill. Where more than seven were queued or under
-// way lately, a call that is Alone is sent at once if fewer than four batches are under way.
+// way is sent at once, or fewer than sixteen if its command is [pool.Command.Alone]. Those that
+// find more wait for a batch to return, and are the next one. So a batch grows for as long as those
+// before take.
+//
+// A crowd of calls that are Alone goes in two batches, with half of it in each: more than seven at
+// a time, and some 30 in a millisecond. A call waits there until half of the crowd does, or until
+// nothing is under way.
 //
 // A batch that does not return, or not soon, does not hold up the calls behind it for more than a
 // millisecond: they go in another one, beside it, unless MaxSends are under way. At most 16 batches
@@ -103,21 +106,20 @@ type Batcher[T any] struct {
 
 	carriers sync.Pool // of unused workers, for the next callers who send their own calls
 
-	mu      sync.Mutex   // guards what follows
-	queue   []*Call[T]   // in order
-	active  int          // workers that send, deliver, or are about to, and callers that send
-	sending []*worker[T] // those of them whose batches are under way
-	carried int          // active ones that are callers who send their own calls
-	idle    int          // further workers, fewAlone at most, which wait for a wake
-	wakes   chan bool    // for an idle worker: true is for work, false for its end
-	full    time.Time    // when a worker was added to maxWorkers-1 or more
-	late    time.Time    // when the queue has waited for long enough
+	mu       sync.Mutex   // guards what follows
+	queue    []*Call[T]   // in order
+	active   int          // workers that send, deliver, or are about to, and callers that send
+	sending  []*worker[T] // those of them whose batches are under way
+	underWay int          // calls of those batches
+	idle     int          // further workers, fewAlone at most, which wait for a wake
+	wakes    chan bool    // for an idle worker: true is for work, false for its end
+	full     time.Time    // when a worker was added to maxWorkers-1 or more
+	late     time.Time    // when the queue has waited for long enough
+	crowd    crowd
 	// When the batches under way are looked at; zero if there is nothing to see.
 	look  time.Time
 	timer *time.Timer // calls check then
 	used  bool        // there was a batch since the last look at an idle Batcher
-	// The most calls at a time, queued or under way: since the last look, and before it.
-	crowd, before int
 }
 
 // Start sends a command and tells its outcome to the receiver, under the rules of [pool.Starter].
@@ -135,15 +137,15 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 	b.enqueue(b.newCall(ctx, command, to))
 }
 
-// Carry is Start for a caller who waits for the outcome, and for nothing else: see
-// [pool.Carrier]. Where little is under way and no call waits, this caller sends its own. Carry
-// blocks for as long as Send does then. Otherwise it returns at once. An adapter whose Send may
-// take longer than the contexts of its calls allow calls Start instead.
+// Carry is Start for a caller who waits for the outcome, and for nothing else: see [pool.Carrier].
+// Where little is under way and no call waits, this caller sends its own. In a crowd the last
+// caller of a batch sends all of it, if its context lasts as long as theirs. Carry blocks for as
+// long as Send does then. Otherwise it returns at once. An adapter whose Send may take longer than
+// the contexts of its calls allow calls Start instead.
 //
-// Locks of four callers on one node took 0.8 to 0.9 of the time that way. In a crowd no caller
-// sends its call beside workers. Their batches would be smaller: locks of 16 callers took 1.25
-// times as long. Where there is no crowd, callers send beside workers. If they did not, a worker
-// would find calls for ever, once it has come. Locks of four callers took up to 1.16 times as long.
+// Locks of four callers on one node took 0.8 to 0.9 of the time that way. Callers send beside
+// workers as well. If they did not, a worker would find calls for ever, once it has come. Locks of
+// four callers took up to 1.16 times as long.
 func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
 	if err := ctx.Err(); err != nil {
 		to.Receive(nil, pool.NotSent(err))
@@ -151,16 +153,13 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 	}
 	b.mu.Lock()
 	c := b.newCall(ctx, command, to)
-	beside := b.active > b.carried // of workers
-	if len(b.queue) > 0 || !b.isQuietFor(c) || !b.hasRoom() || beside && b.isCrowded() {
+	if !b.mayCarry(c) {
 		b.enqueue(c)
 		b.mu.Unlock()
 		return
 	}
-	c.carried = true
 	b.queue = append(b.queue, c)
 	b.active++
-	b.carried++
 	w, _ := b.carriers.Get().(*worker[T])
 	if w == nil {
 		w = &worker[T]{batcher: b, carries: true}
@@ -169,6 +168,21 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 	b.mu.Unlock()
 	w.send()
 	b.carriers.Put(w) // unless a Receive has panicked, or Send has ended the goroutine
+}
+
+// mayCarry reports whether the caller of c, which is to be queued, sends the queue. No worker is
+// about to do that then, and none of the calls there may take longer than its own. The caller holds
+// mu.
+func (b *Batcher[T]) mayCarry(c *Call[T]) bool {
+	about := len(b.queue) > 0 && b.active > len(b.sending)
+	if about || !b.isReadyFor(c, len(b.queue)+1) || !b.hasRoom() {
+		return false
+	}
+	end, ends := c.ctx.Deadline()
+	return !ends || !slices.ContainsFunc(b.queue, func(other *Call[T]) bool {
+		last, ends := other.ctx.Deadline()
+		return !ends || last.After(end)
+	})
 }
 
 func (b *Batcher[T]) explain(err error) error {
@@ -188,7 +202,7 @@ func (b *Batcher[T]) add(c *Call[T]) {
 // enqueue is add. The caller holds mu.
 func (b *Batcher[T]) enqueue(c *Call[T]) {
 	b.queue = append(b.queue, c)
-	b.crowd = max(b.crowd, b.underWay()+len(b.queue))
+	b.noteCalls()
 	switch {
 	case b.wantsWorker():
 		b.startWorker()
@@ -202,7 +216,7 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 // wantsWorker reports whether one more worker is to take the queue at once. Little is under way
 // then, and no worker is about to take it. The queue is not empty. The caller holds mu.
 func (b *Batcher[T]) wantsWorker() bool {
-	return b.active == len(b.sending) && b.isQuietFor(b.queue[0]) && b.hasRoom()
+	return b.active == len(b.sending) && b.isReadyFor(b.queue[0], len(b.queue)) && b.hasRoom()
 }
 
 // hasRoom reports whether Send may be called once more. The caller holds mu.
@@ -264,7 +278,7 @@ func (b *Batcher[T]) check() {
 // do for a while. It forgets older crowds. The caller holds mu.
 func (b *Batcher[T]) lookAround(now time.Time) {
 	soonest, next := now.Add(patience), now.Add(watch)
-	b.crowd, b.before = b.underWay()+len(b.queue), b.crowd
+	b.crowd.look(now)
 	for _, w := range b.sending {
 		if end := w.abandonIfEnded(); !end.IsZero() && end.Before(next) {
 			next = end
@@ -325,10 +339,11 @@ func (b *Batcher[T]) newCall(
 // The caller holds mu.
 func (b *Batcher[T]) take(room []*Call[T]) []*Call[T] {
 	calls := b.queue
-	rest := len(calls) > maxCalls
+	most := b.limit()
+	rest := len(calls) > most
 	if rest {
-		calls = append(room, b.queue[:maxCalls]...)
-		b.queue = slices.Delete(b.queue, 0, maxCalls)
+		calls = append(room, b.queue[:most]...)
+		b.queue = slices.Delete(b.queue, 0, most)
 	} else {
 		b.queue = room
 	}

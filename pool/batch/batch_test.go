@@ -144,8 +144,8 @@ func (n *node) begin(ctx context.Context, key string) *outcome {
 }
 
 const (
-	few      = 3 // calls go by themselves at the same time
-	fewAlone = 7 // where the group has one node
+	few      = 3  // calls go by themselves at the same time
+	fewAlone = 16 // where the group has one node
 )
 
 // occupy starts a few calls, which wait for the gate. What comes then waits for a batch to return.
@@ -1009,15 +1009,15 @@ func TestAnIdleBatcherHasNoGoroutine(t *testing.T) {
 // After a busy time, few workers wait for the next call.
 func TestFewWorkersStay(t *testing.T) {
 	inBubble(t, func(n *node) {
-		for range 40 {
+		for range 1000 {
 			n.start(n.Context(), "slow")
 			time.Sleep(time.Millisecond)
 		}
 		before := workers()
 		close(n.gate)
 		synctest.Wait()
-		if after := workers(); before != 16 || after != fewAlone {
-			t.Errorf("of %d workers %d stay, want %d of 16", before, after, fewAlone)
+		if after := workers(); before <= fewAlone || after != fewAlone {
+			t.Errorf("of %d workers %d stay, want %d of more", before, after, fewAlone)
 		}
 	})
 }

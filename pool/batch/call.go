@@ -60,12 +60,12 @@ func (c *Call[T]) Answer(reply any, err error) { c.answered, c.reply, c.err = tr
 // Carried reports whether the goroutine of a caller sends the call: see [Batcher.Carry].
 func (c *Call[T]) Carried() bool { return c.carried }
 
-// Crowded reports whether the call is the first of a batch of a crowd. The only node of its group
-// is asked then, and more callers have come lately than send their own calls.
+// Crowded reports whether the call is the first of a batch of a crowd: see [Batcher]. The only node
+// of its group is asked then.
 func (c *Call[T]) Crowded() bool { return c.crowded }
 
 // HandOver is called by Send instead of Answer, for a call that is carried and has not been sent. A
-// goroutine of the Batcher sends it then.
+// goroutine of the Batcher sends it then. All calls of a batch are carried, or none.
 func (c *Call[T]) HandOver() { c.again = true }
 
 // Answered reports whether Answer was called.

@@ -3,7 +3,6 @@ package batch_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 )
@@ -12,32 +11,33 @@ import (
 // stands for several releases.
 func TestACallSaysWhetherItIsOfACrowd(t *testing.T) {
 	for _, test := range []struct {
-		alone bool
-		calls int // beside one under way
-		want  bool
+		alone   bool
+		callers int
+		want    bool
 	}{
-		{true, fewAlone - 1, false}, {true, fewAlone, true}, {false, fewAlone, false},
+		{true, fewCallers, false}, {true, fewCallers + 1, true}, {false, fewCallers + 1, false},
 	} {
 		serving(t, func(s *server) {
-			var said []bool // one batch after the other
+			var said bool // by the last batch
 			s.calls.MaxSends = 1
 			s.calls.Send = func(ctx context.Context, calls []*call) {
-				said = append(said, calls[0].Crowded())
+				said = calls[0].Crowded()
 				s.send(ctx, calls)
 			}
-			gate := make(chan struct{})
-			s.gate = gate
-			for i := range 1 + test.calls {
-				command := release(fmt.Sprint(i))
-				command.Alone = test.alone
-				s.calls.Start(s.Context(), command, &outcome{})
+			for range crowdCalls { // more than that are sent
+				s.gate = make(chan struct{})
+				for i := range test.callers {
+					command := release(fmt.Sprint(i))
+					command.Alone = test.alone
+					s.calls.Start(s.Context(), command, &outcome{})
+					synctest.Wait()
+				}
+				close(s.gate)
 				synctest.Wait()
 			}
-			close(gate)
-			synctest.Wait()
-			if want := []bool{false, test.want}; !slices.Equal(said, want) {
-				t.Errorf("alone %v, %d calls: batches said %v, want %v", test.alone,
-					1+test.calls, said, want)
+			if said != test.want {
+				t.Errorf("alone %v, %d callers: a batch said %v, want %v", test.alone,
+					test.callers, said, test.want)
 			}
 		})
 	}

@@ -75,44 +75,6 @@ func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
 	}
 }
 
-// Beside workers callers send their own calls, unless more than seven were under way lately.
-func TestNobodyCarriesBesideAWorkerInACrowd(t *testing.T) {
-	inBubbleOf(t, true, func(n *node) {
-		carries := func() bool {
-			slow := n.start(n.Context(), "slow") // by a worker
-			done := make(chan *outcome, 1)
-			go func() { done <- n.carry(n.Context(), "slow") }()
-			time.Sleep(time.Millisecond)
-			blocks := len(done) == 0
-			n.gate <- struct{}{}
-			n.gate <- struct{}{}
-			outcomes{slow, <-done}.granted()
-			return blocks
-		}
-		for round := range 20 { // at any time since the last look
-			crowd := fewAlone + round%2
-			var slow outcomes
-			n.alone = false // so most of them wait
-			for range crowd {
-				slow = append(slow, n.start(n.Context(), "slow"))
-			}
-			n.alone = true
-			time.Sleep(time.Duration(2*round) * time.Millisecond)
-			close(n.gate)
-			slow.granted()
-			n.gate = make(chan struct{})
-			for ms := range 25 + round {
-				if ms >= 9 && ms < 20 {
-					carries() // or not
-				} else if want := crowd == fewAlone || ms >= 20; carries() != want {
-					t.Errorf("%d ms after a crowd of %d, a caller sends its own call: %v, want %v",
-						ms, crowd, !want, want)
-				}
-			}
-		}
-	})
-}
-
 // No more callers send their own calls than the client has connections for.
 func TestCarriedCallsAreBounded(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
@@ -162,7 +124,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 	})
 }
 
-// A call that waits already is not sent by the caller of another one.
+// A call that waits already is not sent by the caller of another one, unless there is a crowd.
 func TestACallerSendsNobodyElsesCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var carried []bool
@@ -212,7 +174,7 @@ func (n *node) carryAndOccupy() (carried chan *outcome, slow outcomes) {
 	return carried, slow
 }
 
-// The caller that sends its own call serves nobody else.
+// The caller that sends its own call does not send what comes next.
 func TestCallsBehindACarriedOne(t *testing.T) {
 	t.Run("go when it has returned", func(t *testing.T) {
 		inBubble(t, func(n *node) {

@@ -42,7 +42,7 @@ func (w *worker[T]) join(ctx context.Context) {
 	}
 	sent := make([]*Call[T], 1, len(w.calls)-len(joined)+1)
 	sent[0] = &Call[T]{ctx: ctx, joined: joined, line: together(joined),
-		crowded: w.calls[0].crowded}
+		carried: w.carries, crowded: w.calls[0].crowded}
 	rest := joined
 	for _, c := range w.calls {
 		if len(rest) > 0 && c == rest[0] {
@@ -90,6 +90,9 @@ func together[T any](joined []*Call[T]) []any {
 // part answers the releases that went together, or lets them go again.
 func (w *worker[T]) part() {
 	first := w.sent[0]
+	for _, c := range first.joined {
+		c.again = first.again // not sent
+	}
 	if first.joined == nil || !first.answered {
 		return
 	}

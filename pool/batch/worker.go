@@ -38,7 +38,7 @@ type worker[T any] struct {
 	rest time.Time  // until when the worker does not yield
 	over bool       // it ends as it should
 
-	carries bool // it is no goroutine: callers send their own calls, one after the other
+	carries bool // it is no goroutine: callers send with it, one after the other
 }
 
 func (w *worker[T]) work() {
@@ -80,7 +80,7 @@ func (w *worker[T]) next() bool {
 			w.yield()
 		}
 		b.mu.Lock()
-		if len(b.queue) > 0 && (called || b.isQuietFor(b.queue[0])) {
+		if len(b.queue) > 0 && (called || b.isReadyFor(b.queue[0], len(b.queue))) {
 			w.begin()
 			b.mu.Unlock()
 			return true
@@ -107,9 +107,18 @@ func (w *worker[T]) next() bool {
 func (w *worker[T]) begin() {
 	b := w.batcher
 	w.calls = b.take(w.room)
-	w.calls[0].crowded = w.calls[0].command.Alone && b.isCrowded()
+	w.calls[0].crowded = b.isCrowdFor(w.calls[0])
+	for _, c := range w.calls {
+		c.carried = w.carries
+	}
 	w.sent = w.calls
 	b.sending = append(b.sending, w)
+	b.underWay += len(w.calls)
+	b.noteCalls()
+	b.noteSent(len(w.calls))
+	if len(b.queue) > 0 && b.wantsWorker() { // for the rest of a crowd
+		b.startWorker()
+	}
 }
 
 // yield lets the goroutines that are ready to run go first. They are callers who have just been
@@ -199,8 +208,8 @@ func (w *worker[T]) deliver(err error) {
 	b.mu.Lock()
 	i := slices.Index(b.sending, w)
 	b.sending = slices.Delete(b.sending, i, i+1)
+	b.underWay -= len(w.calls)
 	if w.carries { // now, because a Receive may panic
-		b.carried--
 		b.retire()
 	}
 	b.mu.Unlock()

@@ -25,7 +25,9 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 	var err error
 	if calls[0].Carried() {
 		if inner = p.takeIdle(); inner == nil {
-			calls[0].HandOver()
+			for _, c := range calls {
+				c.HandOver()
+			}
 			return
 		}
 	} else if inner, err = p.pool.GetContext(ctx); err != nil {

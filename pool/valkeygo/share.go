@@ -90,7 +90,7 @@ func (p *Pool) isUnsent(ctx context.Context, r valkey.ValkeyResult) bool {
 // Then a crowd goes on the connection for all, which is not.
 func (p *Pool) isOwn(ctx context.Context, c *call) bool {
 	_, ends := ctx.Deadline()
-	return p.plain && ends && (c.Carried() || c.Crowded() && !p.link.isNew())
+	return p.plain && ends && (c.Carried() || c.Crowded()) && !(c.Crowded() && p.link.isNew())
 }
 
 // command returns the command with the given name and arguments. Without keys that valkey-go knows

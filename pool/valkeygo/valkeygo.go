@@ -15,9 +15,9 @@
 // TLS and authentication are the client's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// or seven in a group of one node. Those that arrive while so many are under way go together. All
+// or sixteen in a group of one node. Those that arrive while so many are under way go together. All
 // go on one connection, in order, unless the client is one for a cluster. Callers who send their
-// own commands have others: see Contexts. So has a crowd of more than seven callers of one node.
+// own commands have others: see Contexts. So has a crowd of callers of one node.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a client for a cluster sends each release by itself.
@@ -51,12 +51,12 @@
 // command fails with an error that matches [pool.ErrNotSent], so that redlock has nothing to take
 // back. A command that valkey-go has taken cannot be called back: the node may execute it later.
 //
-// While the callers of a group of one node are few, they send their own commands, unless the
-// contexts of their Locks may end: see [Pool.Carry]. Each has a connection to itself then, one of
-// those for commands that block. The functions of the user's by which valkey-go connects run on the
-// caller's goroutine. A DialFn, DialCtxFn or AuthCredentialsFn that ignores its context holds up
-// the caller. On a node that does not answer, so do BlockingPoolCleanup and ConnLifetime, for a
-// second for each connection that they close.
+// The callers of a group of one node send their own commands, unless the contexts of their Locks
+// may end: see [Pool.Carry]. In a crowd one of them sends those of others with them. Each has a
+// connection to itself then, one of those for commands that block. The functions of the user's by
+// which valkey-go connects run on the caller's goroutine. A DialFn, DialCtxFn or AuthCredentialsFn
+// that ignores its context holds up the caller. On a node that does not answer, so do
+// BlockingPoolCleanup and ConnLifetime, for a second for each connection that they close.
 //
 // # Which clients
 //

@@ -158,11 +158,22 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 		b.mu.Unlock()
 		return
 	}
+	early := b.isCrowdFor(c) && len(b.sending) == 0
 	b.queue = append(b.queue, c)
 	b.active++
 	w, _ := b.carriers.Get().(*worker[T])
 	if w == nil {
 		w = &worker[T]{batcher: b, carries: true}
+	}
+	if early {
+		b.mu.Unlock()
+		w.yield()
+		b.mu.Lock()
+	}
+	if len(b.queue) == 0 { // contexts have ended meanwhile
+		b.active--
+		b.mu.Unlock()
+		return
 	}
 	w.begin()
 	b.mu.Unlock()

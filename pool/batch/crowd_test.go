@@ -2,6 +2,7 @@ package batch_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -212,6 +213,27 @@ func TestACallerSendsForACrowd(t *testing.T) {
 			append(all, <-returned).granted()
 		})
 	}
+}
+
+// The first of a crowd that is back lets the others queue that are about to.
+func TestTheFirstOfACrowdDoesNotGoAlone(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	inBubbleOf(t, true, func(n *node) {
+		n.rush(8, 0)
+		before := len(n.sent())
+		for range 5 {
+			done := make(chan *outcome, 4)
+			for range cap(done) {
+				go func() { done <- n.carry(n.Context(), "k") }()
+			}
+			for range cap(done) {
+				(<-done).granted()
+			}
+		}
+		if sizes := n.sizes(before); !slices.Contains(sizes, 4) {
+			t.Errorf("4 callers at a time send batches of %d calls, want 4", sizes)
+		}
+	})
 }
 
 // A caller that does not dial hands over all that it would have sent.

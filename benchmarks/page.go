@@ -85,7 +85,7 @@ func (r *page) method() {
 		"[Far nodes](#far-nodes) puts a network in between.")
 	r.p("Callers of a group of one node send their commands each by itself, as the peers do, " +
 		"unless they are a crowd: more than 7, whose commands come as fast as 30 in a " +
-		"millisecond. A crowd shares two batches. For each of the others redlock does more: 4 to " +
+		"millisecond. A crowd shares two batches at a time. For each of the others redlock does more: 4 to " +
 		"7 callers who come back at once on loopback took 1.0 to 1.3 times as long as the peers.")
 }
 

@@ -55,9 +55,9 @@ const (
 // find more wait for a batch to return, and are the next one. So a batch grows for as long as those
 // before take.
 //
-// A crowd of calls that are Alone goes in two batches, with half of it in each: more than seven at
-// a time, and some 30 in a millisecond. A call waits there until half of the crowd does, or until
-// nothing is under way.
+// More than seven calls at a time, and some 30 in a millisecond, are a crowd. That goes in one
+// batch after the other. A crowd of calls that are Alone goes in two batches, with half of it in
+// each: a call waits until half of the crowd does, or until nothing is under way.
 //
 // A batch that does not return, or not soon, does not hold up the calls behind it for more than a
 // millisecond: they go in another one, beside it, unless MaxSends are under way. At most 16 batches

@@ -64,22 +64,26 @@ func (b *Batcher[T]) noteSent(calls int) {
 	}
 }
 
-// isCrowdFor reports whether a call is one of a crowd. The caller holds mu.
+// isCrowdFor reports whether a call is one of a crowd of callers of one node. The caller holds mu.
 func (b *Batcher[T]) isCrowdFor(c *Call[T]) bool { return c.command.Alone && b.crowd.size > 0 }
 
 // isReadyFor reports whether the queue goes at once, which has so many calls, among them this one.
-// That is so if little is under way. A crowd goes in equal batches. Half of it waits until half of
-// it is there, or nothing is under way. With batches of what is there, which were of 1 and 7 calls
-// in turn, locks of eight callers took 1.15 times as long. The caller holds mu.
+// That is so if little is under way. A crowd of callers of one node goes in equal batches. Half of
+// it waits until half of it is there, or nothing is under way. With batches of what is there, which
+// were of 1 and 7 calls in turn, locks of eight callers took 1.15 times as long. On several nodes a
+// crowd goes in one batch after the other. Without that, locks of eight callers on five nodes took
+// 1.05 to 1.1 times as long, and those of 64 up to 1.05 times. The caller holds mu.
 func (b *Batcher[T]) isReadyFor(c *Call[T], queued int) bool {
+	alone, crowd := c.command.Alone, b.crowd.size
 	switch {
-	case !c.command.Alone:
-		return b.underWay < few
-	case b.crowd.size > 0:
-		return len(b.sending) == 0 ||
-			len(b.sending) < crowdBatches && queued >= b.crowd.size/crowdBatches
+	case crowd > 0 && len(b.sending) == 0:
+		return true
+	case crowd > 0:
+		return alone && len(b.sending) < crowdBatches && queued >= crowd/crowdBatches
+	case alone:
+		return b.underWay < fewAlone
 	}
-	return b.underWay < fewAlone
+	return b.underWay < few
 }
 
 // limit is how many calls of the queue the next batch has at most. The caller holds mu.

@@ -72,6 +72,26 @@ func TestACrowdGoesInHalves(t *testing.T) {
 	}
 }
 
+// On several nodes a crowd goes in one batch after the other.
+func TestACrowdOnSeveralNodesGoesTogether(t *testing.T) {
+	inBubble(t, func(n *node) {
+		n.rush(64, 0)
+		before := len(n.sent())
+		var slow outcomes
+		for range 64 {
+			slow = append(slow, n.start(n.Context(), "slow"))
+		}
+		if got := n.sizes(before); !slices.Equal(got, []int{1}) {
+			t.Errorf("batches of %d calls go at once, want 1", got)
+		}
+		close(n.gate)
+		slow.granted()
+		if got := n.sizes(before); !slices.Equal(got, []int{1, 63}) {
+			t.Errorf("the batches are of %d calls, want 1 and 63", got)
+		}
+	})
+}
+
 // No batch has more than half of a crowd, so that the other half finds callers to go with.
 func TestNoBatchHasMoreThanHalfOfACrowd(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
@@ -93,7 +113,7 @@ func TestNoBatchHasMoreThanHalfOfACrowd(t *testing.T) {
 	})
 }
 
-// It is no crowd if there are few, if they come more slowly, or if other nodes are asked as well.
+// It is no crowd if there are few, or if they come more slowly.
 func TestWhoIsNoCrowd(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -106,7 +126,9 @@ func TestWhoIsNoCrowd(t *testing.T) {
 		{"a crowd behind a network", true, 64, time.Millisecond, 1},
 		{"few", true, fewCallers, 0, fewAlone},
 		{"slow ones", true, fewCallers + 1, time.Millisecond / 2, fewAlone},
-		{"those of several nodes", false, fewCallers + 1, 0, few},
+		{"a crowd on several nodes", false, fewCallers + 1, 0, 1},
+		{"few on several nodes", false, fewCallers, 0, few},
+		{"slow ones on several nodes", false, fewCallers + 1, time.Millisecond / 2, few},
 	} {
 		inBubbleOf(t, c.alone, func(n *node) {
 			n.rush(c.callers, c.trip)

@@ -21,11 +21,12 @@ func (c config) pairTime() (sum time.Duration) {
 	const beside = 15 * time.Millisecond // to warm up and to end
 	for _, n := range c.Nodes {
 		for _, g := range c.Goroutines {
-			turn := c.PairSlice + beside
+			rounds, slice := c.slices(g)
+			turn := slice + beside
 			if g > 64 {
-				turn = 2*c.PairSlice + 3*beside
+				turn += 2 * beside
 			}
-			sum += c.many(n, everybody) * time.Duration(c.PairRounds+1) * turn
+			sum += c.many(n, everybody) * time.Duration(rounds+1) * turn
 		}
 	}
 	return sum

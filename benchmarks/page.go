@@ -69,12 +69,15 @@ func (r *page) method() {
 	r.p("## How to read the figures")
 	r.p("A virtual machine may be half as fast in one run as in the next. So contenders are " +
 		"compared only with what others did in the same moments.")
+	loneRounds, loneSlice := pairs.slices(1)
 	r.p("*Paired slices* are used for Lock and unlock, and for Fencing. Each round measures all "+
 		"contenders in turn, for %v each. Every round begins with another contender, and every "+
 		"other round goes backwards. A ratio is made of two slices of the same round. The page "+
 		"shows the median of %d rounds, with the quartiles in brackets: half of the rounds lie "+
-		"between these. A ratio below 1 says that redlock needs less. One round says little, and "+
-		"a median below %s says that nobody is ahead.", pairs.PairSlice, pairs.PairRounds,
+		"between these. A lone caller's time depends on how processors wake, so there are %d "+
+		"rounds of %v. With more than 64 goroutines a slice is twice as long. A ratio below 1 "+
+		"says that redlock needs less. One round says little, and a median below %s says that "+
+		"nobody is ahead.", pairs.PairSlice, pairs.PairRounds, loneRounds, loneSlice,
 		number(ahead))
 	r.p("The other sections need longer turns, such as %v for waiters. They show the median of a "+
 		"few rounds, with the least and the greatest in brackets.", conf.Contention)
@@ -85,8 +88,9 @@ func (r *page) method() {
 		"[Far nodes](#far-nodes) puts a network in between.")
 	r.p("Callers of a group of one node send their commands each by itself, as the peers do, " +
 		"unless they are a crowd: more than 7, whose commands come as fast as 30 in a " +
-		"millisecond. A crowd shares two batches at a time. For each of the others redlock does more: 4 to " +
-		"7 callers who come back at once on loopback took 1.0 to 1.3 times as long as the peers.")
+		"millisecond. A crowd shares two batches at a time. For each of the others redlock does " +
+		"more: 4 to 7 callers who come back at once on loopback took 1.0 to 1.3 times as long as " +
+		"the peers.")
 }
 
 // contenders says what takes part, and with which options.

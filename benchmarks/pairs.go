@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/sim"
 )
@@ -60,21 +62,33 @@ func fencedLock(who string) key {
 		Metric: "µs for Lock"}
 }
 
+// slices returns in how many rounds so many goroutines are compared, and how long a slice is. With
+// more than 64, few pairs of each goroutine would end in a short one. A lone caller and its server
+// wake each other. How long that takes depends on the processors on which they are: a pair takes 60
+// to 190 µs, for some slices each. So there are more and shorter ones.
+func (c config) slices(goroutines int) (rounds int, slice time.Duration) {
+	switch {
+	case goroutines > 64:
+		return c.PairRounds, 2 * c.PairSlice
+	case goroutines == 1:
+		return 2 * c.PairRounds, c.PairSlice / 2
+	}
+	return c.PairRounds, c.PairSlice
+}
+
 // race compares contenders in rounds of short slices, one of each contender in a round. One that
 // fails is out of the race: the values of a series are those of the first rounds, without a gap.
 func (s *suite) race(section string, cs []*contender, nodes, goroutines int) {
 	in := s.enter(cs, addrs(s.servers[:nodes]), 1)
 	defer leave(in)
 	s.say("%s: %d nodes, %d goroutines: %s", section, nodes, goroutines, list(in))
-	l := workload{goroutines: goroutines, slice: s.PairSlice, ends: section == endingPart}
-	if goroutines > 64 {
-		l.slice *= 2 // or few pairs of each goroutine end in it
-	}
+	rounds, slice := s.slices(goroutines)
+	l := workload{goroutines: goroutines, slice: slice, ends: section == endingPart}
 	// First for connections and scripts.
 	turns(in, 1, func(e *entrant) { drive(e, l) })
 	l.warm = l.slice
 	out := map[*entrant]bool{}
-	turns(in, s.PairRounds, func(e *entrant) {
+	turns(in, rounds, func(e *entrant) {
 		if out[e] {
 			return
 		}

@@ -242,18 +242,50 @@ func TestTheFirstOfACrowdDoesNotGoAlone(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	inBubbleOf(t, true, func(n *node) {
 		n.rush(8, 0)
-		before := len(n.sent())
+		sent := false
 		for range 5 {
+			before := len(n.sent())
 			done := make(chan *outcome, 4)
+			for i := range cap(done) {
+				ctx, cancel := context.WithTimeout(n.Context(), time.Second-time.Duration(i))
+				defer cancel() // the last one, which goes first, ends first
+				go func() { done <- n.carry(ctx, "slow") }()
+			}
+			sizes := n.sizes(before)
+			sent = sent || slices.Equal(sizes, []int{4}) && len(done) == 3
 			for range cap(done) {
-				go func() { done <- n.carry(n.Context(), "k") }()
+				n.gate <- struct{}{}
 			}
 			for range cap(done) {
 				(<-done).granted()
 			}
 		}
-		if sizes := n.sizes(before); !slices.Contains(sizes, 4) {
-			t.Errorf("4 callers at a time send batches of %d calls, want 4", sizes)
+		if !sent {
+			t.Error("of four callers at a time, none ever sends the calls of all")
+		}
+	})
+}
+
+// It does not send what may take longer than its own call.
+func TestTheFirstOfACrowdIsNotHeldUp(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	inBubbleOf(t, true, func(n *node) {
+		n.rush(8, 0)
+		for range 5 {
+			brief, cancel := context.WithTimeout(n.Context(), time.Second)
+			long, cancelLong := context.WithTimeout(n.Context(), time.Minute)
+			first, second := make(chan *outcome, 1), make(chan *outcome, 1)
+			before := len(n.sent())
+			go func() { second <- n.carry(long, "slow") }() // runs after the other
+			go func() { first <- n.carry(brief, "slow") }()
+			if sizes := n.sizes(before); slices.Equal(sizes, []int{2}) && len(first) == 0 {
+				t.Error("a caller sends what may take longer than its own call")
+			}
+			n.gate <- struct{}{}
+			n.gate <- struct{}{}
+			outcomes{<-first, <-second}.granted()
+			cancel()
+			cancelLong()
 		}
 	})
 }

@@ -138,10 +138,11 @@ func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.R
 }
 
 // Carry is Start for a caller who waits for the outcome, and for nothing else: see [pool.Carrier].
-// Where little is under way and no call waits, this caller sends its own. In a crowd the last
-// caller of a batch sends all of it, if its context lasts as long as theirs, up to a millisecond.
-// Carry blocks for as long as Send does then. Otherwise it returns at once. An adapter whose Send
-// may take longer than the contexts of its calls allow calls Start instead.
+// Where little is under way and no call waits, this caller sends its own. In a crowd a caller sends
+// all of a batch: the last of them, or the first where nothing is under way. Its context lasts as
+// long as theirs, up to a millisecond. Carry blocks for as long as Send does then. Otherwise it
+// returns at once. An adapter whose Send may take longer than the contexts of its calls allow calls
+// Start instead.
 //
 // Locks of four callers on one node took 0.8 to 0.9 of the time that way. Callers send beside
 // workers as well. If they did not, a worker would find calls for ever, once it has come. Locks of
@@ -158,7 +159,7 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 		b.mu.Unlock()
 		return
 	}
-	early := b.isCrowdFor(c) && len(b.sending) == 0
+	early := b.isCrowdFor(c) && b.active == 0 // so nobody takes the queue meanwhile
 	b.queue = append(b.queue, c)
 	b.active++
 	w, _ := b.carriers.Get().(*worker[T])
@@ -169,9 +170,10 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 		b.mu.Unlock()
 		w.yield()
 		b.mu.Lock()
-		if ctx.Err() != nil || len(b.queue) == 0 || !b.endsLast(ctx) {
+		if ctx.Err() != nil || !b.endsLast(ctx) {
 			b.retire()
 			b.mu.Unlock()
+			b.carriers.Put(w)
 			return
 		}
 	}
@@ -181,8 +183,8 @@ func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.R
 	b.carriers.Put(w) // unless a Receive has panicked, or Send has ended the goroutine
 }
 
-// mayCarry reports whether the caller of c, which is to be queued, sends the queue. Nobody else is
-// about to do that then. The caller holds mu.
+// mayCarry reports whether the caller of c sends it, with all that is queued. Nobody is about to
+// take the queue then. The caller holds mu.
 func (b *Batcher[T]) mayCarry(c *Call[T]) bool {
 	about := len(b.queue) > 0 && b.active > len(b.sending)
 	return !about && b.isReadyFor(c, len(b.queue)+1) && b.hasRoom() && b.endsLast(c.ctx)

@@ -35,6 +35,13 @@ func (n *node) rush(callers int, trip time.Duration) {
 	n.gate = make(chan struct{})
 }
 
+// within returns a context that ends after so long.
+func (n *node) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(n.Context(), d)
+	n.Cleanup(cancel)
+	return ctx
+}
+
 // sizes returns the sizes of the batches after the first so many.
 func (n *node) sizes(after int) (sizes []int) {
 	for _, keys := range n.sent()[after:] {
@@ -92,7 +99,7 @@ func TestACrowdOnSeveralNodesGoesTogether(t *testing.T) {
 	})
 }
 
-// No batch has more than half of a crowd, so that the other half finds callers to go with.
+// No batch has more than half of a crowd. So the rest finds callers to go with.
 func TestNoBatchHasMoreThanHalfOfACrowd(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
 		n.rush(9, 0)
@@ -186,11 +193,7 @@ func TestACrowdIsForgotten(t *testing.T) {
 
 // The caller of the last call of a batch sends all of it.
 func TestACallerSendsForACrowd(t *testing.T) {
-	brief := func(n *node) context.Context {
-		ctx, cancel := context.WithTimeout(n.Context(), time.Second)
-		n.Cleanup(cancel)
-		return ctx
-	}
+	brief := func(n *node) context.Context { return n.within(time.Second) }
 	for _, c := range []struct {
 		what     string
 		does     bool
@@ -201,9 +204,7 @@ func TestACallerSendsForACrowd(t *testing.T) {
 		{"one of half a crowd", true, brief, 3, 0},
 		{"one before half of it is there", false, brief, 2, 0},
 		{"one whose context ends before others", false, func(n *node) context.Context {
-			ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
-			n.Cleanup(cancel)
-			return ctx
+			return n.within(time.Minute)
 		}, 3, 0},
 		{"one whose context ends, and others do not", false, (*node).Context, 3, 0},
 		{"one for whom the client has no connection", false, brief, 3, 1},
@@ -247,8 +248,7 @@ func TestTheFirstOfACrowdDoesNotGoAlone(t *testing.T) {
 			before := len(n.sent())
 			done := make(chan *outcome, 4)
 			for i := range cap(done) {
-				ctx, cancel := context.WithTimeout(n.Context(), time.Second-time.Duration(i))
-				defer cancel() // the last one, which goes first, ends first
+				ctx := n.within(time.Second - time.Duration(i)) // the last one goes first
 				go func() { done <- n.carry(ctx, "slow") }()
 			}
 			sizes := n.sizes(before)
@@ -272,8 +272,7 @@ func TestTheFirstOfACrowdIsNotHeldUp(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
 		n.rush(8, 0)
 		for range 5 {
-			brief, cancel := context.WithTimeout(n.Context(), time.Second)
-			long, cancelLong := context.WithTimeout(n.Context(), time.Minute)
+			brief, long := n.within(time.Second), n.within(time.Minute)
 			first, second := make(chan *outcome, 1), make(chan *outcome, 1)
 			before := len(n.sent())
 			go func() { second <- n.carry(long, "slow") }() // runs after the other
@@ -284,8 +283,6 @@ func TestTheFirstOfACrowdIsNotHeldUp(t *testing.T) {
 			n.gate <- struct{}{}
 			n.gate <- struct{}{}
 			outcomes{<-first, <-second}.granted()
-			cancel()
-			cancelLong()
 		}
 	})
 }
@@ -339,14 +336,14 @@ func TestACallerHandsOverACrowd(t *testing.T) {
 	})
 }
 
-// Whoever sends, every call of a crowd has one outcome, also if the client panics, or ends the
-// goroutine.
+// Every call of a crowd has one outcome, whoever sends it. That is so if the client panics, or ends
+// the goroutine.
 func TestACrowdWhoseClientFails(t *testing.T) {
 	for _, fails := range []string{"panic", "exit"} {
 		inBubbleOf(t, true, func(n *node) {
 			for range 3 {
 				n.rush(8, 0)
-				ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
+				ctx := n.within(time.Minute)
 				slow := n.start(n.Context(), "slow")
 				var all outcomes
 				for range 3 {
@@ -364,8 +361,34 @@ func TestACrowdWhoseClientFails(t *testing.T) {
 				all.granted()
 				close(n.gate)
 				slow.granted()
-				cancel()
 			}
+		})
+	}
+}
+
+// A Receive that panics on the goroutine of another caller keeps nobody from being told.
+func TestACrowdWithAReceiveThatFails(t *testing.T) {
+	for what, fail := range map[string]func(){
+		"panics":             func() { panic("Receive") },
+		"ends the goroutine": runtime.Goexit,
+	} {
+		inBubbleOf(t, true, func(n *node) {
+			n.rush(8, 0)
+			ctx, slow := n.within(time.Minute), n.start(n.Context(), "slow")
+			command := pool.SetNX("k", "v", time.Minute)
+			command.Alone = true
+			a := n.carry(ctx, "a")
+			n.calls.Carry(ctx, command, receive(func(any, error) { fail() }))
+			b, last := n.carry(ctx, "b"), &outcome{n: n, key: "k", began: time.Now()}
+			go func() {
+				defer func() { _ = recover() }()
+				n.calls.Carry(ctx, command, last)
+				t.Errorf("Carry returns although a Receive %s", what)
+			}()
+			outcomes{a, b, last}.granted()
+			close(n.gate)
+			slow.granted()
+			n.start(n.Context(), "after").granted()
 		})
 	}
 }

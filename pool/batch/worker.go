@@ -219,22 +219,35 @@ func (w *worker[T]) deliver(err error) {
 		w.term = nil
 	}
 	w.part()
-	for i, c := range w.calls {
-		over := c.answered && !c.kept && !c.again // so nobody has it any more
-		if !c.answered {
-			c.Answer(nil, err)
-		}
-		b.deliver(c)
-		if over {
-			*c = Call[T]{} // for newCall
-		} else {
-			w.calls[i] = nil
-		}
-	}
+	w.tell(0, err)
 	w.last = len(w.calls)
 	w.room = nil
 	if cap(w.calls) <= 4*maxCalls {
 		w.room = w.calls[:0]
 	}
 	w.calls, w.sent = nil, nil
+}
+
+// tell tells the outcomes from a call on. One whose Receive panics, or ends the goroutine, keeps
+// nobody else from being told.
+func (w *worker[T]) tell(from int, err error) {
+	i := from
+	defer func() {
+		if i < len(w.calls) {
+			w.tell(i+1, err)
+		}
+	}()
+	for ; i < len(w.calls); i++ {
+		c := w.calls[i]
+		over := c.answered && !c.kept && !c.again // so nobody has it any more
+		if !c.answered {
+			c.Answer(nil, err)
+		}
+		w.batcher.deliver(c)
+		if over {
+			*c = Call[T]{} // for newCall
+		} else {
+			w.calls[i] = nil
+		}
+	}
 }

@@ -51,8 +51,9 @@
 //
 // The callers of a group of one node send their own commands, unless the contexts of their Locks
 // may end: see [Pool.Carry]. In a crowd one of them sends those of others with them. Each has a
-// connection to itself then, one of those for commands that block. The functions of the user's by
-// which rueidis connects run on the caller's goroutine. A DialFn, DialCtxFn or AuthCredentialsFn
+// connection to itself then, one of those for commands that block, but no crowd has just after the
+// node was reached. The functions of the user's by which rueidis connects run on the caller's
+// goroutine. A DialFn, DialCtxFn or AuthCredentialsFn
 // that ignores its context holds up the caller. On a node that does not answer, so do
 // BlockingPoolCleanup and ConnLifetime, for a second for each connection that they close.
 //

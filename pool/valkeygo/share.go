@@ -89,8 +89,11 @@ func (p *Pool) isUnsent(ctx context.Context, r valkey.ValkeyResult) bool {
 // When the node has just been reached, connections from before may be lost without being noticed.
 // Then a crowd goes on the connection for all, which is not.
 func (p *Pool) isOwn(ctx context.Context, c *call) bool {
+	if c.Crowded() && p.link.isNew() {
+		return false
+	}
 	_, ends := ctx.Deadline()
-	return p.plain && ends && (c.Carried() || c.Crowded()) && !(c.Crowded() && p.link.isNew())
+	return p.plain && ends && (c.Carried() || c.Crowded())
 }
 
 // command returns the command with the given name and arguments. Without keys that valkey-go knows

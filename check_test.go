@@ -205,7 +205,7 @@ func TestCheckDegrades(t *testing.T) {
 	var pools []pool.Pool
 	for i, s := range servers {
 		s.Must(append([]string{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+set", "+get",
-			"+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+ping"},
+			"+mget", "+pttl", "+pexpire", "+del", "+eval", "+evalsha", "+ping"},
 			strings.Fields(grants[i])...)...)
 		pools = append(pools, goredisPool(t,
 			redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,7 +149,7 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		r.until(t, "the release of what late could have left", left)
 		r.forget()
 		_, err := m.Unlock()
-		return errors.Join(errs, err)
+		return errors.Join(errs, err, crowd(t, r, r.redlock(t), "mget"))
 	},
 	"Extend": func(t *testing.T, r *restricted) error {
 		m := r.redlock(t).NewMutex("x", redlock.WithExpiry(time.Minute))
@@ -280,7 +281,7 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		for len(ended) < 3 {
 			ended = append(ended, <-outcomes)
 		}
-		return errors.Join(append(ended, last, first)...)
+		return errors.Join(append(ended, last, first, crowd(t, r, a, "exists"))...)
 	},
 	"WithFencing": func(t *testing.T, r *restricted) error {
 		m := r.redlock(t).NewMutex("x", redlock.WithFencing())
@@ -341,6 +342,31 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		}
 		return err
 	},
+}
+
+// crowd locks and unlocks many names at a time, until some of them were unlocked together: by that
+// command.
+func crowd(t *testing.T, r *restricted, rl *redlock.Redlock, command string) (errs error) {
+	if r.lacks != "" && len(r.denied()) > 0 {
+		return nil
+	}
+	together := called(r.servers[0], command)
+	r.until(t, "releases that go together", func() bool {
+		var wg sync.WaitGroup
+		outcomes := make([]error, 64)
+		for i := range outcomes {
+			m := rl.NewMutex(fmt.Sprint("crowd", i))
+			wg.Go(func() {
+				if outcomes[i] = m.TryLock(); outcomes[i] == nil {
+					_, outcomes[i] = m.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		errs = errors.Join(outcomes...)
+		return together()
+	})
+	return errs
 }
 
 // handOver hands a lock over, and lets the heir extend it.

@@ -26,6 +26,7 @@ func (p *Plan) judge(r *doctor.Report) {
 	j.identity()
 	j.role()
 	j.reach()
+	j.joins()
 	j.announcements()
 	j.memory()
 	j.restart()
@@ -192,6 +193,19 @@ func (j *judge) reach() {
 			return t.problem + " (" + sentence(n.Err) + ").", advice
 		})
 	}
+}
+
+func (j *judge) joins() {
+	needed := j.plan.joinRights()
+	j.findEach(doctor.Note, "noperm", func(n *doctor.NodeReport) (string, string) {
+		denied := slices.ContainsFunc(needed, func(r right) bool {
+			return slices.Contains(n.Denied, r.rule)
+		})
+		if !denied || fails(n) {
+			return "", ""
+		}
+		return "Lacks rights without which many releases go one by one.", allow(n, needed)
+	})
 }
 
 func (j *judge) announcements() {

@@ -26,6 +26,7 @@ func (p *Plan) lockRights() []right {
 	rights := []right{
 		{"+set", []any{"SET", key, "v", "XX", "PX", 1}, keys}, // XX: it is not there
 		{"+get", []any{"GET", key}, keys},
+		{"+mget", []any{"MGET", key}, keys},
 		{"+del", []any{"DEL", key}, keys},
 		{"+pexpire", []any{"PEXPIRE", key, 1}, keys},
 		{"+pttl", []any{"PTTL", key}, keys},
@@ -60,10 +61,17 @@ func (p *Plan) announcementRights() []right {
 		{"+zpopmin", []any{"ZPOPMIN", key}, keys},
 		{"+zrank", []any{"ZRANK", key, "v"}, keys},
 		{"+zrem", []any{"ZREM", key, "v"}, keys},
+		{"+exists", []any{"EXISTS", key}, keys},
 		{"+zrangebyscore", []any{"ZRANGEBYSCORE", key, 1, 1}, keys},
 		{"+time", []any{"TIME"}, ""},
 		{channels, nil, ""},
 	}
+}
+
+// joinRights are those without which many releases do not go together.
+func (p *Plan) joinRights() []right {
+	return slices.DeleteFunc(append(p.lockRights(), p.announcementRights()...),
+		func(r right) bool { return r.rule != "+mget" && r.rule != "+exists" })
 }
 
 // reportRights are the rights that a report without gaps needs.
@@ -80,14 +88,15 @@ func (q *inquiry) readRights() {
 	n := &q.report
 	d := denials{end: time.Now().Add(q.plan.NodeTimeout), do: q.do}
 	lock, announcements := q.plan.lockRights(), q.plan.announcementRights()
-	// The trial says nothing of two rights. It needs EVAL only where the node does not know a
-	// script, and PING only if nothing happens for seconds.
+	// The trial says nothing of some rights. It needs EVAL only where the node does not know a
+	// script, PING only if nothing happens for seconds, and others only to release many locks.
 	if err := d.try(rightOf(lock, "+eval")); err != nil && n.Err == nil {
 		n.Err = err
 	}
 	if isDenied(n.Err) {
 		d.try(lock...)
 	}
+	d.try(q.plan.joinRights()...)
 	if len(announcements) > 0 {
 		if !errors.Is(n.Unheard, errUnqueued) {
 			d.note(n.Unheard, rightOf(announcements, "+subscribe"))

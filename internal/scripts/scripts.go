@@ -31,7 +31,7 @@ var (
 	Release = script("release", "58333279cf4eb6523ca3097bde2083c83317a6a2",
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
-	Releases = script("releases", "4188f0ccaebca30ba735cd0e990a208c72d0beae", "releases")
+	Releases = script("releases", "0260b07dbd8dbfffca0659296eb84a294764802c", "releases")
 	Stand    = script("stand", "3b84a0975e0496b4b0a4d78310376d61295889b9", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )

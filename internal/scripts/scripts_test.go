@@ -93,13 +93,14 @@ func TestReleasesOfManyLocks(t *testing.T) {
 // another value behind it.
 func releaseAll(node redistest.Node, keys int, locks ...string) any {
 	line := []string{"EVAL", scripts.Releases.Source, strconv.Itoa(keys * len(locks))}
-	var values []string
+	var queues, values []string
 	for _, lock := range locks {
 		name, theirs, _ := strings.Cut(lock, " ")
 		line, values = append(line, name), append(values, cmp.Or(theirs, "v"))
-		if keys == 2 {
-			line = append(line, name+":q")
-		}
+		queues = append(queues, name+":q")
+	}
+	if keys == 2 {
+		line = append(line, queues...)
 	}
 	return node.Must(append(line, values...)...)
 }

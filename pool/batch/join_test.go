@@ -94,7 +94,7 @@ func (s *server) word(c *call) string {
 		locks = len(args) - 3 - n
 	}
 	for i := range locks {
-		key, value := args[3+i*n/locks], args[3+n+i]
+		key, value := args[3+i], args[3+n+i]
 		if locks > 1 && value != fmt.Sprint("by ", key) {
 			s.Errorf("the value for %v is %v", key, value)
 		}

@@ -103,9 +103,8 @@ func (l *ledger) line(text string) {
 // values it returns the one that the key has, if any.
 func (l *ledger) valueIn(args []string) (value string) {
 	keys, _ := strconv.Atoi(args[2])
-	values := args[3+keys:]
-	for i, v := range values {
-		if args[3+i*keys/len(values)] == l.key && (value == "" || v == l.value) {
+	for i, v := range args[3+keys:] {
+		if args[3+i] == l.key && (value == "" || v == l.value) {
 			value = v
 		}
 	}
@@ -144,7 +143,7 @@ const clockSlack = 100 * time.Millisecond
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
 	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
 	switch name {
-	case "GET", "PTTL":
+	case "GET", "MGET", "PTTL":
 		return
 	case "SET", "SET NX", "SET XX", "PEXPIRE", "DEL":
 	default:

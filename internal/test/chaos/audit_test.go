@@ -108,6 +108,9 @@ func TestLedger(t *testing.T) {
 		"released with others by another": {
 			lines: "0 a SET k a PX 9000;1 *b DEL k j", changes: 2, wrong: `of what was "a"'s`,
 		},
+		"looked at with others": {
+			lines: "0 a SET k a PX 9000;1 *b MGET k j;2 *b EXISTS k:q j:q", changes: 1,
+		},
 		"others are released": {
 			lines: "0 a SET k a PX 9000;1 *b DEL j;2 a DEL k", changes: 2,
 		},
@@ -127,7 +130,7 @@ func TestLedger(t *testing.T) {
 			}
 			const evalsha = `%s [0 127.0.0.1:4000] "evalsha" "id" `
 			const releases = `%s [0 127.0.0.1:4000] "evalsha" %q ` +
-				`"6" "j" "r" "k" "q" "k" "q" "i" %q "x"`
+				`"6" "j" "k" "k" "r" "q" "q" "i" %q "x"`
 			value, member, queues := strings.Cut(owner, "|")
 			heir, old, handed := strings.Cut(owner, ">")
 			switch {

@@ -56,13 +56,14 @@ const (
 // before take.
 //
 // More than seven calls at a time, and some 30 in a millisecond, are a crowd. That goes in one
-// batch after the other. A crowd of calls that are Alone goes in two batches, with half of it in
-// each: a call waits until half of the crowd does, or until nothing is under way.
+// batch after the other: a call waits until a fourth of the crowd does. A crowd of calls that are
+// Alone goes in two batches, with half of it in each: a call waits until half of the crowd does, or
+// until nothing is under way.
 //
-// A batch that does not return, or not soon, does not hold up the calls behind it for more than a
-// millisecond: they go in another one, beside it, unless MaxSends are under way. At most 16 batches
-// of up to 256 calls are under way. On a node that does not answer there is one more every 100 ms,
-// up to 48.
+// No call waits for more than a millisecond, unless MaxSends are under way: not for a crowd that
+// has gone, and not for a batch that does not return, or not soon. It goes in another one, beside
+// that. At most 16 batches of up to 256 calls are under way. On a node that does not answer there
+// is one more every 100 ms, up to 48.
 //
 // A call is sent at most once, with two exceptions. Where the node does not know a script, the EVAL
 // that follows the refused EVALSHA goes with a later batch. And a release that was sent together
@@ -222,7 +223,7 @@ func (b *Batcher[T]) enqueue(c *Call[T]) {
 	switch {
 	case b.wantsWorker():
 		b.startWorker()
-	case len(b.queue) == 1 && len(b.sending) > 0:
+	case len(b.queue) == 1:
 		now := time.Now()
 		b.late = now.Add(patience)
 		b.setTimer(now)

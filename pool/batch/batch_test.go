@@ -414,6 +414,7 @@ func TestSendsUnderWayAreBounded(t *testing.T) {
 					t.Errorf("%d batches are under way, want %d of at most %d", got, want, most)
 				}
 				close(n.gate)
+				time.Sleep(time.Millisecond) // the last of a crowd wait for others
 				all.granted()
 			})
 		}

@@ -79,7 +79,7 @@ func TestACrowdGoesInHalves(t *testing.T) {
 	}
 }
 
-// On several nodes a crowd goes in one batch after the other.
+// On several nodes a crowd goes in one batch after the other, which has a fourth of it at least.
 func TestACrowdOnSeveralNodesGoesTogether(t *testing.T) {
 	inBubble(t, func(n *node) {
 		n.rush(64, 0)
@@ -88,13 +88,13 @@ func TestACrowdOnSeveralNodesGoesTogether(t *testing.T) {
 		for range 64 {
 			slow = append(slow, n.start(n.Context(), "slow"))
 		}
-		if got := n.sizes(before); !slices.Equal(got, []int{1}) {
-			t.Errorf("batches of %d calls go at once, want 1", got)
+		if got := n.sizes(before); !slices.Equal(got, []int{16}) {
+			t.Errorf("batches of %d calls go at once, want 16", got)
 		}
 		close(n.gate)
 		slow.granted()
-		if got := n.sizes(before); !slices.Equal(got, []int{1, 63}) {
-			t.Errorf("the batches are of %d calls, want 1 and 63", got)
+		if got := n.sizes(before); !slices.Equal(got, []int{16, 48}) {
+			t.Errorf("the batches are of %d calls, want 16 and 48", got)
 		}
 	})
 }
@@ -133,7 +133,7 @@ func TestWhoIsNoCrowd(t *testing.T) {
 		{"a crowd behind a network", true, 64, time.Millisecond, 1},
 		{"few", true, fewCallers, 0, fewAlone},
 		{"slow ones", true, fewCallers + 1, time.Millisecond / 2, fewAlone},
-		{"a crowd on several nodes", false, fewCallers + 1, 0, 1},
+		{"a crowd on several nodes", false, fewCallers + 1, 0, 0},
 		{"few on several nodes", false, fewCallers, 0, few},
 		{"slow ones on several nodes", false, fewCallers + 1, time.Millisecond / 2, few},
 	} {
@@ -187,6 +187,22 @@ func TestACrowdIsForgotten(t *testing.T) {
 		time.Sleep(idle)
 		if got := n.byThemselves(); got != fewAlone {
 			t.Errorf("%d calls go by themselves, want %d", got, fewAlone)
+		}
+	})
+	inBubble(t, func(n *node) { // of several
+		n.rush(64, 0)
+		time.Sleep(2 * time.Millisecond)
+		k := n.start(n.Context(), "k")
+		if !k.open() {
+			t.Error("on several nodes, there was no crowd")
+		}
+		time.Sleep(time.Millisecond)
+		if k.granted(); k.after > time.Millisecond {
+			t.Errorf("on several nodes, a call has waited for %v", k.after)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if k := n.start(n.Context(), "k"); k.open() {
+			t.Error("on several nodes, a call waits for a crowd that has gone 10 ms ago")
 		}
 	})
 }

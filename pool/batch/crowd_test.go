@@ -50,10 +50,9 @@ func (n *node) sizes(after int) (sizes []int) {
 	return sizes
 }
 
-// A crowd goes in two equal batches: one half waits until half of it is there, or nothing is under
-// way.
+// A crowd goes in two equal batches, each with half of it.
 func TestACrowdGoesInHalves(t *testing.T) {
-	for callers, want := range map[int][]int{8: {1, 4, 3}, 9: {1, 4, 4}, 64: {1, 32, 31}} {
+	for callers, want := range map[int][]int{8: {4, 4}, 16: {8, 8}, 64: {32, 32}} {
 		inBubbleOf(t, true, func(n *node) {
 			n.rush(callers, 0)
 			before := len(n.sent())
@@ -61,19 +60,22 @@ func TestACrowdGoesInHalves(t *testing.T) {
 			for range callers {
 				slow = append(slow, n.start(n.Context(), "slow"))
 			}
-			if got := n.sizes(before); !slices.Equal(got, want[:2]) {
-				t.Errorf("%d callers: batches of %d calls go at once, want %d", callers, got,
-					want[:2])
+			if got := n.sizes(before); !slices.Equal(got, want) {
+				t.Errorf("%d callers: batches of %d calls go at once, want %d", callers, got, want)
 			}
-			n.gate <- struct{}{} // to the first
-			if got := n.sizes(before); (callers == 9) != slices.Equal(got, want) {
-				t.Errorf("%d callers: when one has returned, the batches are of %d calls", callers,
+			for range callers - 1 { // in front of half of them when the first batch returns
+				slow = append(slow, n.start(n.Context(), "slow"))
+			}
+			if got := n.sizes(before); !slices.Equal(got, want) {
+				t.Errorf("%d callers: more than two batches are under way, of %d calls", callers,
 					got)
 			}
 			close(n.gate)
+			time.Sleep(time.Millisecond)
 			slow.granted()
-			if got := n.sizes(before); !slices.Equal(got, want) {
-				t.Errorf("%d callers: the batches are of %d calls, want %d", callers, got, want)
+			if want = append(want, callers/2, callers/2-1); !slices.Equal(n.sizes(before), want) {
+				t.Errorf("%d callers: the batches are of %d calls, want %d", callers,
+					n.sizes(before), want)
 			}
 		})
 	}
@@ -102,21 +104,22 @@ func TestACrowdOnSeveralNodesGoesTogether(t *testing.T) {
 // No batch has more than half of a crowd. So the rest finds callers to go with.
 func TestNoBatchHasMoreThanHalfOfACrowd(t *testing.T) {
 	inBubbleOf(t, true, func(n *node) {
-		n.rush(9, 0)
+		n.rush(8, 0)
 		before := len(n.sent())
 		n.calls.MaxSends = 1
-		first := n.start(n.Context(), "slow")
-		var rest outcomes
-		for range 9 {
-			rest = append(rest, n.start(n.Context(), "slow"))
+		var slow outcomes
+		for range 4 + 8 {
+			slow = append(slow, n.start(n.Context(), "slow"))
 		}
 		n.calls.MaxSends = 0
-		n.gate <- struct{}{} // to the first
-		if got := n.sizes(before); !slices.Equal(got, []int{1, 5, 4}) {
-			t.Errorf("the batches are of %d calls, want 1, 5 and 4", got)
+		for range 4 {
+			n.gate <- struct{}{} // to the first
+		}
+		if got := n.sizes(before); !slices.Equal(got, []int{4, 4, 4}) {
+			t.Errorf("the batches are of %d calls, want 4, 4 and 4", got)
 		}
 		close(n.gate)
-		append(rest, first).granted()
+		slow.granted()
 	})
 }
 
@@ -129,8 +132,8 @@ func TestWhoIsNoCrowd(t *testing.T) {
 		trip    time.Duration
 		want    int // calls by themselves
 	}{
-		{"a crowd", true, fewCallers + 1, 0, 1},
-		{"a crowd behind a network", true, 64, time.Millisecond, 1},
+		{"a crowd", true, fewCallers + 1, 0, 0},
+		{"a crowd behind a network", true, 64, time.Millisecond, 0},
 		{"few", true, fewCallers, 0, fewAlone},
 		{"slow ones", true, fewCallers + 1, time.Millisecond / 2, fewAlone},
 		{"a crowd on several nodes", false, fewCallers + 1, 0, 0},
@@ -158,6 +161,7 @@ func (n *node) byThemselves() (calls int) {
 		calls++
 	}
 	close(n.gate)
+	time.Sleep(time.Millisecond) // for the last of a crowd
 	slow.granted()
 	n.gate = make(chan struct{})
 	return calls
@@ -166,43 +170,29 @@ func (n *node) byThemselves() (calls int) {
 // When a crowd has gone, those who are left wait for no more than a millisecond, and soon not at
 // all.
 func TestACrowdIsForgotten(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		inBubbleOf(t, alone, func(n *node) {
+			n.rush(64, 0)
+			time.Sleep(2 * time.Millisecond)
+			k := n.start(n.Context(), "k")
+			if !k.open() {
+				t.Errorf("alone %v: there was no crowd", alone)
+			}
+			time.Sleep(time.Millisecond)
+			if k.granted(); k.after > time.Millisecond {
+				t.Errorf("alone %v: a call has waited for %v", alone, k.after)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if k := n.start(n.Context(), "k"); k.open() {
+				t.Errorf("alone %v: a call waits for a crowd that has gone 10 ms ago", alone)
+			}
+		})
+	}
 	inBubbleOf(t, true, func(n *node) {
-		n.rush(64, 0)
-		slow, k := n.start(n.Context(), "slow"), n.start(n.Context(), "k")
-		if !k.open() {
-			t.Error("there was no crowd")
-		}
-		time.Sleep(time.Millisecond)
-		if k.granted(); k.after > time.Millisecond {
-			t.Errorf("a call has waited for %v", k.after)
-		}
-		time.Sleep(10 * time.Millisecond)
-		if k := n.start(n.Context(), "k"); k.open() {
-			t.Error("a call waits for a crowd that has gone 10 ms ago")
-		}
-		close(n.gate)
-		slow.granted()
-
 		n.rush(64, 0)
 		time.Sleep(idle)
 		if got := n.byThemselves(); got != fewAlone {
 			t.Errorf("%d calls go by themselves, want %d", got, fewAlone)
-		}
-	})
-	inBubble(t, func(n *node) { // of several
-		n.rush(64, 0)
-		time.Sleep(2 * time.Millisecond)
-		k := n.start(n.Context(), "k")
-		if !k.open() {
-			t.Error("on several nodes, there was no crowd")
-		}
-		time.Sleep(time.Millisecond)
-		if k.granted(); k.after > time.Millisecond {
-			t.Errorf("on several nodes, a call has waited for %v", k.after)
-		}
-		time.Sleep(10 * time.Millisecond)
-		if k := n.start(n.Context(), "k"); k.open() {
-			t.Error("on several nodes, a call waits for a crowd that has gone 10 ms ago")
 		}
 	})
 }
@@ -229,7 +219,10 @@ func TestACallerSendsForACrowd(t *testing.T) {
 			n.rush(8, 0)
 			n.calls.MaxSends = c.maxSends
 			before := len(n.sent())
-			all := outcomes{n.start(n.Context(), "slow")}
+			var all outcomes
+			for range 4 {
+				all = append(all, n.start(n.Context(), "slow"))
+			}
 			for range c.others {
 				o := n.carry(c.ctx(n), "slow")
 				if all = append(all, o); !o.open() {
@@ -244,63 +237,15 @@ func TestACallerSendsForACrowd(t *testing.T) {
 				t.Errorf("%s sends for them: %v, want %v", c.what, carries, c.does)
 			}
 			if c.does {
-				if got := n.sizes(before); !slices.Equal(got, []int{1, 4}) {
-					t.Errorf("the batches are of %d calls, want 1 and 4", got)
+				if got := n.sizes(before); !slices.Equal(got, []int{4, 4}) {
+					t.Errorf("the batches are of %d calls, want 4 and 4", got)
 				}
 			}
 			close(n.gate)
+			time.Sleep(time.Millisecond)
 			append(all, <-returned).granted()
 		})
 	}
-}
-
-// The first of a crowd that is back lets the others queue that are about to.
-func TestTheFirstOfACrowdDoesNotGoAlone(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	inBubbleOf(t, true, func(n *node) {
-		n.rush(8, 0)
-		sent := false
-		for range 5 {
-			before := len(n.sent())
-			done := make(chan *outcome, 4)
-			for i := range cap(done) {
-				ctx := n.within(time.Second - time.Duration(i)) // the last one goes first
-				go func() { done <- n.carry(ctx, "slow") }()
-			}
-			sizes := n.sizes(before)
-			sent = sent || slices.Equal(sizes, []int{4}) && len(done) == 3
-			for range cap(done) {
-				n.gate <- struct{}{}
-			}
-			for range cap(done) {
-				(<-done).granted()
-			}
-		}
-		if !sent {
-			t.Error("of four callers at a time, none ever sends the calls of all")
-		}
-	})
-}
-
-// It does not send what may take longer than its own call.
-func TestTheFirstOfACrowdIsNotHeldUp(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	inBubbleOf(t, true, func(n *node) {
-		n.rush(8, 0)
-		for range 5 {
-			brief, long := n.within(time.Second), n.within(time.Minute)
-			first, second := make(chan *outcome, 1), make(chan *outcome, 1)
-			before := len(n.sent())
-			go func() { second <- n.carry(long, "slow") }() // runs after the other
-			go func() { first <- n.carry(brief, "slow") }()
-			if sizes := n.sizes(before); slices.Equal(sizes, []int{2}) && len(first) == 0 {
-				t.Error("a caller sends what may take longer than its own call")
-			}
-			n.gate <- struct{}{}
-			n.gate <- struct{}{}
-			outcomes{<-first, <-second}.granted()
-		}
-	})
 }
 
 // A caller that does not dial hands over all that it would have sent.
@@ -360,7 +305,6 @@ func TestACrowdWhoseClientFails(t *testing.T) {
 			for range 3 {
 				n.rush(8, 0)
 				ctx := n.within(time.Minute)
-				slow := n.start(n.Context(), "slow")
 				var all outcomes
 				for range 3 {
 					all = append(all, n.carry(ctx, "k"))
@@ -375,8 +319,6 @@ func TestACrowdWhoseClientFails(t *testing.T) {
 					t.Errorf("%s: %v, %v", fails, last.reply, last.err)
 				}
 				all.granted()
-				close(n.gate)
-				slow.granted()
 			}
 		})
 	}
@@ -390,7 +332,7 @@ func TestACrowdWithAReceiveThatFails(t *testing.T) {
 	} {
 		inBubbleOf(t, true, func(n *node) {
 			n.rush(8, 0)
-			ctx, slow := n.within(time.Minute), n.start(n.Context(), "slow")
+			ctx := n.within(time.Minute)
 			command := pool.SetNX("k", "v", time.Minute)
 			command.Alone = true
 			a := n.carry(ctx, "a")
@@ -402,9 +344,9 @@ func TestACrowdWithAReceiveThatFails(t *testing.T) {
 				t.Errorf("Carry returns although a Receive %s", what)
 			}()
 			outcomes{a, b, last}.granted()
-			close(n.gate)
-			slow.granted()
-			n.start(n.Context(), "after").granted()
+			after := n.start(n.Context(), "after")
+			time.Sleep(time.Millisecond)
+			after.granted()
 		})
 	}
 }

@@ -125,8 +125,7 @@ func (w *worker[T]) begin() {
 // told their outcomes, and what they want next is then in the next batch. Without it, the locks
 // of eight callers took 1.2 times as long, on one node and on five, and 1.25 times the processor
 // time. A worker that is called yields as well: other callers may be about to queue. Without that,
-// the locks of 64 callers on five nodes took 1.1 times as long. So does the first of a crowd that
-// is back. Without that, eight callers of one node took up to 1.05 times as long.
+// the locks of 64 callers on five nodes took 1.1 times as long.
 //
 // Behind goroutines that compute, a yield takes many milliseconds, which may be more than a call
 // has. So there is a rest after a long one.

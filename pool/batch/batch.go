@@ -59,10 +59,10 @@ const (
 // batch after the other: a call waits until a fourth of the crowd does. A crowd of calls that are
 // Alone goes in two batches, with half of it in each: a call waits until half of the crowd does.
 //
-// No call waits for more than a millisecond, unless MaxSends are under way: not for a crowd that
-// has gone, and not for a batch that does not return, or not soon. It goes in another one, beside
-// that. At most 16 batches of up to 256 calls are under way. On a node that does not answer there
-// is one more every 100 ms, up to 48.
+// A call waits for a millisecond at most, for a crowd that has gone or for a batch that does not
+// return soon. Then it goes in another one, beside that, unless MaxSends are under way. At most 16
+// batches of up to 256 calls are under way. On a node that does not answer there is one more every
+// 100 ms, up to 48.
 //
 // A call is sent at most once, with two exceptions. Where the node does not know a script, the EVAL
 // that follows the refused EVALSHA goes with a later batch. And a release that was sent together

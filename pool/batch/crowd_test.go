@@ -63,7 +63,7 @@ func TestACrowdGoesInHalves(t *testing.T) {
 			if got := n.sizes(before); !slices.Equal(got, want) {
 				t.Errorf("%d callers: batches of %d calls go at once, want %d", callers, got, want)
 			}
-			for range callers - 1 { // in front of half of them when the first batch returns
+			for range callers - 1 { // who wait until a batch returns
 				slow = append(slow, n.start(n.Context(), "slow"))
 			}
 			if got := n.sizes(before); !slices.Equal(got, want) {
@@ -71,7 +71,7 @@ func TestACrowdGoesInHalves(t *testing.T) {
 					got)
 			}
 			close(n.gate)
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // the last are no half of a crowd
 			slow.granted()
 			if want = append(want, callers/2, callers/2-1); !slices.Equal(n.sizes(before), want) {
 				t.Errorf("%d callers: the batches are of %d calls, want %d", callers,

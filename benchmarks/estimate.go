@@ -19,15 +19,13 @@ func (c config) many(n int, ok func(*contender) bool) time.Duration {
 
 func (c config) pairTime() (sum time.Duration) {
 	const beside = 15 * time.Millisecond // to warm up and to end
-	for _, n := range c.Nodes {
-		for _, g := range c.Goroutines {
-			rounds, slice := c.slices(g)
-			turn := slice + beside
-			if g > 64 {
-				turn += 2 * beside
-			}
-			sum += c.many(n, everybody) * time.Duration(rounds+1) * turn
+	for _, l := range c.legs() {
+		rounds, slice := c.slices(l.goroutines)
+		turn := slice + beside
+		if l.goroutines > 64 {
+			turn += 2 * beside
 		}
+		sum += c.many(l.nodes, everybody) * time.Duration(rounds+1) * turn
 	}
 	return sum
 }

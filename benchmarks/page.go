@@ -75,10 +75,10 @@ func (r *page) method() {
 		"other round goes backwards. A ratio is made of two slices of the same round. The page "+
 		"shows the median of %d rounds, with the quartiles in brackets: half of the rounds lie "+
 		"between these. A lone caller's time depends on how processors wake, so there are %d "+
-		"rounds of %v. With more than 64 goroutines a slice is twice as long. A ratio below 1 "+
-		"says that redlock needs less. One round says little, and a median below %s says that "+
-		"nobody is ahead.", pairs.PairSlice, pairs.PairRounds, loneRounds, loneSlice,
-		number(ahead))
+		"rounds of %v. With more than 64 goroutines a slice is twice as long, in half as many "+
+		"rounds.%s A ratio below 1 says that redlock needs less. One round says little, and a "+
+		"median below %s says that nobody is ahead.",
+		pairs.PairSlice, pairs.PairRounds, loneRounds, loneSlice, moreRounds(pairs), number(ahead))
 	r.p("The other sections need longer turns, such as %v for waiters. They show the median of a "+
 		"few rounds, with the least and the greatest in brackets.", conf.Contention)
 	r.p("Time is wall time over all pairs of a Lock and an Unlock. With more goroutines it is " +
@@ -91,6 +91,21 @@ func (r *page) method() {
 		"millisecond. A crowd shares two batches at a time. For each of the others redlock does " +
 		"more: 4 to 7 callers who come back at once on loopback took 1.0 to 1.3 times as long as " +
 		"the peers.")
+}
+
+// moreRounds says what is measured in more rounds than the rest.
+func moreRounds(c config) string {
+	times := 0
+	for _, l := range c.legs() {
+		if l == (leg{1, fewGoroutines}) {
+			times++
+		}
+	}
+	if times < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" On one node, contenders are close with up to %d goroutines. They have "+
+		"%d times as many rounds there, spread over all of Lock and unlock.", fewGoroutines, times)
 }
 
 // contenders says what takes part, and with which options.

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A few callers of one node race again after each leg of so many on several nodes.
+func TestCloseRacesAreSpread(t *testing.T) {
+	c := config{Nodes: []int{1, 3, 5}, Goroutines: []int{1, 64, fewGoroutines}}
+	want := []leg{
+		{1, 1}, {1, 64}, {1, 8},
+		{3, 1}, {1, 1}, {3, 64}, {3, 8}, {1, 8},
+		{5, 1}, {1, 1}, {5, 64}, {5, 8}, {1, 8},
+	}
+	if got := c.legs(); !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	if said := moreRounds(c); !strings.Contains(said, "3 times as many rounds") {
+		t.Errorf("the page says %q", said)
+	}
+	c.Nodes = []int{3, 5}
+	if got := c.legs(); len(got) != 6 || moreRounds(c) != "" {
+		t.Errorf("one node was not asked for, and there are %v", got)
+	}
+}
+
+// broken is a locker that grants so many locks, and no more.
+type broken struct{ left atomic.Int64 }
+
+func (b *broken) Lock(context.Context, string) (func() error, error) {
+	time.Sleep(time.Millisecond)
+	if b.left.Add(-1) < 0 {
+		return nil, errors.New("broken")
+	}
+	return func() error { return nil }, nil
+}
+
+func (*broken) Close() {}
+
+// One that fails is not in the next leg either: its values would be of other rounds than the rest.
+func TestOneThatFailsIsOutOfTheRace(t *testing.T) {
+	opens := func(name string, locks int64) *contender {
+		return &contender{name: name, open: func([]string) (locker, error) {
+			b := &broken{}
+			b.left.Store(locks)
+			return b, nil
+		}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &suite{config: config{PairRounds: 5, PairSlice: 20 * time.Millisecond},
+			report: &report{}, now: &sectionRun{}, began: time.Now()}
+		sound, fails := opens("sound", 1e6), opens("fails", 50)
+		rounds := func(who string) int {
+			s := s.report.find(key{Section: pairPart, Who: who, Workers: 2, Metric: times[0]})
+			if s == nil {
+				return 0
+			}
+			return len(s.Values)
+		}
+		s.race(pairPart, []*contender{fails, sound}, 0, 2)
+		before := rounds("fails")
+		if before == 0 || before == 5 {
+			t.Fatalf("%d rounds until it failed", before)
+		}
+		s.race(pairPart, []*contender{fails, sound}, 0, 2)
+		if got := rounds("fails"); got != before {
+			t.Errorf("one that failed in round %d has %d rounds", before+1, got)
+		}
+		if got := rounds("sound"); got != 10 {
+			t.Errorf("the other one has %d rounds", got)
+		}
+	})
+}

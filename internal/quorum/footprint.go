@@ -112,8 +112,7 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 			on.mark = &f.marks[i]
 		}
 	}
-	r.schedule = lanes[0].node.schedule
-	r.schedule.add(r)
+	lanes[0].node.schedule.add(r)
 	for i := range lanes {
 		if out, reply, err := s.leftOut(i); out {
 			r.settle(&r.calls[i], reply, err)

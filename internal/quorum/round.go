@@ -61,20 +61,19 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Round is one command for all lanes. It is safe for concurrent use.
 type Round struct {
 	work
-	kind     Kind
-	hasty    bool
-	carry    bool // the goroutine that submits the only call may send it
-	trusts   bool // see Spec.Trusts
-	need     int
-	vote     func(node int, reply Reply) bool
-	budget   time.Duration
-	expiry   time.Duration // of the key that an Undo takes back
-	ctx      term.Term     // values only; ended at its limit or when every call has settled
-	schedule *schedule     // calls expire at the context's end
-	place    place         // in the schedule
-	timer    *time.Timer   // ends in expire, for what is not in the schedule; guarded by mu
-	start    time.Time
-	haste    *time.Timer // ends in giveUp, or nil; mu guards it
+	kind   Kind
+	hasty  bool
+	carry  bool // the goroutine that submits the only call may send it
+	trusts bool // see Spec.Trusts
+	need   int
+	vote   func(node int, reply Reply) bool
+	budget time.Duration
+	expiry time.Duration // of the key that an Undo takes back
+	ctx    term.Term     // values only; ended at its limit or when every call has settled
+	place  place         // in the schedule, which ends the calls with the context
+	timer  *time.Timer   // ends in expire, for what is not in the schedule; guarded by mu
+	start  time.Time
+	haste  *time.Timer // ends in giveUp, or nil; mu guards it
 
 	over    atomic.Bool // nobody wants what has not been sent
 	expired atomic.Bool // the deadline has passed
@@ -149,7 +148,7 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 	}
 	r.decide()
 	if r.tally.Pending == 0 {
-		r.schedule.remove(r)
+		r.calls[0].lane.node.schedule.remove(r)
 		if r.timer != nil {
 			r.timer.Stop()
 		}

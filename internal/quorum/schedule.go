@@ -21,11 +21,8 @@ type schedule struct {
 	at          time.Time  // when the timer fires that was set last; zero if it has fired
 }
 
-// place is a round's in the queue of the schedule.
-type place struct {
-	queued     bool
-	prev, next *Round
-}
+// place is a round's in the queue of the schedule: between two others, if there are any.
+type place struct{ prev, next *Round }
 
 // add lets the round expire when its context's deadline has come.
 func (s *schedule) add(r *Round) {
@@ -45,7 +42,7 @@ func (s *schedule) queue(r *Round) bool {
 	if s.last != nil && end.Before(s.last.ctx.Limit) {
 		return false
 	}
-	r.place = place{queued: true, prev: s.last}
+	r.place = place{prev: s.last}
 	if s.last == nil {
 		s.first = r
 	} else {
@@ -69,7 +66,7 @@ func (s *schedule) remove(r *Round) {
 // take takes a round out of the queue, if it is there. The caller holds mu.
 func (s *schedule) take(r *Round) {
 	p := r.place
-	if !p.queued {
+	if p.prev == nil && s.first != r {
 		return
 	}
 	if p.prev == nil {

@@ -185,7 +185,7 @@ var mutants = []mutant{
 		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.Footprint.start", "	r.schedule.add(r)\n", "",
+		"internal/quorum.Footprint.start", "	lanes[0].node.schedule.add(r)\n", "",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",

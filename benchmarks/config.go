@@ -57,7 +57,7 @@ type config struct {
 var full = config{
 	Nodes: []int{1, 3, 5, 7}, Goroutines: []int{1, 8, 64, 256},
 	EndingGoroutines: []int{8},
-	PairRounds:       20, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
+	PairRounds:       18, PairSlice: 60 * time.Millisecond, FencingCalls: 100,
 	RandomCallers: []int{2, 8, 16}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 7, RandomSlice: 35 * time.Millisecond,
 	ContentionRounds: 2, Contention: 5 * time.Second, Waiters: []int{16, 64},

@@ -69,16 +69,14 @@ func (r *page) method() {
 	r.p("## How to read the figures")
 	r.p("A virtual machine may be half as fast in one run as in the next. So contenders are " +
 		"compared only with what others did in the same moments.")
-	loneRounds, loneSlice := pairs.slices(1)
 	r.p("*Paired slices* are used for Lock and unlock, and for Fencing. Each round measures all "+
 		"contenders in turn, for %v each. Every round begins with another contender, and every "+
 		"other round goes backwards. A ratio is made of two slices of the same round. The page "+
 		"shows the median of %d rounds, with the quartiles in brackets: half of the rounds lie "+
-		"between these. A lone caller's time depends on how processors wake, so there are %d "+
-		"rounds of %v. With more than 64 goroutines a slice is twice as long, in half as many "+
+		"between these. With more than 64 goroutines a slice is twice as long, in half as many "+
 		"rounds.%s A ratio below 1 says that redlock needs less. One round says little, and a "+
 		"median below %s says that nobody is ahead.",
-		pairs.PairSlice, pairs.PairRounds, loneRounds, loneSlice, moreRounds(pairs), number(ahead))
+		pairs.PairSlice, pairs.PairRounds, moreRounds(pairs), number(ahead))
 	r.p("The other sections need longer turns, such as %v for waiters. They show the median of a "+
 		"few rounds, with the least and the greatest in brackets.", conf.Contention)
 	r.p("Time is wall time over all pairs of a Lock and an Unlock. With more goroutines it is " +

@@ -103,7 +103,7 @@ func moreRounds(c config) string {
 		return ""
 	}
 	return fmt.Sprintf(" On one node, contenders are close with up to %d goroutines. They have "+
-		"%d times as many rounds there, spread over all of Lock and unlock.", fewGoroutines, times)
+		"%d times as many rounds there, minutes apart.", fewGoroutines, times)
 }
 
 // contenders says what takes part, and with which options.

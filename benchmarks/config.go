@@ -6,7 +6,7 @@ import "time"
 type config struct {
 	Nodes      []int
 	Goroutines []int
-	PairRounds int           // of pairs, fencing and instant; the contenders take turns in each
+	PairRounds int           // of pairs, ending, fencing and instant; see legs and slices
 	PairSlice  time.Duration // one contender's turn there
 
 	EndingGoroutines []int // on one node, with contexts that may end

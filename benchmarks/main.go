@@ -61,8 +61,9 @@ func benchmark() error {
 			"write docs from the JSON of an earlier run, measure nothing")
 		only = flag.String("only", "",
 			"comma-separated `sections`: "+strings.Join(sectionNames(), ", "))
-		rounds = flag.Int("rounds", 0, "rounds of every comparison (0: as configured)")
-		slice  = flag.Duration("slice", 0,
+		rounds = flag.Int("rounds", 0,
+			"rounds of every comparison; a few of pairs have more or fewer (0: as configured)")
+		slice = flag.Duration("slice", 0,
 			"one contender's turn in pairs, fencing and instant (0: as configured)")
 		contend = flag.Duration("contention", 0,
 			"one contender's turn under contention (0: as configured)")

@@ -75,7 +75,7 @@ func (r *page) method() {
 		"shows the median of %d rounds, with the quartiles in brackets: half of the rounds lie "+
 		"between these. With more than 64 goroutines a slice is twice as long, in half as many "+
 		"rounds.%s A ratio below 1 says that redlock needs less. One round says little, and a "+
-		"median below %s says that nobody is ahead.",
+		"median up to %s does not say that a peer is ahead.",
 		pairs.PairSlice, pairs.PairRounds, moreRounds(pairs), number(ahead))
 	r.p("The other sections need longer turns, such as %v for waiters. They show the median of a "+
 		"few rounds, with the least and the greatest in brackets.", conf.Contention)
@@ -102,8 +102,10 @@ func moreRounds(c config) string {
 	if times < 2 {
 		return ""
 	}
-	return fmt.Sprintf(" On one node, contenders are close with up to %d goroutines. They have "+
-		"%d times as many rounds there, minutes apart.", fewGoroutines, times)
+	return fmt.Sprintf(" On one node, a lone caller's time depends on how processors wake, and "+
+		"that of a few callers differs little between contenders. Up to %d callers have %d times "+
+		"as many rounds there, spread over minutes, unless their contexts may end.",
+		fewGoroutines, times)
 }
 
 // contenders says what takes part, and with which options.

@@ -127,7 +127,7 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 	}
 }
 
-// A few callers take as many idle connections. Those who find none do not dial.
+// A few callers take idle connections, each another one. Those who find none do not dial.
 func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
 	const callers, nodeTimeout = 7, 200 * time.Millisecond
 	for idle := range callers + 1 {
@@ -157,7 +157,7 @@ func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
 			if n := carried.Load(); n != int64(min(1, idle)) {
 				t.Errorf("%d commands were sent by the first caller on %d connections", n, idle)
 			}
-			// Which of the others come before what they hand over is a matter of luck.
+			// How many of the others find one is a matter of luck: what is handed over takes some.
 			lone.FewFailInTime(t, nodeTimeout, rl, "free", nil)
 			if n := carried.Load(); n > int64(idle) {
 				t.Errorf("%d commands were sent by their caller on %d connections", n, idle)

@@ -161,6 +161,38 @@ func TestDoReleasesWithADeadContext(t *testing.T) {
 	})
 }
 
+// After fn has succeeded, an error says that the lock was not released: it is no failed work.
+// Before fn ran, and where fn itself fails, it says something else. lesson L154
+func TestDoTellsWorkThatWasDoneFromWorkThatFailed(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		ran := false
+		err := rl.Do(t.Context(), "x", func(context.Context) error {
+			ran = true
+			for _, n := range nodes[1:] {
+				n.Always(sim.FailAfter(errOops))
+			}
+			return nil
+		})
+		assert.True(t, ran)
+		assert.ErrorIs(t, err, redlock.ErrNotReleased)
+		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+		assert.NotErrorIs(t, err, redlock.ErrFailed)
+
+		err = rl.Do(t.Context(), "y", func(context.Context) error {
+			t.Error("called without the lock")
+			return nil
+		}, redlock.WithTries(1))
+		assert.ErrorIs(t, err, redlock.ErrFailed)
+		assert.NotErrorIs(t, err, redlock.ErrNotReleased)
+
+		for _, n := range nodes {
+			n.Always(sim.Fate{})
+		}
+		err = rl.Do(t.Context(), "z", func(context.Context) error { return errOops })
+		assert.Equal(t, errOops, err)
+	})
+}
+
 // Close gives the lock back under fn, which has been told by its context. Do says so, and not
 // that there was nothing to unlock.
 func TestDoSaysThatCloseReleasedTheLock(t *testing.T) {

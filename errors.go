@@ -41,6 +41,11 @@ var (
 	// returned when the nodes proved that the lock is gone. The lock is not held any more.
 	ErrExpired = errors.New("redlock: lock expired")
 
+	// ErrNotReleased matches every error of an Unlock, and no other: alone, or joined with the
+	// error of the function that Do has called. The work under the lock was done. What is left of
+	// the lock on the nodes expires by itself.
+	ErrNotReleased = errors.New("redlock: lock not released")
+
 	// ErrNotHeld is returned by Unlock, Extend and Valid on a mutex that never locked or is
 	// already unlocked. Nothing was sent.
 	ErrNotHeld = errors.New("redlock: lock not held")
@@ -66,8 +71,8 @@ var (
 // decisions are the errors that speak of the whole quorum. One node's error never
 // counts as one of them, nor as the end of the caller's context.
 var decisions = []error{
-	ErrFailed, ErrTaken, ErrSelf, ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost, ErrReleased,
-	ErrClosed, context.Canceled, context.DeadlineExceeded,
+	ErrFailed, ErrTaken, ErrSelf, ErrNoQuorum, ErrExpired, ErrNotReleased, ErrNotHeld, ErrLost,
+	ErrReleased, ErrClosed, context.Canceled, context.DeadlineExceeded,
 }
 
 // Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err
@@ -233,11 +238,18 @@ func (a *nodeAnswer) Error() string { return a.text }
 
 func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
-// notAcquired is what errors say that does not happen when a Lock fails.
-const notAcquired = "not acquired"
+// What errors say that has not happened when a Lock or an Unlock fails.
+const (
+	notAcquired = "not acquired"
+	notReleased = "not released"
+)
 
-// newError returns the error of an operation on the lock of that name. It matches the kinds.
+// newError returns the error of an operation on the lock of that name. It matches the kinds, and
+// that of an Unlock matches ErrNotReleased.
 func newError(name, failed, reason string, kinds ...error) *Error {
+	if failed == notReleased {
+		kinds = append(kinds, ErrNotReleased)
+	}
 	return &Error{Name: name, failed: failed, reason: reason, kinds: kinds}
 }
 

@@ -23,7 +23,8 @@ var known = map[string]error{
 	"Failed": redlock.ErrFailed, "Taken": redlock.ErrTaken, "NoQuorum": redlock.ErrNoQuorum,
 	"Self":    redlock.ErrSelf,
 	"Expired": redlock.ErrExpired, "NotHeld": redlock.ErrNotHeld, "Lost": redlock.ErrLost,
-	"Released": redlock.ErrReleased, "Closed": redlock.ErrClosed,
+	"NotReleased": redlock.ErrNotReleased,
+	"Released":    redlock.ErrReleased, "Closed": redlock.ErrClosed,
 	"NodeTimeout": redlock.ErrNodeTimeout,
 	"Canceled":    context.Canceled, "DeadlineExceeded": context.DeadlineExceeded, "oops": errOops,
 }
@@ -346,7 +347,7 @@ var failures = []failure{
 			return end(rl.NewMutex("x").Unlock())
 		},
 		text: `redlock: "x" not released: not held`,
-		is:   "NotHeld",
+		is:   "NotHeld NotReleased",
 	},
 	{
 		name: "Unlock: an option is wrong",
@@ -367,7 +368,7 @@ var failures = []failure{
 		text: `redlock: "x" not released: gone on 2 of 3 nodes 7.92s before its end: they have ` +
 			`lost it, or a release whose answer was lost has deleted it (node 1: the key is ` +
 			`somebody else's; node 2: the key is gone)`,
-		is: "Expired", at: []int{1, 2},
+		is: "Expired NotReleased", at: []int{1, 2},
 	},
 	{
 		name: "Unlock: expired some time ago",
@@ -380,7 +381,7 @@ var failures = []failure{
 		text: `redlock: "x" not released: expired 84ms ago: gone on 2 of 3 nodes (node 0: the ` +
 			`key is gone; node 1: the key is gone; node 2: no answer yet when the others had ` +
 			`decided)`,
-		is: "Expired", at: []int{0, 1, 2},
+		is: "Expired NotReleased", at: []int{0, 1, 2},
 	},
 	{
 		name: "Unlock: gone, and nobody knows since when",
@@ -390,7 +391,7 @@ var failures = []failure{
 		},
 		text: `redlock: "x" not released: gone on 2 of 3 nodes (node 0: the key is gone; node ` +
 			`1: the key is gone; node 2: no answer yet when the others had decided)`,
-		is: "Expired", at: []int{0, 1, 2},
+		is: "Expired NotReleased", at: []int{0, 1, 2},
 	},
 	{
 		name: "Unlock: no quorum",
@@ -401,7 +402,7 @@ var failures = []failure{
 		},
 		text: `redlock: "x" not released: no quorum: deleted on 1 of 3 nodes, 2 needed (node 1: ` +
 			`oops; node 2: no answer within 400ms)`,
-		is: "NoQuorum NodeTimeout oops", at: []int{1, 2},
+		is: "NoQuorum NodeTimeout NotReleased oops", at: []int{1, 2},
 	},
 	{
 		name: "Unlock: no quorum again, after some have deleted it",
@@ -413,7 +414,7 @@ var failures = []failure{
 		},
 		text: `redlock: "x" not released: no quorum: deleted on 1 of 3 nodes, 2 needed (node 1: ` +
 			`oops; node 2: oops)`,
-		is: "NoQuorum oops", at: []int{1, 2},
+		is: "NoQuorum NotReleased oops", at: []int{1, 2},
 	},
 	{
 		name: "Unlock: lost before",
@@ -426,7 +427,7 @@ var failures = []failure{
 			return end(m.Unlock())
 		},
 		text: `redlock: "x" not released: lost before: gone on 2 of 3 nodes`,
-		is:   "Expired",
+		is:   "Expired NotReleased",
 	},
 	{
 		name: "Extend: not held",

@@ -120,10 +120,12 @@ func (h *hold) begin() bool {
 // context. That is cancelled with the cause [ErrLost] when the lock cannot be trusted any more; fn
 // must return then. The lock is released even if fn panics.
 //
-// If Hold fails, Do returns its error and does not call fn. Otherwise it returns the error of fn,
-// or of Unlock, or one that wraps both. The error of Unlock matches [ErrExpired] if the nodes had
-// lost the lock by the end of fn. It matches [ErrLost] too if that had ended the held context. If
-// Close released the lock while fn ran, the error matches [ErrReleased] instead.
+// If Hold fails, Do returns its error, which matches [ErrFailed], and does not call fn. Otherwise
+// fn ran, and Do returns the error of fn, or of Unlock, or one that wraps both. An error of Unlock
+// matches [ErrNotReleased]: the work is done, and doing it again would do it twice. It matches
+// [ErrExpired] if the nodes had lost the lock by the end of fn, and [ErrLost] too if that had ended
+// the held context. If Close released the lock while fn ran, the error matches [ErrReleased]
+// instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
 	opts ...Option) (err error) {
 	if fn == nil {

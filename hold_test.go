@@ -686,7 +686,8 @@ func TestALossInAnOutageIsNoLackOfAQuorumLater(t *testing.T) {
 				assert.Equal(t, []string{"extend"}, events)
 
 				_, err = m.Unlock()
-				assert.Equal(t, "Expired Lost NoQuorum", matched(err), "it may be called again")
+				assert.Equal(t, "Expired Lost NoQuorum NotReleased", matched(err),
+					"it may be called again")
 				assert.ErrorContains(t, err, "lost before: not extended in time: ")
 				assert.ErrorContains(t, err, "; no quorum: the release failed on ")
 				assert.Equal(t, []string{"extend", "release"}, events)
@@ -694,9 +695,9 @@ func TestALossInAnOutageIsNoLackOfAQuorumLater(t *testing.T) {
 					node.Restart(true)
 				}
 				_, err = m.Unlock()
-				assert.Equal(t, "Expired Lost", matched(err), "the nodes have answered")
+				assert.Equal(t, "Expired Lost NotReleased", matched(err), "the nodes have answered")
 				_, err = m.Unlock()
-				assert.Equal(t, "NotHeld", matched(err))
+				assert.Equal(t, "NotHeld NotReleased", matched(err))
 				assert.Equal(t, []string{"extend", "release"}, events)
 			}, redlock.WithEvents(&redlock.Events{
 				NoQuorum: func(f redlock.Failure) { events = append(events, f.Operation) },

@@ -26,10 +26,9 @@ func (l *lease) unlock(ctx context.Context, who by) error {
 // undo releases the lease when its turn comes. The linger does not apply to a lost lease. The
 // caller tells that the Unlock is over.
 func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlocking) error {
-	const failed = "not released"
 	m := l.m
 	if m.err != nil {
-		return m.misuse(failed)
+		return m.misuse(notReleased)
 	}
 	m.mu.Lock()
 	l.awaitUnlock()
@@ -40,7 +39,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	}
 	m.mu.Unlock()
 	if from == stateReleased {
-		return m.fail(failed, ErrNotHeld, "not held")
+		return m.fail(notReleased, ErrNotHeld, "not held")
 	}
 	after.run()
 
@@ -56,11 +55,11 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 	m.mu.Lock()
 	var err error
 	if !won {
-		err = l.unreleased(failed, r)
+		err = l.unreleased(r)
 	}
 	lingers := linger != nil && errors.Is(err, ErrExpired)
 	if l.loss != nil {
-		err, lingers = l.releasedLost(failed, r), false
+		err, lingers = l.releasedLost(r), false
 	}
 	l.endUnlock(errors.Is(err, ErrNoQuorum))
 	told.ended(err)
@@ -123,7 +122,7 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 
 // unreleased returns why a round has not released the lease, or nil if all rounds together have.
 // The caller holds mu.
-func (l *lease) unreleased(failed string, r *quorum.Round) error {
+func (l *lease) unreleased(r *quorum.Round) error {
 	m := l.m
 	outcomes, deleted, gone := l.Released(r)
 	n := len(outcomes)
@@ -134,7 +133,7 @@ func (l *lease) unreleased(failed string, r *quorum.Round) error {
 	if gone < quorum.Blocking(n) {
 		reason := fmt.Sprintf("no quorum: deleted on %d of %d nodes, %d needed",
 			deleted, n, m.core.quorum)
-		return newError(m.name, failed, reason, ErrNoQuorum).of(nodes)
+		return newError(m.name, notReleased, reason, ErrNoQuorum).of(nodes)
 	}
 	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock
 	// was never lost, and of a node that lost its data that may be wrong.
@@ -147,13 +146,13 @@ func (l *lease) unreleased(failed string, r *quorum.Round) error {
 		reason += fmt.Sprintf(" %v before its end: they have lost it, or a release"+
 			" whose answer was lost has deleted it", clock.Brief(left))
 	}
-	return newError(m.name, failed, reason, ErrExpired).of(nodes)
+	return newError(m.name, notReleased, reason, ErrExpired).of(nodes)
 }
 
 // releasedLost is the error of a release after a loss. Only what the nodes say in this round is
 // reason to try again, not what the loss came from. The caller holds mu.
-func (l *lease) releasedLost(failed string, r *quorum.Round) *Error {
-	e, outcomes := l.lostBefore(failed, l.loss), r.Outcomes()
+func (l *lease) releasedLost(r *quorum.Round) *Error {
+	e, outcomes := l.lostBefore(notReleased, l.loss), r.Outcomes()
 	silent := outcomes.Count(func(o quorum.Outcome) bool {
 		return o.Err != nil && !o.Missing() && !errors.Is(o.Err, quorum.ErrUnsent)
 	})

@@ -35,8 +35,9 @@ func OnePerKey(locks *redlock.Redlock, key func(*http.Request) string,
 		switch {
 		case err == nil:
 		case served:
-			// Too late to answer something else. The handler has seen its context end, if it
-			// was the lock that was lost.
+			// Without redlock.ErrFailed, the request was handled: an error of the release
+			// (redlock.ErrNotReleased) is no reason to answer 503, and have it sent again. The
+			// handler has seen its context end, if it was the lock that was lost.
 			log.Printf("%s %s: %v", r.Method, r.URL.Path, err)
 		case errors.Is(err, redlock.ErrTaken):
 			w.Header().Set("Retry-After", "1")

@@ -350,10 +350,12 @@ func outcome(err error) string {
 		return "ok"
 	case errors.Is(err, redlock.ErrLost):
 		return "lost"
-	case errors.Is(err, redlock.ErrNoQuorum):
-		return "no_quorum"
 	case errors.Is(err, redlock.ErrExpired):
 		return "expired"
+	case errors.Is(err, redlock.ErrNotReleased):
+		return "not_released" // the work was done
+	case errors.Is(err, redlock.ErrNoQuorum):
+		return "no_quorum"
 	case errors.Is(err, redlock.ErrTaken):
 		return "taken"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -410,9 +412,12 @@ func TestTheAlertsOfThePage(t *testing.T) {
 			note("lost", context.Cause(held))
 			return nil
 		}))
-		for _, n := range nodes[1:] {
-			n.Crash()
-		}
+		note("not_released", rl.Do(t.Context(), "a", func(context.Context) error {
+			for _, n := range nodes[1:] {
+				n.Crash()
+			}
+			return nil
+		}))
 		note("no_quorum", m.TryLock())
 		brief, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

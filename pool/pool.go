@@ -73,9 +73,9 @@ type Subscriber interface {
 // It is safe for concurrent use.
 type Subscription interface {
 	// Messages returns the channel on which payloads arrive, always the same one.
-	// It is never closed. A subscriber that does not keep up misses
-	// messages. An empty string means that messages may have been missed: it arrives
-	// when a lost connection has been opened again.
+	// It is never closed. A subscriber that does not keep up misses messages. An empty string
+	// means that messages may have been missed: it arrives when some were, and when a lost
+	// connection has been opened again.
 	Messages() <-chan string
 
 	// Close ends the subscription. It does not wait for the network. Closing

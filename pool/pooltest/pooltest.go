@@ -205,4 +205,8 @@ var (
 	publish = &pool.Script{Name: "publish",
 		Source: "return redis.call('PUBLISH', ARGV[1], ARGV[2])",
 		ID:     "32200fcb97ca9e65919f934e7dfadd95126bc513"}
+	flood = &pool.Script{Name: "flood",
+		Source: "local n = tonumber(ARGV[2]) for i = 1, n do redis.call('PUBLISH', ARGV[1], i) " +
+			"end return n",
+		ID: "462165e7a7e66233dbaf4821a0490d5890d8c4f6"}
 )

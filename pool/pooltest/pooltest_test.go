@@ -425,6 +425,18 @@ var defects = map[string]func(p *redigo.Pool, b *broken){
 			return relay(p, ctx, channel, func(out chan string, m string) { out <- m; out <- m })
 		}
 	},
+	"Subscribe/drops messages": func(p *redigo.Pool, b *broken) {
+		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
+			kept := make(chan string, 100)
+			sub, err := relay(p, ctx, channel, func(_ chan string, m string) {
+				select {
+				case kept <- m:
+				default:
+				}
+			})
+			return &subscription{sub, kept}, err
+		}
+	},
 	"Subscribe/ends with the context": func(p *redigo.Pool, b *broken) {
 		b.sub = func(ctx context.Context, channel string) (pool.Subscription, error) {
 			sub, err := p.Subscribe(ctx, channel)

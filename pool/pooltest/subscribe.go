@@ -124,6 +124,25 @@ var subscribeTests = []test{
 		}
 	}},
 
+	{"tells a subscriber that it missed messages", func(s *suite) { // lesson L114
+		sub, other := s.subscribe(s.key("c")), s.subscribe(s.key("d"))
+		const sent = 5000
+		s.want("PUBLISH", s.eval(flood, nil, s.key("c"), sent), int64(sent))
+		s.publish(s.key("d"), "all sent")
+		s.receive(other, "all sent")
+		for end, came := time.After(arrival), 0; came < sent; {
+			select {
+			case message := <-sub.Messages():
+				if message == "" {
+					return
+				}
+				came++
+			case <-end:
+				s.Fatalf("%d of %d messages arrived, and no empty one", came, sent)
+			}
+		}
+	}},
+
 	{"may be used by many at once", func(s *suite) {
 		s.close(s.subscribe(s.key("c")))
 		sub := s.subscriber()

@@ -38,6 +38,7 @@ type subscription struct {
 	err      error
 
 	confirmed, closed bool // guarded by Hub.mu
+	missed            bool // the last of messages says that some were missed; guarded by Hub.mu
 }
 
 // Subscribe does what [pool.Subscriber] promises. It returns what Dial or the node made of the
@@ -76,7 +77,7 @@ func (h *Hub) add(name string) *subscription {
 	}
 	sub := &subscription{
 		session: s, channel: name,
-		messages: make(chan string, buffer), ready: make(chan struct{}),
+		messages: make(chan string, room+1), ready: make(chan struct{}),
 	}
 	others := s.channels[name]
 	s.channels[name], s.latest = append(others, sub), name
@@ -109,13 +110,17 @@ func (sub *subscription) confirm() {
 	close(sub.ready)
 }
 
-// deliver hands over a message, unless the subscriber has enough to read. The caller holds
-// Hub.mu.
+// deliver hands over a message. A subscriber that has too many to read misses it, and reads that it
+// has missed some after those. The caller holds Hub.mu, as everybody who sends to messages does.
 func (sub *subscription) deliver(payload string) {
-	select {
-	case sub.messages <- payload:
-	default:
+	unread := len(sub.messages)
+	if sub.missed && unread > 0 {
+		return // the subscriber has not read yet that it has missed some
 	}
+	if sub.missed = unread == room; sub.missed {
+		payload = ""
+	}
+	sub.messages <- payload
 }
 
 func (sub *subscription) Messages() <-chan string { return sub.messages }

@@ -425,15 +425,43 @@ func TestOnlyTheLastConfirmationCounts(t *testing.T) {
 func TestASubscriberWhoDoesNotReadHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		slow, quick := n.subscribe(t, "a"), n.subscribe(t, "a")
-		for i := range 10 * buffer {
+		for i := range 3 * room {
 			n.publish("a", fmt.Sprint(i))
 			want(t, "quick", unread(quick), []string{fmt.Sprint(i)})
 		}
-		if m := unread(slow); len(m) != buffer || m[0] != "0" {
-			t.Errorf("the slow one has %d messages from %q, want the first %d", len(m), m[0],
-				buffer)
+		if m := unread(slow); len(m) != room+1 || m[0] != "0" {
+			t.Errorf("the slow one has %d messages from %q, want the first %d and one more", len(m),
+				m[0], room)
 		}
 		_, _ = slow.Close(), quick.Close()
+	})
+}
+
+// lesson L114: a subscriber that misses messages reads that it has, once, and after those that it
+// has not missed. What comes when it has read that is not missed.
+func TestASubscriberHearsThatItMissedMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		sub := n.subscribe(t, "a")
+		for round := range 3 {
+			var all []string
+			for i := range room {
+				all = append(all, fmt.Sprint(round, i))
+				n.publish("a", all[i])
+			}
+			switch round {
+			case 0: // nothing is missed
+			case 1:
+				n.publish("a", "too many")
+				n.publish("a", "and another")
+				all = append(all, "")
+			case 2: // the only message that is missed is that there may have been some
+				_ = n.last().Close()
+				sleep(minDelay)
+				all = append(all, "")
+			}
+			want(t, "messages", unread(sub), all)
+		}
+		_ = sub.Close()
 	})
 }
 

@@ -3,24 +3,29 @@ package sim
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/redlock-go/redlock/pool"
 )
 
-// backlogSize is how many messages a subscriber may fall behind before it misses one.
-const backlogSize = 64
+// room is how many messages a subscriber may have unread before it misses some.
+const room = 64
 
-// A subscription is one link's on one channel. Its fields are protected by the node's mutex.
+// A subscription is one link's on one channel. Its fields are protected by the node's mutex,
+// but for the last ones.
 type subscription struct {
 	link     *Link
 	channel  string
 	messages chan string
 	closed   bool
+
+	mu     sync.Mutex // held by those who send to messages
+	missed bool       // the last of messages says that some were missed
 }
 
 // Subscribe implements pool.Subscriber.
 func (l *Link) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
-	s := &subscription{link: l, channel: channel, messages: make(chan string, backlogSize)}
+	s := &subscription{link: l, channel: channel, messages: make(chan string, room+1)}
 	if _, err := l.do(ctx, &command{code: cmdSubscribe, key: channel, channel: channel,
 		sub: s}); err != nil {
 		_ = s.Close() // the confirmation may be what was lost
@@ -87,10 +92,19 @@ func (s *subscription) send(message string) {
 	if f.Lost || f.ReplyLost {
 		return
 	}
-	s.link.node.after(f.Reply, &f, replied, func() {
-		select {
-		case s.messages <- message:
-		default: // a subscriber that does not keep up misses messages
-		}
-	})
+	s.link.node.after(f.Reply, &f, replied, func() { s.deliver(message) })
+}
+
+// deliver hands over a message, or that some were missed, as package pubsub does.
+func (s *subscription) deliver(message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unread := len(s.messages)
+	if s.missed && unread > 0 {
+		return
+	}
+	if s.missed = unread == room; s.missed {
+		message = ""
+	}
+	s.messages <- message
 }

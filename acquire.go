@@ -77,7 +77,7 @@ func (a *asker) adopt(l *lease) {
 
 // Claim implements [line.Asker]. It claims with the bid's value, which some nodes may have, unless
 // none has told so and the bid is old.
-func (a *asker) Claim(member line.Member, takenUp int) bool {
+func (a *asker) Claim(member line.Member, takenUp int) line.Answer {
 	bid := a.bid
 	a.bid = nil
 	if bid == nil || takenUp == 0 && !bid.IsFresh() {
@@ -88,24 +88,26 @@ func (a *asker) Claim(member line.Member, takenUp int) bool {
 	if takenUp < a.m.core.quorum || !bid.InTime() {
 		if d := bid.Attempt(a.ctx, line.Attempt{}, &member); d != nil {
 			a.met.Note(d)
-			return false
+			return d.Answer()
 		}
 	}
 	bid.Began = began // what is told of the lock begins here; its validity began with the bid
 	a.adopt(bid)
-	return true
+	return line.Answer{Won: true}
 }
 
 // claimAnew claims with a new value. An older bid, if there is one, is taken back.
-func (a *asker) claimAnew(member line.Member, old *lease) (won bool) {
+func (a *asker) claimAnew(member line.Member, old *lease) (answer line.Answer) {
 	if old != nil {
-		defer func() { old.Withdraw(a.ctx, !won) }() // also if a function of the caller's panics
+		// Also if a function of the caller's panics.
+		defer func() { old.Withdraw(a.ctx, !answer.Won) }()
 	}
 	d := a.attempt(line.Attempt{}, &member)
-	if d != nil {
-		a.met.Note(d)
+	if d == nil {
+		return line.Answer{Won: true}
 	}
-	return d == nil
+	a.met.Note(d)
+	return d.Answer()
 }
 
 // Bid implements [line.Asker].

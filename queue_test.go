@@ -600,3 +600,39 @@ func TestATurnThatIsToldLateIsNotSleptThrough(t *testing.T) {
 		require.NoError(t, rl.CloseContext(t.Context()))
 	})
 }
+
+// lesson L106: where the lock is taken, nodes that fail cost nobody its place in the queue, as long
+// as the others are a quorum. These waiters never ask again by themselves.
+func TestFailingNodesCostNoPlaceInTheQueue(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes[3:] {
+			n.Set(fenceOf("x"), "something else", 0)
+		}
+		opts := []redlock.Option{redlock.WithFencing(), redlock.WithRetryDelay(time.Hour),
+			redlock.WithExpiry(time.Hour), redlock.WithNodeTimeout(time.Second)}
+		holder := rl.NewMutex("x", opts...)
+		require.NoError(t, holder.Lock())
+		synctest.Wait()
+		var all sync.WaitGroup
+		var served []int
+		var last time.Time
+		for i := range 4 {
+			other := redlock.New(nodes.Pools(fmt.Sprint("waiter ", i))...)
+			m := other.NewMutex("x", opts...)
+			all.Go(func() {
+				assert.NoError(t, m.Lock())
+				served, last = append(served, i), time.Now() // the lock guards them
+				_, err := m.Unlock()
+				assert.NoError(t, err)
+				mustClose(t, other)
+			})
+			time.Sleep(time.Second)
+			assert.Equal(t, i+1, queued(nodes, "x")[0])
+		}
+		began := time.Now()
+		mustUnlock(t, holder)
+		all.Wait()
+		assert.Equal(t, []int{0, 1, 2, 3}, served)
+		assert.Less(t, last.Sub(began), time.Second)
+	})
+}

@@ -21,6 +21,8 @@ type Defeat struct {
 	Own   bool  // a node refused a key that was this attempt's own
 	cut   bool  // the context ended it
 	stood bool  // it asked for a place in the queue
+	// The waiter's attempt before that, or nil.
+	tried *Defeat
 
 	lock  *Lock
 	began time.Time       // the attempt
@@ -130,13 +132,22 @@ func (d *Defeat) Settle(ctx context.Context, stands bool) (value string) {
 // errNotALock is the outcome of a node with other data under the lock's name.
 var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not a lock")
 
-// count returns what each node has come to by now, and how many granted, refused, and failed.
+// count returns what each node has come to by now, and how many granted, refused, and failed. A
+// node that keeps the key for one in the queue has not granted it: what it has said to the attempt
+// before that counts.
 func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
 	// The release is read first. A node that has answered it by then has answered the attempt, too.
 	outcomes, released := slices.Clone(d.met), d.released()
 	later := d.asked.Outcomes()
+	var tried quorum.Outcomes
+	if d.tried != nil {
+		tried, _, _, _ = d.tried.count()
+	}
 	for i := range outcomes {
 		o := latest(outcomes[i], later[i], released[i])
+		if o.Yes() && tried != nil {
+			o = tried[i]
+		}
 		outcomes[i] = o
 		switch {
 		case o.Yes():
@@ -278,6 +289,15 @@ func (d *Defeat) Taken() bool {
 // Answered implements [line.Refusal].
 func (d *Defeat) Answered() bool { return !d.troubled() }
 
+// Failing implements [line.Refusal].
+func (d *Defeat) Failing() bool {
+	w := d.Why()
+	return w.Kind == NoQuorum && w.Outcomes.Count(func(o quorum.Outcome) bool {
+		return o.Err != nil && !o.Missing() && !errors.Is(o.Err, quorum.ErrTimeout) &&
+			!errors.Is(o.Err, quorum.ErrUnsent)
+	}) > 0
+}
+
 // learn notes what a node said to the release: when it has no key any more. A node that answered
 // the attempt with an error may have no key and grant nothing even so.
 func (d *Defeat) learn(node int, reply quorum.Reply) {
@@ -296,7 +316,7 @@ func (d *Defeat) learn(node int, reply quorum.Reply) {
 // Defeats are what one waiter's attempts, and places in the queue, have come to. The zero value has
 // none.
 type Defeats struct {
-	last *Defeat
+	last, tried *Defeat // the latest one, and the latest attempt
 	// The one before that. While the nodes have no time to say anything, it stays the one before
 	// the first such attempt.
 	prior *Defeat
@@ -312,6 +332,11 @@ func (ds *Defeats) Note(d *Defeat) (says bool) {
 		ds.prior = ds.last
 	}
 	ds.last = d
+	if d.stood {
+		d.tried = ds.tried
+	} else {
+		ds.tried = d
+	}
 	return true
 }
 

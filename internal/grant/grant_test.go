@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,4 +241,81 @@ func TestDefeats(t *testing.T) {
 		assert.True(t, all.Note(wrong))
 		assert.Same(t, wrong, all.Latest())
 	})
+}
+
+// lesson L106: a node that keeps the key for one in the queue has not granted it. What it said to
+// the attempt before that counts, unless it has said since that the key is somebody else's.
+func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
+	terms := wire.Terms{Queue: true, NodeTimeout: 100 * time.Millisecond, Window: 100}
+	lock := &grant.Lock{Lock: wire.NewLock("x", &terms, nil), Now: time.Now}
+	with(t, 3, terms, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+		var all grant.Defeats
+		stand := func() *grant.Defeat {
+			place := open("")
+			member := line.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
+			r := place.Write(t.Context(), quorum.Spec{Command: lock.Stand(member, time.Minute)})
+			began := time.Now()
+			time.Sleep(time.Second)
+			d := grant.Stood(lock, r, began, false)
+			assert.True(t, all.Note(d))
+			place.Release(t.Context(), quorum.Spec{Command: lock.Leave(member)})
+			time.Sleep(time.Second)
+			return d
+		}
+		for _, n := range nodes {
+			n.Next("set", sim.Fail(errOops))
+		}
+		attempt := open("mine").Attempt(t.Context(), line.Attempt{}, nil)
+		assert.True(t, attempt.Failing())
+		assert.True(t, all.Note(attempt))
+		for taken, want := range []grant.Why{
+			{Kind: grant.NoQuorum},
+			{Kind: grant.NoQuorum, Refused: 1},
+			{Kind: grant.Taken, Refused: 2},
+		} {
+			if taken > 0 {
+				nodes[taken-1].Set("x", "other", 0)
+			}
+			d := stand()
+			assert.Same(t, d, all.Latest())
+			assert.Equal(t, taken < 2, d.Failing())
+			why := d.Why()
+			for _, o := range why.Outcomes[taken:] {
+				assert.ErrorIs(t, o.Err, errOops)
+			}
+			why.Outcomes = nil
+			assert.Equal(t, want, why, "%d nodes have another's key", taken)
+		}
+	})
+}
+
+// Of the errors of nodes, silence alone does not say that an attempt would fail again.
+func TestFailing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fates []sim.Fate
+		want  bool
+	}{
+		"errors":             {[]sim.Fate{sim.Fail(errOops), sim.Fail(errOops)}, true},
+		"silence":            {[]sim.Fate{sim.Hang(), sim.Hang()}, false},
+		"both":               {[]sim.Fate{sim.Fail(errOops), sim.Hang()}, true},
+		"an error too few":   {[]sim.Fate{sim.Fail(errOops), {}}, false},
+		"no error, but keys": {[]sim.Fate{{}, {}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes,
+				open func(string) *grant.Grant) {
+				for i, n := range nodes {
+					if i < len(tt.fates) {
+						n.Always(tt.fates[i])
+					}
+					if i == 2 || tt.fates[i] == (sim.Fate{}) {
+						n.Set("x", "other", 0)
+					}
+				}
+				d := open("mine").Attempt(t.Context(), line.Attempt{}, nil)
+				time.Sleep(time.Second)
+				assert.Equal(t, tt.want, d.Failing())
+			})
+		})
+	}
 }

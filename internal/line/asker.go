@@ -25,10 +25,10 @@ func (w *Wish) delay(tries int) time.Duration { return max(w.Delay(max(tries, 1)
 type Asker interface {
 	// Attempt asks for the key.
 	Attempt(how Attempt) Answer
-	// Claim asks for the key, which nodes have reserved for the member. It reports whether it was
-	// granted. If not, the member keeps its place in the queue, and there is no bid any more. So
-	// many nodes have taken the member's bid up: if they are a quorum, Claim has nothing to ask.
-	Claim(m Member, takenUp int) bool
+	// Claim asks for the key, which nodes have reserved for the member. If it is not granted, the
+	// member keeps its place in the queue, and there is no bid any more. So many nodes have taken
+	// the member's bid up: if they are a quorum, Claim has nothing to ask.
+	Claim(m Member, takenUp int) Answer
 	// Bid tells the nodes in advance what the member will claim, under a number that it hears from
 	// those that take the bid up. It does not wait. It returns for how long nodes keep the bid, 0
 	// if there is none: not every lock can be bid for.
@@ -89,6 +89,9 @@ type Refusal interface {
 	Taken() bool
 	// Answered reports whether a quorum of nodes answered.
 	Answered() bool
+	// Failing reports whether there is no quorum because of nodes that answered with errors. They
+	// would do so again, also to one whose turn it is.
+	Failing() bool
 }
 
 // Member is a waiter in the queue on the nodes.

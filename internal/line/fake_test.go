@@ -212,6 +212,7 @@ type refusal struct{ silent bool }
 
 func (r refusal) Taken() bool    { return !r.silent }
 func (r refusal) Answered() bool { return !r.silent }
+func (r refusal) Failing() bool  { return false }
 
 func (a *asker) Attempt(how Attempt) Answer {
 	keys := how.Keys
@@ -263,9 +264,9 @@ func (a *asker) Withdraw(bool) {
 	}
 }
 
-func (a *asker) Claim(m Member, takenUp int) bool {
+func (a *asker) Claim(m Member, takenUp int) Answer {
 	if takenUp > len(a.boards)/2 {
-		return a.take(a, Attempt{})
+		return Answer{Won: a.take(a, Attempt{})}
 	}
 	votes := 0
 	for _, b := range a.boards {
@@ -276,7 +277,7 @@ func (a *asker) Claim(m Member, takenUp int) bool {
 	a.mu.Lock()
 	a.claims = append(a.claims, time.Since(a.begun))
 	a.mu.Unlock()
-	return !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})
+	return Answer{Won: !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})}
 }
 
 func (a *asker) Settle(stands bool) string {

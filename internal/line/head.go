@@ -53,6 +53,9 @@ func (w *Waiter) lead() (won bool, err error) {
 		if listener != nil && (why == queued || !held) {
 			ready = listener.Ready()
 		}
+		if r := ln.refusal(); r != nil && r.Failing() {
+			ready = nil // its turn would not help: it asks again after the retry delay
+		}
 		// A listener that waits is told in the queue when to subscribe.
 		if ready != nil && (listener.Waits() || w.hears(listener)) {
 			ready = nil

@@ -153,10 +153,16 @@ func (s *stay) wait() (ending, error) {
 		switch turns := s.call.Heard(); {
 		case turns >= s.lines.quorum:
 			s.bids = false
-			if s.asker.Claim(s.member, s.call.TakenUp()) {
+			began := time.Now()
+			answer := s.asker.Claim(s.member, s.call.TakenUp())
+			if answer.Won {
 				return served, nil
 			}
 			s.call.EndBid()
+			if r := answer.Refusal; r != nil && r.Failing() {
+				s.line.refused(r, time.Since(began))
+				return unserved, s.stopped()
+			}
 			s.partial = 0
 			s.claims++
 		case turns > 0:

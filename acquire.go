@@ -48,7 +48,7 @@ func (a *asker) Attempt(how line.Attempt) line.Answer {
 		}
 		answer := d.Answer()
 		if d.Final {
-			answer.Err = a.defeated(d)
+			answer.Err = a.m.defeated(d)
 		}
 		return answer
 	}
@@ -175,7 +175,7 @@ func (a *asker) Stopped(latest line.Refusal) error {
 	if d == nil {
 		d, _ = latest.(*grant.Defeat)
 	}
-	return ended(a.ctx, a.m.name, notAcquired, a.defeated(d), ErrFailed)
+	return ended(a.ctx, a.m.name, notAcquired, a.m.defeated(d), ErrFailed)
 }
 
 // crowded is the error of a Lock for which too many callers wait already. It tells what its own
@@ -187,7 +187,7 @@ func (a *asker) crowded(answer line.Answer) *Error {
 	}
 	e := newError(a.m.name, notAcquired, reason, ErrFailed, ErrTaken)
 	d, _ := answer.Refusal.(*grant.Defeat)
-	e.after(a.defeated(d))
+	e.after(a.m.defeated(d))
 	return e
 }
 

@@ -277,7 +277,7 @@ func closedError(name, failed string) *Error {
 }
 
 // defeated is the error of an attempt that did not win, or nil if there is none.
-func (a *asker) defeated(d *grant.Defeat) error {
+func (m *Mutex) defeated(d *grant.Defeat) error {
 	switch {
 	case d == nil:
 		return nil
@@ -285,7 +285,7 @@ func (a *asker) defeated(d *grant.Defeat) error {
 		return d.Err
 	}
 	w := d.Why()
-	n, q, kind, reason, more := len(w.Outcomes), a.m.core.quorum, ErrTaken, w.Late, ""
+	n, q, kind, reason, more := len(w.Outcomes), m.core.quorum, ErrTaken, w.Late, ""
 	switch w.Kind {
 	case grant.Late:
 		kind = ErrExpired
@@ -300,8 +300,8 @@ func (a *asker) defeated(d *grant.Defeat) error {
 			w.Granted, n, w.Refused, q)
 	}
 	taken := func(quorum.Reply) error { return errNodeTaken }
-	return newError(a.m.name, notAcquired, reason, ErrFailed, kind).adding(more).
-		of(a.m.core.nodeErrors(w.Outcomes, taken))
+	return newError(m.name, notAcquired, reason, ErrFailed, kind).adding(more).
+		of(m.core.nodeErrors(w.Outcomes, taken))
 }
 
 // nodeErrors lists the nodes that did not do as they were asked; answer says what

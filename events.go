@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/notify"
@@ -13,8 +12,8 @@ import (
 // [WithEvents]. [LogEvents] makes some that write a log, and the module otelredlock some that
 // make spans and metrics.
 //
-// Lost, Overrun, NoQuorum and NodeState tell of trouble, and cost next to nothing as long as there
-// is none. The others are told of everything.
+// Lost, Overrun, NoQuorum, Waiting and NodeState tell of trouble, and cost next to nothing as long
+// as there is none. The others are told of everything.
 //
 // The functions must be safe for concurrent use and must not block: callers, renewals and the
 // goroutines of clients wait for them. They are called without any lock of the library. What
@@ -50,6 +49,10 @@ type Events struct {
 	// called when the last attempt before the end of the context had failed so. Of the renewals
 	// that fail in a row only the first is told.
 	NoQuorum func(f Failure)
+	// Waiting is called when a Lock has waited for two seconds, and then each time it has waited
+	// twice as long. Of the callers of a process who wait for one lock only the first in line is
+	// told of, and the pauses are theirs together. Nothing need be wrong: see Err.
+	Waiting func(w Waiting)
 	// NodeState is called when a node goes out of order, which is at its third error in a row. It
 	// is called again when the node answers. It is told by the mutexes with this function that
 	// use the node.
@@ -78,6 +81,18 @@ type Acquired struct {
 	Token    uint64        // see Mutex.FencingToken
 	Until    time.Time     // see Mutex.Until; the zero time if it was not granted
 	Err      error         // what the call returns
+}
+
+// Waiting is a Lock, Hold or Do that has waited for long, and goes on.
+type Waiting struct {
+	Acquiring
+	Waited  time.Duration // so far
+	Callers int           // of this process who wait for the lock, with this one
+	Ahead   int           // other processes before this one in the nodes' queue, as far as is known
+	// Err is why the lock was not granted, as the nodes have said last: it matches [ErrTaken] if
+	// somebody has it, and [ErrNoQuorum] if the nodes are the reason. It is nil if they have not
+	// said anything yet.
+	Err error
 }
 
 // Extending is an Extend, or a renewal, that begins.
@@ -248,6 +263,7 @@ func (e *Events) join(next *Events) *Events {
 		Lost:      notify.Both(e.Lost, next.Lost),
 		Overrun:   notify.Both(e.Overrun, next.Overrun),
 		NoQuorum:  notify.Both(e.NoQuorum, next.NoQuorum),
+		Waiting:   notify.Both(e.Waiting, next.Waiting),
 		NodeState: notify.Both(e.NodeState, next.NodeState),
 		Node:      notify.Both(e.Node, next.Node),
 	}
@@ -264,113 +280,8 @@ func (e *Events) guarded() *Events {
 		Lost:      notify.Guard(p, "Lost", e.Lost),
 		Overrun:   notify.Guard(p, "Overrun", e.Overrun),
 		NoQuorum:  notify.Guard(p, "NoQuorum", e.NoQuorum),
+		Waiting:   notify.Guard(p, "Waiting", e.Waiting),
 		NodeState: notify.Guard(p, "NodeState", e.NodeState),
 		Node:      notify.Guard(p, "Node", e.Node),
-	}
-}
-
-// LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. Level Warn
-// tells of lost locks, overruns and operations without a quorum. It also tells of nodes that go out
-// of order or answer again. Level Debug tells how every Lock, extension and Unlock ends. A level
-// that is off costs next to nothing. Single commands and their errors are not logged.
-func LogEvents(l *slog.Logger) *Events {
-	if l == nil {
-		l = slog.Default()
-	}
-	e := eventLog{l}
-	return &Events{
-		Acquire: e.acquire, Extend: e.extend, Release: e.release,
-		Lost: e.lost, Overrun: e.overrun, NoQuorum: e.noQuorum, NodeState: e.nodeState,
-	}
-}
-
-type eventLog struct{ *slog.Logger }
-
-// log writes one line about a lock. The token is left out if it is 0, and err if it is nil.
-func (e eventLog) log(
-	ctx context.Context, level slog.Level, text, name string, token uint64, err error,
-	more ...slog.Attr,
-) {
-	attrs := make([]slog.Attr, 0, 3+len(more))
-	attrs = append(attrs, slog.String("lock", name))
-	if token != 0 {
-		attrs = append(attrs, slog.Uint64("token", token))
-	}
-	attrs = append(attrs, more...)
-	if err != nil {
-		attrs = append(attrs, slog.Any("err", err))
-	}
-	e.LogAttrs(ctx, level, "redlock: "+text, attrs...)
-}
-
-func (e eventLog) debug(ctx context.Context) bool { return e.Enabled(ctx, slog.LevelDebug) }
-
-func (e eventLog) acquire(ctx context.Context, _ Acquiring) (context.Context, func(Acquired)) {
-	if !e.debug(ctx) {
-		return ctx, nil
-	}
-	return ctx, func(a Acquired) {
-		text := "lock acquired"
-		if a.Err != nil {
-			text = "lock not acquired"
-		}
-		e.log(ctx, slog.LevelDebug, text, a.Name, a.Token, a.Err, slog.Duration("took", a.Took),
-			slog.Int("attempts", a.Attempts), slog.Bool("queued", a.Queued))
-	}
-}
-
-func (e eventLog) extend(ctx context.Context, _ Extending) (context.Context, func(Extended)) {
-	if !e.debug(ctx) {
-		return ctx, nil
-	}
-	return ctx, func(x Extended) {
-		text := "lock extended"
-		if x.Err != nil {
-			text = "lock not extended"
-		}
-		e.log(ctx, slog.LevelDebug, text, x.Name, x.Token, x.Err, slog.Duration("took", x.Took),
-			slog.Duration("left", x.Left), slog.Bool("renewal", x.Renewal))
-	}
-}
-
-func (e eventLog) release(ctx context.Context, _ Releasing) (context.Context, func(Released)) {
-	if !e.debug(ctx) {
-		return ctx, nil
-	}
-	return ctx, func(r Released) {
-		text := "lock released"
-		if r.Err != nil {
-			text = "lock not released"
-		}
-		e.log(ctx, slog.LevelDebug, text, r.Name, r.Token, r.Err, slog.Duration("took", r.Took))
-	}
-}
-
-func (e eventLog) warn(text, name string, token uint64, err error, more ...slog.Attr) {
-	if ctx := context.Background(); e.Enabled(ctx, slog.LevelWarn) {
-		e.log(ctx, slog.LevelWarn, text, name, token, err, more...)
-	}
-}
-
-func (e eventLog) lost(d Ended) {
-	e.warn("lock lost", d.Name, d.Token, d.Err, slog.String("reason", string(d.Reason)),
-		slog.Duration("held", d.Held), slog.Duration("overdue", d.Overdue))
-}
-
-func (e eventLog) overrun(o Overrun) {
-	e.warn("lock used after its end", o.Name, o.Token, o.Err,
-		slog.String("operation", o.Operation), slog.Duration("by", o.By))
-}
-
-func (e eventLog) noQuorum(f Failure) {
-	e.warn("no quorum of nodes", f.Name, 0, f.Err, slog.String("operation", f.Operation))
-}
-
-func (e eventLog) nodeState(s NodeState) {
-	ctx, node := context.Background(), slog.String("node", nodeName(s.Node, s.Addr))
-	if s.Up {
-		e.LogAttrs(ctx, slog.LevelWarn, "redlock: node answers again", node)
-	} else {
-		e.LogAttrs(ctx, slog.LevelWarn, "redlock: node out of order", node, slog.Any("err", s.Err))
 	}
 }

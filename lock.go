@@ -48,6 +48,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 		return a.won, answer.Err
 	}
 	told.queue()
+	waiter.Long = m.waits(tries)
 	waiting := a // on the heap: one that does not wait saves 1 of 16 allocations
 	a.open = nil
 	err := waiter.Wait(ctx, &waiting)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/notify"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
@@ -190,6 +192,24 @@ func (a *acquisition) attempt() {
 func (a *acquisition) queue() {
 	if a != nil {
 		a.what.Queued = true
+	}
+}
+
+// waits returns who is told that a Lock of the mutex, which begins to wait now, has waited for
+// long. It is nil if nobody wants to know.
+func (m *Mutex) waits(tries int) func(line.LongWait) {
+	if m.tell == nil || m.tell.Waiting == nil {
+		return nil
+	}
+	start := m.core.now()
+	return func(l line.LongWait) {
+		d, _ := l.Latest.(*grant.Defeat)
+		m.tell.Waiting(Waiting{
+			Acquiring: Acquiring{
+				Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing,
+			},
+			Waited: m.core.now().Sub(start), Callers: l.Waiters, Ahead: l.Ahead, Err: m.defeated(d),
+		})
 	}
 }
 

@@ -16,6 +16,9 @@ type Wish struct {
 	Expiry      time.Duration // of the key
 	Queue       bool          // the waiter may stand in the queue on the nodes
 	MaxWaiters  int           // of this process, with the waiter; below 1: any number
+	// Long is told of the waiter when it is the head of its line and has waited for long, or is
+	// nil. It must not block.
+	Long func(LongWait)
 }
 
 // delay returns the retry delay after so many tries.

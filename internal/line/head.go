@@ -35,6 +35,7 @@ type head struct {
 // waiter has gone back to the end of the line, lead returns without an error, and without having
 // won.
 func (w *Waiter) lead() (won bool, err error) {
+	defer w.watch()()
 	ln := w.line
 	if w.used+1 != w.Tries || w.due.IsZero() {
 		w.draw(0)

@@ -59,6 +59,9 @@ type line struct {
 	next     time.Time     // when the head makes the next attempt if nothing happens
 	spared   time.Time     // until then, silent nodes are left alone
 	stands   bool          // the head, in the queue on the nodes
+	ahead    int64         // of it in that queue, as a node has said last; 0: nobody, or not known
+	told     time.Time     // when Wish.Long was called last
+	quiet    time.Duration // after that it is not called for so long
 	underWay int           // attempts
 	crossed  bool          // two of the line have asked at a time, since nobody did
 }
@@ -131,7 +134,14 @@ func (ln *line) spare(now time.Time) time.Duration {
 func (ln *line) inQueue(stands bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.stands = stands
+	ln.stands, ln.ahead = stands, 0
+}
+
+// stood notes how many are before the head in the queue on the nodes.
+func (ln *line) stood(ahead int64) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.ahead = ahead
 }
 
 // refusal returns the latest refusal of anybody in the line, or nil.

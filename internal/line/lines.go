@@ -185,7 +185,9 @@ func (ls *Lines) join(wish *Wish, answer Answer, took time.Duration) (w *Waiter,
 		ln.listener.Open(0) // to that one they may not be slow
 	}
 	// One that joins at once has left the first try to somebody else.
-	return &Waiter{Wish: *wish, lines: ls, line: ln, place: ln.places.Join(), used: 1}, 0
+	return &Waiter{
+		Wish: *wish, lines: ls, line: ln, place: ln.places.Join(), since: time.Now(), used: 1,
+	}, 0
 }
 
 // leave ends a place. The last to leave ends the line.

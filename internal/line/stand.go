@@ -188,6 +188,7 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 	}
 	before = max(before, 0)
 	s.lines.stands(s.Key, before)
+	s.line.stood(before)
 	s.listener.Open(openDelay(before))
 	delay := max(s.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))

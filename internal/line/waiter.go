@@ -18,6 +18,7 @@ type Waiter struct {
 	lines *Lines
 	line  *line
 	place *fifo.Place
+	since time.Time // in the line
 	asker Asker
 	ctx   context.Context
 	used  int // tries

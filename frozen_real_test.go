@@ -128,6 +128,38 @@ func testOneFrozen(t *testing.T, newPool func(testing.TB, string) pool.Pool, n i
 	}
 }
 
+// lesson L118: the default node timeout is two seconds at most, however long a lock lives.
+func TestUnlockBesideStoppedServersIsSoonOver(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	for client, newPool := range adapters {
+		for _, n := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/%d", client, n), func(t *testing.T) {
+				t.Parallel()
+				servers := redistest.Start(t, n)
+				pools := make([]pool.Pool, n)
+				for i, s := range servers {
+					pools[i] = newPool(t, s.Addr())
+				}
+				rl := redlock.New(pools...).With(redlock.WithExpiry(6 * time.Hour))
+				m := rl.NewMutex("x")
+				require.NoError(t, m.Lock())
+				for _, s := range servers {
+					s.Freeze()
+				}
+				start := time.Now()
+				_, err := m.Unlock()
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.Less(t, time.Since(start), 3*time.Second)
+				for _, s := range servers {
+					s.Thaw()
+				}
+				mustClose(t, rl)
+			})
+		}
+	}
+}
+
 // lesson L42: whatever is wrong with one server of three, locks work.
 func TestOneServerOutOfReach(t *testing.T) {
 	redistest.Require(t)

@@ -27,7 +27,8 @@ const (
 	DefaultMaxRetryDelay time.Duration = 250 * time.Millisecond
 	// DefaultDriftFactor allows for a clock that runs a hundredth faster than another.
 	DefaultDriftFactor float64 = 0.01
-	// DefaultTimeoutFactor times the default expiry makes a node timeout of 400 ms.
+	// DefaultTimeoutFactor times the default expiry makes a node timeout of 400 ms. By default a
+	// node timeout is at most two seconds, however long the expiry: see [WithTimeoutFactor].
 	DefaultTimeoutFactor float64 = 0.05
 	// DefaultFenceTTL is how long a fence counter of WithFencePerName outlives its last use.
 	DefaultFenceTTL time.Duration = 24 * time.Hour
@@ -36,6 +37,10 @@ const (
 // Unlimited tries wait for the lock as long as the context allows, see [WithTries]. Unlimited
 // waiters are the default of [WithMaxWaiters].
 const Unlimited int = -1
+
+// longestByDefault is the longest node timeout that follows from an expiry alone. A node that takes
+// longer is out of order, also where locks live for hours.
+const longestByDefault = 2 * time.Second
 
 // shortestTrip is the least time in which a node can be expected to answer: a round trip in a
 // network, a script, and the client's own work. Less than that is a setting that never works.
@@ -56,6 +61,7 @@ type config struct {
 	delay         DelayFunc
 	constantDelay time.Duration // of WithRetryDelay
 	timeoutFactor float64
+	factorBy      bool                   // WithTimeoutFactor was given
 	nodeTimeoutBy bool                   // WithNodeTimeout was given
 	genValue      func() (string, error) // nil: values are random only
 	genValueBy    bool                   // WithGenValueFunc was given
@@ -125,14 +131,18 @@ func WithDriftFactor(factor float64) Option {
 }
 
 // WithTimeoutFactor sets the node timeout as a part of the expiry, more than 0 and at most 1. The
-// node timeout that follows is at least 1 ms. Default: [DefaultTimeoutFactor], 0.05.
+// node timeout that follows is at least 1 ms. With this option it grows with the expiry without a
+// bound: it is 18 minutes for a factor of 0.05 and an expiry of six hours. Default:
+// [DefaultTimeoutFactor], 0.05, but at most two seconds.
 func WithTimeoutFactor(factor float64) Option {
-	return option(func(c *config) { c.timeoutFactor, c.nodeTimeoutBy = factor, false })
+	return option(func(c *config) {
+		c.timeoutFactor, c.factorBy, c.nodeTimeoutBy = factor, true, false
+	})
 }
 
 // WithNodeTimeout sets how long one node may take to answer one command, at least 1 ms and at
-// most the expiry. A node that takes longer counts as failed. Default: expiry × timeout factor,
-// 400 ms.
+// most the expiry. A node that takes longer counts as failed. Default: expiry × 0.05, at most two
+// seconds; that is 400 ms with the default expiry. See [WithTimeoutFactor].
 func WithNodeTimeout(timeout time.Duration) Option {
 	return option(func(c *config) { c.NodeTimeout, c.nodeTimeoutBy = timeout, true })
 }
@@ -311,6 +321,9 @@ func (c *config) finishNodeTimeout(wrong *mistakes) {
 		wrong.add("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	default:
 		c.NodeTimeout = clock.Part(c.Expiry, c.timeoutFactor)
+		if !c.factorBy {
+			c.NodeTimeout = min(c.NodeTimeout, longestByDefault)
+		}
 		if c.NodeTimeout >= shortestTrip || len(*wrong) > 0 {
 			return
 		}

@@ -162,6 +162,14 @@ func TestTheLaterOptionCounts(t *testing.T) {
 		assert.Equal(t, 800*time.Millisecond,
 			took(redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithTimeoutFactor(0.1)))
 		assert.Equal(t, time.Second, took(redlock.WithExpiry(20*time.Second)))
+		// lesson L118: the default does not grow with the expiry for ever, and what was asked for
+		// does.
+		long := redlock.WithExpiry(6 * time.Hour)
+		assert.Equal(t, 2*time.Second, took(long))
+		assert.Equal(t, 2*time.Second, took(redlock.WithExpiry(41*time.Second)))
+		assert.Equal(t, 18*time.Minute,
+			took(redlock.WithTimeoutFactor(redlock.DefaultTimeoutFactor), long))
+		assert.Equal(t, time.Minute, took(long, redlock.WithNodeTimeout(time.Minute)))
 		bad := redlock.WithRetryDelay(-1)
 		assert.Equal(t, 400*time.Millisecond,
 			took(bad, redlock.WithRetryDelayFunc(redlock.ConstantDelay(1))))

@@ -90,6 +90,39 @@ func TestFrozenNode(t *testing.T) {
 	}
 }
 
+// lesson L118: the default node timeout is two seconds at most, however long a lock lives.
+func TestUnlockBesideStoppedServersIsSoonOver(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, n)
+			pools := make([]pool.Pool, n)
+			for i, s := range servers {
+				pools[i] = valkeygo.NewPool(newClient(t, options(s.Addr())))
+			}
+			rl := redlock.New(pools...).With(redlock.WithExpiry(6 * time.Hour))
+			m := rl.NewMutex("x")
+			if err := m.Lock(); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range servers {
+				s.Freeze()
+			}
+			start := time.Now()
+			_, err := m.Unlock()
+			if took := time.Since(start); !errors.Is(err, redlock.ErrNoQuorum) ||
+				took > 3*time.Second {
+				t.Errorf("Unlock after %v: %v, want %v within 3s", took, err, redlock.ErrNoQuorum)
+			}
+			for _, s := range servers {
+				s.Thaw()
+			}
+			eventually(t, func() error { return rl.Close() })
+		})
+	}
+}
+
 // listen starts a server that treats each connection as serve says.
 func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	t.Helper()

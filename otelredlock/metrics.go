@@ -1,6 +1,7 @@
 package otelredlock
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"syscall"
@@ -72,7 +73,28 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		heals: counter("redlock.heals", "{node}", "Nodes that had lost the key of a held lock."),
 	}
 	m.prepare()
-	return m, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	m.begin()
+	return m, nil
+}
+
+// begin gives the counters their first value, which is 0: the increase from one value to the next
+// misses an event that makes the first.
+func (m *metrics) begin() {
+	ctx := context.Background()
+	m.held.Add(ctx, 0)
+	m.waiters.Add(ctx, 0)
+	m.raises.Add(ctx, 0)
+	m.heals.Add(ctx, 0)
+	m.overruns.Add(ctx, 0, exclusive(false))
+	m.overruns.Add(ctx, 0, exclusive(true))
+	for _, r := range []redlock.EndReason{
+		redlock.EndLost, redlock.EndMargin, redlock.EndMaxHold,
+	} {
+		m.losses.Add(ctx, 0, m.reasonSet(r))
+	}
 }
 
 // prepare makes the sets of attributes.
@@ -104,6 +126,11 @@ func (m *metrics) prepare() {
 
 func set(attrs ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attrs...))
+}
+
+// exclusive says of an overrun whether nobody else can have had the lock.
+func exclusive(proven bool) metric.MeasurementOption {
+	return set(attribute.Bool("redlock.proven_exclusive", proven))
 }
 
 func (m *metrics) outcomeSet(o redlock.Outcome) metric.MeasurementOption { return m.outcomes[o] }

@@ -16,6 +16,8 @@ package otelredlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -47,17 +49,22 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 
 // WithNames adds the attribute redlock.name to spans, with what f makes of the name of a lock.
 // There may be very many names, and they may say what readers of traces must not see. So by default
-// there are none. Metrics never have them.
+// there are none. Metrics never have them. F is called when a span ends. Bytes that are not UTF-8
+// are replaced, because exporters refuse them.
 func WithNames(f func(name string) string) Option { return func(c *config) { c.name = f } }
 
 // WithNodes adds the metric redlock.node.duration, of each command on each node. Default: off.
 func WithNodes() Option { return func(c *config) { c.nodes = true } }
 
 // Events returns functions that make spans and metrics, for [redlock.WithEvents]. One value can be
-// used by any number of Redlocks. The error is the meter's, if it refuses an instrument.
+// used by any number of Redlocks. The error says that an option is nil, or it is the meter's, which
+// has refused an instrument.
 func Events(opts ...Option) (*redlock.Events, error) {
 	var c config
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("otelredlock: Events: option %d is nil", i)
+		}
 		o(&c)
 	}
 	if c.tracers == nil {
@@ -88,38 +95,38 @@ type recorder struct {
 	name   func(string) string
 }
 
-// start starts a span about a lock.
-func (r *recorder) start(ctx context.Context, span, lock string) (context.Context, trace.Span) {
-	ctx, s := r.tracer.Start(ctx, span)
-	if r.name != nil && s.IsRecording() {
-		s.SetAttributes(attribute.String("redlock.name", r.name(lock)))
+// finish ends a span about a lock. A lock that is taken, or a caller who does not wait, is no
+// error. The name comes last: what makes it is the user's, and may panic.
+func (r *recorder) finish(
+	s trace.Span, lock string, o redlock.Outcome, token uint64, err error,
+) {
+	defer s.End()
+	if !s.IsRecording() {
+		return
 	}
-	return ctx, s
+	s.SetAttributes(attribute.String("redlock.outcome", string(o)))
+	if token != 0 {
+		s.SetAttributes(attribute.Int64("redlock.fencing_token", int64(token)))
+	}
+	switch o {
+	case redlock.OutcomeOK, redlock.OutcomeTaken, redlock.OutcomeCancelled:
+	default:
+		s.SetStatus(codes.Error, validUTF8(err.Error()))
+		s.SetAttributes(attribute.String("error.type", string(o)))
+	}
+	if r.name != nil {
+		s.SetAttributes(attribute.String("redlock.name", validUTF8(r.name(lock))))
+	}
 }
 
-// finish ends a span. A lock that is taken, or a caller who does not wait, is no error.
-func finish(s trace.Span, o redlock.Outcome, token uint64, err error, more ...attribute.KeyValue) {
-	if s.IsRecording() {
-		s.SetAttributes(attribute.String("redlock.outcome", string(o)))
-		s.SetAttributes(more...)
-		if token != 0 {
-			s.SetAttributes(attribute.Int64("redlock.fencing_token", int64(token)))
-		}
-		switch o {
-		case redlock.OutcomeOK, redlock.OutcomeTaken, redlock.OutcomeCancelled:
-		default:
-			s.SetStatus(codes.Error, err.Error())
-			s.SetAttributes(attribute.String("error.type", string(o)))
-		}
-	}
-	s.End()
-}
+// validUTF8 replaces what is not UTF-8. An exporter would drop the batch of such a span.
+func validUTF8(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 func (r *recorder) acquire(
-	ctx context.Context, a redlock.Acquiring,
+	ctx context.Context, _ redlock.Acquiring,
 ) (context.Context, func(redlock.Acquired)) {
 	r.waiters.Add(ctx, 1)
-	ctx, span := r.start(ctx, "acquire lock", a.Name)
+	ctx, span := r.tracer.Start(ctx, "acquire lock")
 	return ctx, func(a redlock.Acquired) {
 		r.waiters.Add(ctx, -1)
 		contended := a.Queued || a.Attempts > 1
@@ -134,14 +141,14 @@ func (r *recorder) acquire(
 			span.SetAttributes(attribute.Int("redlock.attempts", a.Attempts),
 				attribute.Bool("redlock.contended", contended))
 		}
-		finish(span, a.Outcome, a.Token, a.Err)
+		r.finish(span, a.Name, a.Outcome, a.Token, a.Err)
 	}
 }
 
 func (r *recorder) extend(
-	ctx context.Context, e redlock.Extending,
+	ctx context.Context, _ redlock.Extending,
 ) (context.Context, func(redlock.Extended)) {
-	ctx, span := r.start(ctx, "extend lock", e.Name)
+	ctx, span := r.tracer.Start(ctx, "extend lock")
 	return ctx, func(e redlock.Extended) {
 		set := r.outcomeSet(e.Outcome)
 		r.extended.Record(ctx, e.Took.Seconds(), set)
@@ -149,15 +156,17 @@ func (r *recorder) extend(
 		if e.Healed > 0 {
 			r.heals.Add(ctx, int64(e.Healed))
 		}
-		finish(span, e.Outcome, e.Token, e.Err)
+		r.finish(span, e.Name, e.Outcome, e.Token, e.Err)
 	}
 }
 
 func (r *recorder) release(
-	ctx context.Context, u redlock.Releasing,
+	ctx context.Context, _ redlock.Releasing,
 ) (context.Context, func(redlock.Released)) {
-	ctx, span := r.start(ctx, "release lock", u.Name)
-	return ctx, func(u redlock.Released) { finish(span, u.Outcome, u.Token, u.Err) }
+	ctx, span := r.tracer.Start(ctx, "release lock")
+	return ctx, func(u redlock.Released) {
+		r.finish(span, u.Name, u.Outcome, u.Token, u.Err)
+	}
 }
 
 func (r *recorder) end(e redlock.Ended) {
@@ -172,8 +181,7 @@ func (r *recorder) lost(e redlock.Ended) {
 
 func (r *recorder) overrun(o redlock.Overrun) {
 	// A quorum that still had the lock proves that nobody else had.
-	r.overruns.Add(context.Background(), 1, metric.WithAttributes(
-		attribute.Bool("redlock.proven_exclusive", o.Err == nil)))
+	r.overruns.Add(context.Background(), 1, exclusive(o.Err == nil))
 }
 
 func (r *recorder) node(c redlock.NodeCall) {

@@ -2,6 +2,7 @@ package otelredlock_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -325,4 +326,57 @@ func BenchmarkPair(b *testing.B) {
 			}
 		})
 	}
+}
+
+// lesson L153: what a program's own function does, or a name, spoils neither gauges nor spans.
+func TestNamesSpoilNothing(t *testing.T) {
+	cluster(t, func(t *testing.T, c *redlocktest.Cluster) {
+		logger := slog.Default()
+		t.Cleanup(func() { slog.SetDefault(logger) })
+		slog.SetDefault(slog.New(slog.DiscardHandler)) // the panic is reported there
+		e, s := events(t, otelredlock.WithNames(func(string) string { panic("no name") }))
+		m := c.Redlock(redlock.WithEvents(e)).NewMutex("x")
+		for range 10 {
+			require.NoError(t, m.Lock())
+			assert.EqualValues(t, 1, s.value("redlock.locks.held"))
+			_, err := m.Extend()
+			require.NoError(t, err)
+			_, err = m.Unlock()
+			require.NoError(t, err)
+		}
+		assert.Zero(t, s.value("redlock.locks.held"))
+		assert.Zero(t, s.value("redlock.waiters"))
+		assert.Len(t, s.spans.GetSpans(), 30)
+
+		e, s = events(t, otelredlock.WithNames(func(name string) string { return name }))
+		require.NoError(t, c.Redlock(redlock.WithEvents(e)).NewMutex("a\xffb").TryLock())
+		_, attrs := s.span("acquire lock")
+		assert.Equal(t, "a\uFFFDb", attrs["redlock.name"])
+	})
+}
+
+// lesson L152: the increase of a counter that does not exist yet is nothing.
+func TestCountersAreThereBeforeTheirFirstEvent(t *testing.T) {
+	_, s := events(t)
+	var all metricdata.ResourceMetrics
+	require.NoError(t, s.meter.Collect(t.Context(), &all))
+	require.Len(t, all.ScopeMetrics, 1)
+	points := map[string]int{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		sum := m.Data.(metricdata.Sum[int64])
+		points[m.Name] = len(sum.DataPoints)
+		for _, p := range sum.DataPoints {
+			assert.Zero(t, p.Value, m.Name)
+		}
+	}
+	assert.Equal(t, map[string]int{
+		"redlock.locks.held": 1, "redlock.waiters": 1, "redlock.fence.raises": 1,
+		"redlock.heals": 1, "redlock.overruns": 2, "redlock.locks.lost": 3,
+	}, points)
+}
+
+// lesson L85
+func TestANilOptionIsAnError(t *testing.T) {
+	_, err := otelredlock.Events(otelredlock.WithNodes(), nil)
+	assert.EqualError(t, err, "otelredlock: Events: option 1 is nil")
 }

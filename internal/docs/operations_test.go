@@ -385,6 +385,8 @@ func TestTheProgramsOfThePage(t *testing.T) {
 }
 
 // The labels of outcome tell apart what the alerts are about, and no alert has another label.
+//
+// lesson L152
 func TestTheAlertsOfThePage(t *testing.T) {
 	got := map[string]bool{}
 	note := func(want string, err error) {
@@ -427,6 +429,8 @@ func TestTheAlertsOfThePage(t *testing.T) {
 	})
 	rules := at(t, documents(t, blocks(t, operations, "yaml")[2])[0], "groups", 0, "rules").([]any)
 	require.Len(t, rules, 3)
+	assert.Contains(t, at(t, rules[0], "expr"), `operation="acquire"`,
+		"a release without a quorum keeps nobody from a lock for long")
 	for _, rule := range rules {
 		outcome := regexp.MustCompile(`outcome=~?"([a-z_|]*)"`)
 		for _, m := range outcome.FindAllStringSubmatch(at(t, rule, "expr").(string), -1) {

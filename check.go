@@ -49,6 +49,9 @@ func (r *Redlock) Check(ctx context.Context) (*doctor.Report, error) {
 	for i := range report.Nodes {
 		n := &report.Nodes[i]
 		n.Err, n.Unheard = exported(n.Err), exported(n.Unheard)
+		for j := range n.Unknown {
+			n.Unknown[j].Why = exported(n.Unknown[j].Why)
+		}
 	}
 	if ctx.Err() != nil {
 		text, causes := why(ctx)

@@ -155,7 +155,8 @@ type NodeError struct {
 	Node int
 	// Addr is the node's address, or "" if its pool does not tell, see [pool.Addressed].
 	Addr string
-	// Err is the client's error as it came, or one of the package's. It matches ErrTaken if
+	// Err is the client's error, or one of the package's. The text of the client's is cut to 500
+	// bytes, and without the arguments of a command, which nodes may repeat. It matches ErrTaken if
 	// somebody else has the lock on this node, and ErrExpired if the node has it no more. It
 	// matches ErrNodeTimeout if the node has not answered in time.
 	Err error
@@ -198,11 +199,13 @@ type GuardError struct {
 
 func (e *GuardError) Error() string { return (*wire.GuardError)(e).Error() }
 
-// exported returns the error of a node so that a user finds those of package wire in it.
+// exported returns the error of a node so that a user finds those of package wire in it, and so
+// that its text can be shown: see [oneline.Said].
 func exported(err error) error {
 	if err == nil {
 		return nil
 	}
+	text := oneline.Said(err.Error())
 	var found error
 	var guard *wire.GuardError
 	var reply *wire.ReplyError
@@ -211,13 +214,15 @@ func exported(err error) error {
 		found = (*GuardError)(guard)
 	case errors.As(err, &reply):
 		found = (*ReplyError)(reply)
-	default:
+	case text == err.Error():
 		return err
+	default:
+		return oneline.Error(text, err)
 	}
 	if found.Error() == err.Error() {
 		return found
 	}
-	return oneline.Error(err.Error(), err, found)
+	return oneline.Error(text, err, found)
 }
 
 // What a node says of a key that should be ours.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
@@ -819,5 +820,40 @@ func TestNodesErrorsAreFoundByType(t *testing.T) {
 		assert.Equal(t, &redlock.ReplyError{Script: "acquire", Reply: "1"}, reply)
 		assert.EqualError(t, report.Nodes[0].Err,
 			`acquire: acquire script: unexpected reply "1" of type string`)
+	})
+}
+
+// lesson L145: neither its length, nor what it contains, makes the reply of a node unfit for a log,
+// a terminal or a report.
+func TestWhatNodesSayCanBeShown(t *testing.T) {
+	said := errors.New("ERR \x1b[31m\x00\xff " + strings.Repeat("x\x1b", 400_000))
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		var log strings.Builder
+		rl = rl.With(redlock.WithEvents(&redlock.Events{
+			NodeState: func(s redlock.NodeState) { fmt.Fprintln(&log, s.Err) },
+			Node:      func(c redlock.NodeCall) { fmt.Fprintln(&log, c.Err) },
+		}))
+		for _, fate := range []sim.Fate{sim.Fail(said), sim.Reply(said.Error())} {
+			log.Reset()
+			always(nodes, fate, fate, fate)
+			text := func(err error) {
+				t.Helper()
+				fmt.Fprintln(&log, err)
+			}
+			text(rl.NewMutex("x", redlock.WithFencing()).TryLock())
+			in, err := rl.Inspect(t.Context(), "x")
+			require.NoError(t, err)
+			text(errors.New(in.String()))
+			text(in.Nodes[0].Err)
+			report, err := rl.With(redlock.WithFencing()).Check(t.Context())
+			require.NoError(t, err)
+			text(errors.New(report.String()))
+			text(report.Nodes[0].Err)
+			synctest.Wait()
+			assert.Less(t, log.Len(), 60_000)
+			assert.True(t, utf8.ValidString(log.String()))
+			assert.NotContains(t, log.String(), "\x1b")
+			assert.NotContains(t, log.String(), "\x00")
+		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/census"
-	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -117,7 +116,8 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 	for i, a := range c.Nodes {
 		in.Nodes = append(in.Nodes, NodeKey{
 			Node: i, Addr: r.core.nodes[i].Addr(), Found: a.Value.Found, Value: a.Value.Value,
-			Reserved: a.Value.Reserved, TTL: a.Value.TTL, Err: a.Err, counter: a.Value.Counter,
+			Reserved: a.Value.Reserved, TTL: a.Value.TTL, Err: exported(a.Err),
+			counter: a.Value.Counter,
 		})
 	}
 	switch {
@@ -165,7 +165,7 @@ func (in *Inspection) String() string {
 		name := nodeName(node.Node, node.Addr)
 		switch {
 		case node.Err != nil:
-			fmt.Fprintf(w, "  %s\t%s\n", name, oneline.Text(node.Err.Error()))
+			fmt.Fprintf(w, "  %s\t%s\n", name, node.Err)
 		case !node.Found:
 			fmt.Fprintf(w, "  %s\tno key\n", name)
 		case node.Reserved:

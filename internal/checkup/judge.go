@@ -114,7 +114,7 @@ func isSentinel(n *doctor.NodeReport) bool { return n.Mode == "sentinel" }
 func isReplica(n *doctor.NodeReport) bool { return n.Role == "slave" }
 
 // sentence is the text of an error for the end of a sentence.
-func sentence(err error) string { return strings.TrimRight(oneline.Text(err.Error()), ". ") }
+func sentence(err error) string { return strings.TrimRight(oneline.Said(err.Error()), ". ") }
 
 func (j *judge) number() {
 	n := len(j.nodes)

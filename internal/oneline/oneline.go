@@ -2,25 +2,73 @@
 package oneline
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// Text puts a semicolon in the place of line breaks, with the white space around them.
+// longest is how many bytes of what somebody else said are shown. Servers and clients need less.
+const longest = 500
+
+// Said is the text of what a node, or the client that speaks with it, has said. It is cut if it is
+// very long. It ends before the arguments of a command that the node does not know: nodes repeat
+// them, and the value of a lock is one.
+func Said(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with")
+	return Cut(Text(Cut(text)))
+}
+
+// Cut returns at most the first 500 bytes of a text, and an ellipsis if there are more.
+func Cut(text string) string {
+	if len(text) <= longest {
+		return text
+	}
+	end := longest - len("…")
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// Text puts a semicolon in the place of line breaks, with the white space around them. What cannot
+// be printed, and could change how a terminal shows the rest, is escaped as in Go.
 func Text(text string) string {
-	if !strings.ContainsAny(text, "\n\r") {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, isOdd) {
 		return text
 	}
 	var lines []string
 	for line := range strings.FieldsFuncSeq(text, isBreak) {
 		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
+			lines = append(lines, escape(line))
 		}
 	}
 	return strings.Join(lines, "; ")
 }
 
 func isBreak(c rune) bool { return c == '\n' || c == '\r' }
+
+// isOdd reports whether a rune is not shown as it is.
+func isOdd(c rune) bool { return !strconv.IsPrint(c) }
+
+// escape escapes what is odd in a line.
+func escape(line string) string {
+	var b strings.Builder
+	for len(line) > 0 {
+		r, size := utf8.DecodeRuneInString(line)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, line[0])
+		case isOdd(r):
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+		line = line[size:]
+	}
+	return b.String()
+}
 
 // List is the text of several errors.
 func List(errs []error) string {

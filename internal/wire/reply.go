@@ -9,6 +9,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
@@ -31,7 +32,8 @@ type ReplyError struct {
 }
 
 func (e *ReplyError) Error() string {
-	return fmt.Sprintf("%s script: unexpected reply %#v of type %T", e.Script, e.Reply, e.Reply)
+	reply := oneline.Cut(fmt.Sprintf("%#v", e.Reply))
+	return fmt.Sprintf("%s script: unexpected reply %s of type %T", e.Script, reply, e.Reply)
 }
 
 func readSetNX(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
@@ -180,5 +182,6 @@ func Look(ctx context.Context, p pool.Pool, of []string) (Stored, error) {
 			return k, nil
 		}
 	}
-	return Stored{}, fmt.Errorf("inspect script: unexpected reply %#v of type %T", reply, reply)
+	// It may have the value of a lock.
+	return Stored{}, fmt.Errorf("inspect script: unexpected reply of type %T", reply)
 }

@@ -29,6 +29,10 @@
 //   - The isolation level is READ COMMITTED, as [InTx] sets it, or Guard is the very first
 //     statement. On a higher level Postgres answers a concurrent Guard with SQLSTATE 40001: roll
 //     back, try again.
+//   - Nothing but Commit or Rollback ends the transaction: it has no statements such as COMMIT or
+//     ROLLBACK, and on MySQL and MariaDB none that commits implicitly, such as CREATE TABLE. After
+//     a deadlock nothing more is done in it: MySQL and MariaDB have ended it, see [ErrTxEnded].
+//   - Guard is not behind a savepoint: when that is rolled back, so is Guard.
 //   - Rows of the table are not deleted, unless every holder of a smaller token is gone for good.
 //   - Several resources in one transaction are guarded in one order by everybody, or transactions
 //     deadlock. A database ends one of them with an error.
@@ -57,6 +61,12 @@ var (
 	// ErrNoToken is returned when the token is 0: the context is not that of a held lock, or the
 	// lock was made without [redlock.WithFencing]. Nothing was sent.
 	ErrNoToken = errors.New("fence: no fencing token")
+
+	// ErrTxEnded is returned by [InTx] on MySQL and MariaDB if the database ended the transaction
+	// while fn ran: part of the work may stand. A deadlock rolls back what came before it, and a
+	// statement such as CREATE TABLE commits it. The statements that follow are committed one by
+	// one, without the guard. If fn returned at the deadlock, nothing stands.
+	ErrTxEnded = errors.New("fence: the transaction ended early")
 )
 
 // MaxResource is the longest name of a resource, in bytes.
@@ -77,7 +87,7 @@ func (e *StaleError) Error() string {
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
 // DBTX is what Guard needs of a transaction: a [*sql.Tx] has it, and so does a [*sql.Conn] within
-// one.
+// one. [Pgx] makes one of a transaction of pgx.
 type DBTX interface {
 	// ExecContext runs a statement that returns no rows.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -96,7 +106,7 @@ func Guard(ctx context.Context, tx DBTX, d Dialect, resource string, token uint6
 	if err := check(d, resource, token); err != nil {
 		return err
 	}
-	admitted, err := d.guard(ctx, tx, resource, int64(token))
+	admitted, err := d.guard(ctx, tx, d.quotedTable(), resource, int64(token))
 	switch {
 	case err != nil:
 		return fmt.Errorf("fence: guarding %q: %w", resource, err)
@@ -112,7 +122,12 @@ func Guard(ctx context.Context, tx DBTX, d Dialect, resource string, token uint6
 // and until fn has returned.
 //
 // It returns [ErrNoToken] or [ErrStale], and then fn was not called, or the error of fn or of the
-// database. If the commit fails, the database alone knows whether the transaction happened.
+// database. If the commit fails, the database alone knows whether the transaction happened. On
+// MySQL and MariaDB it returns [ErrTxEnded], beside the error of fn if there is one, after a
+// deadlock in fn, or after a statement that commits implicitly, such as CREATE TABLE or TRUNCATE.
+// It cannot tell if ctx or the connection has ended, too.
+//
+// After a deadlock in Guard, before fn, InTx begins again, up to ten times.
 func InTx(
 	ctx context.Context,
 	db *sql.DB,
@@ -124,21 +139,60 @@ func InTx(
 	if err := check(d, resource, token); err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: d.level})
+	tx, err := beginGuarded(ctx, db, d, resource, token)
 	if err != nil {
-		return fmt.Errorf("fence: beginning a transaction: %w", err)
+		return err
 	}
 	defer tx.Rollback() // does nothing after Commit; also when fn panics
-	if err := Guard(ctx, tx, d, resource, token); err != nil {
+	err = fn(tx)
+	ended, lost := d.ended(ctx, tx)
+	switch {
+	case ended && err != nil:
+		return fmt.Errorf("%w: %w", errEnded(resource), err)
+	case ended:
+		return errEnded(resource)
+	case err != nil:
 		return err
-	}
-	if err := fn(tx); err != nil {
-		return err
+	case lost != nil:
+		return fmt.Errorf("fence: committing: %w", lost)
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("fence: committing: %w", err)
 	}
 	return nil
+}
+
+// beginGuarded begins a transaction with Guard. It does so again after a deadlock: on MySQL several
+// transactions that use a resource for the first time cause one if the first of them rolls back.
+func beginGuarded(
+	ctx context.Context,
+	db *sql.DB,
+	d Dialect,
+	resource string,
+	token uint64,
+) (*sql.Tx, error) {
+	for deadlocks := 0; ; deadlocks++ {
+		tx, err := d.begin(ctx, db)
+		if err != nil {
+			return nil, fmt.Errorf("fence: beginning a transaction: %w", err)
+		}
+		err = Guard(ctx, tx, d, resource, token)
+		if err == nil {
+			return tx, nil
+		}
+		if ended, _ := d.ended(ctx, tx); !ended || deadlocks == maxDeadlocks {
+			tx.Rollback()
+			return nil, err
+		}
+	}
+}
+
+// maxDeadlocks is how often InTx begins again. Each deadlock lets another transaction go on.
+const maxDeadlocks = 10
+
+func errEnded(resource string) error {
+	return fmt.Errorf("%w: a deadlock, or a statement that commits such as CREATE TABLE, ended "+
+		"the guard of %q inside fn, and part of what fn did may stand", ErrTxEnded, resource)
 }
 
 // check says what is wrong with the arguments of Guard.
@@ -162,5 +216,5 @@ func check(d Dialect, resource string, token uint64) error {
 	case !utf8.ValidString(resource) || strings.ContainsRune(resource, 0):
 		return fmt.Errorf("fence: the resource %q is not UTF-8 without NUL", resource)
 	}
-	return nil
+	return d.checkTable()
 }

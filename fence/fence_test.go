@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -54,6 +55,13 @@ func TestGuardRefusesBadArguments(t *testing.T) {
 			"fence: the name of the resource has 192 bytes, more than 190"},
 		{fence.SQLite, "a\x00b", 1, `fence: the resource "a\x00b" is not UTF-8 without NUL`},
 		{fence.SQLite, "a\xff", 1, `fence: the resource "a\xff" is not UTF-8 without NUL`},
+		{fence.SQLite.WithTable(""), "a", 1, badTable("")},
+		{fence.SQLite.WithTable("a.b.c"), "a", 1, badTable("a.b.c")},
+		{fence.SQLite.WithTable("a."), "a", 1, badTable("a.")},
+		{fence.SQLite.WithTable("a;b"), "a", 1, badTable("a;b")},
+		{fence.Postgres.WithTable("$$"), "a", 1, badTable("$$")},
+		{fence.Postgres.WithTable(`a"b`), "a", 1, badTable(`a"b`)},
+		{fence.MySQL.WithTable("a`b"), "a", 1, badTable("a`b")},
 	} {
 		tx := &recorder{}
 		err := fence.Guard(t.Context(), tx, c.dialect, c.resource, c.token)
@@ -68,6 +76,11 @@ func TestGuardRefusesBadArguments(t *testing.T) {
 		fence.ErrNoToken,
 		"not the context of a lock; the database is not asked",
 	)
+}
+
+func badTable(name string) string {
+	return fmt.Sprintf("fence: the table %q needs a name of letters, digits, _ and -, "+
+		`such as "tokens" or "billing.tokens"`, name)
 }
 
 // A guarded transaction costs one statement more. MySQL takes two more for the first use of a

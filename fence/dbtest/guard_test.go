@@ -99,15 +99,23 @@ func TestMySQLThatCountsFoundRows(t *testing.T) {
 	require.ErrorIs(t, guardOnce(t, d, db, "a", 6), fence.ErrStale)
 }
 
+// locks returns locks whose nodes run in this process.
+func locks(t *testing.T) *redlock.Redlock {
+	pools, closePools, err := embedded.Open("", 3)
+	require.NoError(t, err)
+	rl := redlock.New(pools...)
+	t.Cleanup(func() {
+		require.NoError(t, rl.Close())
+		require.NoError(t, closePools())
+	})
+	return rl
+}
+
 func TestInTx(t *testing.T) {
 	onEach(t, func(t *testing.T, d database, _ string, db *sql.DB) {
 		_, err := db.Exec(`CREATE TABLE word (w VARCHAR(20))`)
 		require.NoError(t, err)
-		pools, closePools, err := embedded.Open("", 3)
-		require.NoError(t, err)
-		defer closePools()
-		rl := redlock.New(pools...)
-		defer rl.Close()
+		rl := locks(t)
 		write := func(word string) func(*sql.Tx) error {
 			return func(tx *sql.Tx) error {
 				_, err := tx.Exec(`INSERT INTO word VALUES ('` + word + `')`)

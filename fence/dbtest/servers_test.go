@@ -105,6 +105,8 @@ func startPostgres(t testing.TB) string {
 		"fsync=off",
 		"-c",
 		"max_connections=50",
+		"-c",
+		"deadlock_timeout=10ms",
 	)
 	dsn := "postgres://test@127.0.0.1:" + port + "/postgres?sslmode=disable"
 	await(t, "pgx", dsn)

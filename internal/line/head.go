@@ -51,7 +51,7 @@ func (w *Waiter) lead() (won bool, err error) {
 		}
 		listener, held := w.lines.listening(w.Key, ln)
 		var ready <-chan struct{} // after which turns can be heard, for somebody who wants that
-		if listener != nil && (why == queued || !held) {
+		if listener != nil && (why == queued || !held) && w.lines.patience(w.ctx) > 0 {
 			ready = listener.Ready()
 		}
 		if r := ln.refusal(); r != nil && r.Failing() {

@@ -61,7 +61,9 @@ type Lines struct {
 	lines  map[string]*line
 	asking map[string]bool // a newcomer of this process asks
 	rivals map[string]*rivals
-	swept  time.Time // when old rivals were forgotten last
+	swept  time.Time     // when old rivals were forgotten last
+	latest time.Duration // answer of a quorum of nodes
+	trip   time.Duration // the shorter one of the latest two
 }
 
 // Config is what the lines of a process need.
@@ -104,7 +106,7 @@ func (ls *Lines) Enter(
 	var began time.Time
 	defer func() { w, answer.Crowd = ls.asked(wish, answer, began) }()
 	queue, poll := ls.others(wish.Key)
-	if wish.Queue && queue {
+	if wish.Queue && queue && ls.patience(ctx) > 0 {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
 	}
 	if poll {
@@ -112,7 +114,9 @@ func (ls *Lines) Enter(
 		sleep(ctx, rest)
 	}
 	began = time.Now()
-	return nil, attempt(Attempt{Keep: wish.Queue && ls.source.Able()})
+	answer = attempt(Attempt{Keep: wish.Queue && ls.source.Able()})
+	ls.answered(answer, began)
+	return nil, answer
 }
 
 // arrive takes the last place in the line for a key, if there is a line or a newcomer asks for the

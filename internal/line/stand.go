@@ -130,6 +130,7 @@ func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
 		r.Abandon()
 	} else if only == nil {
 		s.took = time.Since(start)
+		s.lines.took(s.took)
 	}
 	if only == nil {
 		if refusal := s.asker.Waits(r, began, err != nil); refusal != nil {

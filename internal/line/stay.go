@@ -93,6 +93,7 @@ const (
 	unheard                // the nodes do not answer to one who stands in the queue
 	unserved               // claims fail
 	denied                 // so many nodes deny their queue that the others are no quorum
+	late                   // there is no time left for a turn
 )
 
 // stay waits in the queue. Each retry delay costs a try, as it would outside.
@@ -272,7 +273,7 @@ func (s *stay) await(deaf bool, d time.Duration) (ending, error) {
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
-		t.Reset(clock.Ahead(min(time.Until(until), time.Until(s.due))))
+		t.Reset(clock.Ahead(min(time.Until(until), time.Until(s.due), s.lines.patience(s.ctx))))
 		e := s.listen(deaf, t)
 		if err := s.stopped(); err != nil {
 			return none, err
@@ -302,6 +303,9 @@ func (s *stay) await(deaf bool, d time.Duration) (ending, error) {
 		}
 		if asks {
 			return none, nil
+		}
+		if s.lines.patience(s.ctx) <= 0 {
+			return late, nil
 		}
 		if e.next {
 			s.bid()

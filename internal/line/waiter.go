@@ -125,6 +125,7 @@ func (w *Waiter) attempt(counts bool) (answer Answer, alone bool) {
 		Final: final, Keys: w.line.keys, Latest: w.line.refusal(),
 		Keep: !final && listener != nil && w.leads() && w.lines.source.Able(),
 	})
+	w.lines.answered(answer, began)
 	if answer.Won {
 		w.line.keys.forget(time.Now()) // what was free is taken
 	}

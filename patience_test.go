@@ -148,8 +148,9 @@ func TestAWaiterLeavesTheQueueInTime(t *testing.T) {
 			if left < 4*trip {
 				assert.Zero(t, stood)
 			} else {
-				left -= 4*trip - trip/2 // when the nodes hear that it leaves
-				assert.InDelta(t, left, stood, float64(trip/2))
+				// When the nodes hear that it leaves. It may have to wait for their answers first.
+				assert.Greater(t, stood, left-4*trip)
+				assert.Less(t, stood, left-4*trip+2*trip)
 			}
 			require.NoError(t, other.CloseContext(t.Context()))
 		})

@@ -53,9 +53,11 @@ type Events struct {
 	// twice as long. Of the callers of a process who wait for one lock only the first in line is
 	// told of, and the pauses are theirs together. Nothing need be wrong: see Err.
 	Waiting func(w Waiting)
-	// NodeState is called when a node goes out of order, which is at its third error in a row. It
-	// is called again when the node answers. It is told by the mutexes with this function that
-	// use the node.
+	// NodeState is called when a node goes out of order, which is at the third error in a row to
+	// commands of one kind. It is called again when the node answers such commands and has failed
+	// none for a second, or answers any command and has failed none for a minute. An error says
+	// nothing if the node has answered a command of that kind since the one that failed was sent.
+	// NodeState is told by the mutexes with this function that use the node.
 	NodeState func(s NodeState)
 	// Node is called for each command when the client has returned from it. The operation that the
 	// command is a part of may have ended before. It costs more than the others.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1045,6 +1046,8 @@ func TestEventsTellOfTheStateOfNodes(t *testing.T) {
 			assert.Empty(t, take())
 			nodes[1].Restart(true)
 			use()
+			assert.Empty(t, take(), "not for a second yet")
+			use()
 			s = take()
 			require.Len(t, s, 1)
 			assert.True(t, s[0].Up)
@@ -1054,6 +1057,94 @@ func TestEventsTellOfTheStateOfNodes(t *testing.T) {
 			defer mu.Unlock()
 			states = append(states, s)
 		}}))
+	}
+}
+
+// lesson L120: a node that is in trouble for a minute is told of when that begins and when it ends,
+// though it answers some commands all the time, and others late.
+func TestEventsTellOfTroubleTwice(t *testing.T) {
+	writes := []string{"set", "acquire", "extend", "stand", "claim", "bid", "heal"}
+	refusing := func(text string, commands ...string) func(*sim.Node) func(sim.Op) sim.Fate {
+		return func(*sim.Node) func(sim.Op) sim.Fate {
+			return func(op sim.Op) sim.Fate {
+				if slices.Contains(commands, op.Command) {
+					return sim.Fail(errors.New(text))
+				}
+				return sim.Fate{}
+			}
+		}
+	}
+	for name, trouble := range map[string]func(*sim.Node) func(sim.Op) sim.Fate{
+		"READONLY": refusing("READONLY You can't write against a read only replica.", writes...),
+		"full": refusing("OOM command not allowed when used memory > 'maxmemory'.",
+			"set", "acquire", "stand", "claim", "bid", "heal"),
+		"frozen": func(n *sim.Node) func(sim.Op) sim.Fate {
+			n.Freeze()
+			return func(sim.Op) sim.Fate { return sim.Fate{} }
+		},
+		"flapping": func(*sim.Node) func(sim.Op) sim.Fate {
+			return func(sim.Op) sim.Fate {
+				if time.Now().UnixMilli()/400%2 == 0 {
+					return sim.Fail(sim.ErrRefused)
+				}
+				return sim.Fate{}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var states []redlock.NodeState
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
+				var fate atomic.Pointer[func(sim.Op) sim.Fate]
+				fine := func(sim.Op) sim.Fate { return sim.Fate{} }
+				fate.Store(&fine)
+				pools := nodes.Pools("b")
+				plan(pools, func(op sim.Op) sim.Fate {
+					f := sim.Fate{}
+					if op.Node == 1 {
+						f = (*fate.Load())(op)
+					}
+					f.Request, f.Reply = 5*time.Millisecond, 5*time.Millisecond
+					return f
+				})
+				rl := redlock.New(pools...).With(redlock.WithEvents(&redlock.Events{
+					NodeState: func(s redlock.NodeState) {
+						mu.Lock()
+						defer mu.Unlock()
+						states = append(states, s)
+					},
+				}))
+				mustHold(t, rl.NewMutex("held"))
+				ctx, stop := context.WithCancel(t.Context())
+				var load sync.WaitGroup
+				for i := range 8 {
+					load.Go(func() {
+						m := rl.NewMutex(fmt.Sprint("x", i/2))
+						for ctx.Err() == nil {
+							if m.LockContext(ctx) == nil {
+								time.Sleep(20 * time.Millisecond)
+								mustUnlock(t, m)
+							}
+						}
+					})
+				}
+				time.Sleep(5 * time.Second)
+				bad := trouble(nodes[1])
+				fate.Store(&bad)
+				time.Sleep(time.Minute)
+				fate.Store(&fine)
+				nodes[1].Thaw()
+				time.Sleep(20 * time.Second)
+				stop()
+				load.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				require.Len(t, states, 2)
+				assert.False(t, states[0].Up)
+				assert.True(t, states[1].Up)
+				assert.NoError(t, rl.CloseContext(t.Context()))
+			})
+		})
 	}
 }
 

@@ -79,7 +79,7 @@ func ago(now, until time.Time) time.Duration { return max(-remaining(now, until)
 // called tells of a command that a client has returned from.
 func (t *teller) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began int64, err error) {
 	if t.NodeState != nil {
-		if turned, up := n.Turned(err); turned {
+		if turned, up := n.Turned(k, began, err); turned {
 			t.NodeState(NodeState{Node: n.Index, Addr: n.Addr(), Up: up, Err: exported(err)})
 		}
 	}

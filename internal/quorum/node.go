@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -32,7 +31,7 @@ type Node struct {
 	Starter pool.Starter
 	Carrier pool.Carrier
 
-	errors   atomic.Int64 // in a row, where a Watch counts them
+	health   health // where a Watch looks
 	tracker  *Tracker
 	schedule *schedule // of all nodes
 	gate     gate

@@ -2,7 +2,10 @@ package quorum
 
 import (
 	"errors"
+	"sync"
+	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -25,17 +28,55 @@ func (l *Lane) watched(w *work, k Kind, began int64, err error) {
 	}
 }
 
-// outOfOrder is how many errors in a row make a node one that is out of order.
-const outOfOrder = 3
+const (
+	// outOfOrder is how many errors in a row make a node one that is out of order.
+	outOfOrder = 3
+	// good is how long after its last error a node is in order again when it answers a command of
+	// the kind that has failed.
+	good = time.Second
+	// forgotten is how long after its last error a node is in order again when it answers anything:
+	// nobody sends it commands of the kind that has failed.
+	forgotten = time.Minute
+)
 
-// Turned notes whether a command on the node has failed. It reports whether the node has gone out
-// of order by that, or is up again.
-func (n *Node) Turned(err error) (turned, up bool) {
-	switch {
-	case err != nil:
-		return n.errors.Add(1) == outOfOrder, false
-	case n.errors.Load() == 0:
+// health is what a Watch has seen of a node. A node may answer commands of one kind and refuse
+// those of another: a replica deletes nothing but says so, and one without memory releases locks
+// that it would not grant.
+type health struct {
+	mu       sync.Mutex
+	answered [Undo + 1]int64 // when the node last answered a command of the kind; see clock.Ticks
+	errors   [Undo + 1]int   // in a row
+	failed   int64           // when the last of them came
+	down     bool
+	kind     Kind // that has failed, if down
+}
+
+// Turned notes whether a command of that kind, which began then, has failed on the node. It reports
+// whether the node has gone out of order by that, or is in order again.
+func (n *Node) Turned(k Kind, began int64, err error) (turned, up bool) {
+	h, now := &n.health, clock.Ticks(time.Now())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		if began < h.answered[k] { // and the node has answered since: the error is an old one
+			return false, false
+		}
+		h.failed = now
+		h.errors[k]++
+		if h.down || h.errors[k] < outOfOrder {
+			return false, false
+		}
+		h.down, h.kind = true, k
+		return true, false
+	}
+	h.answered[k], h.errors[k] = now, 0
+	since := time.Duration(now - h.failed)
+	if !h.down || since < good || k != h.kind && since < forgotten {
 		return false, true
 	}
-	return n.errors.Swap(0) >= outOfOrder, true
+	h.down = false
+	for k := range h.errors { // what was sent before says nothing any more
+		h.answered[k], h.errors[k] = now, 0
+	}
+	return true, true
 }

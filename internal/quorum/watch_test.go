@@ -13,40 +13,67 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
-// A node turns at its third error in a row, and at the first answer after that.
+// lesson L120: a node turns at the third error in a row of one kind of command. It turns back when
+// it answers that kind, and has failed nothing for a second, or answers anything after a minute. An
+// error of a command that was sent before the last answer says nothing.
 func TestTurnedTellsOfEachChangeOnce(t *testing.T) {
-	var n Node
-	bad := errors.New("bad")
-	for i, step := range []struct {
-		err        error
-		turned, up bool
-	}{
-		{nil, false, true}, {bad, false, false}, {bad, false, false}, {nil, false, true},
-		{bad, false, false}, {bad, false, false}, {bad, true, false}, {bad, false, false},
-		{nil, true, true}, {nil, false, true},
-	} {
-		turned, up := n.Turned(step.err)
-		assert.Equal(t, step.turned, turned, "step %d", i)
-		assert.Equal(t, step.up, up, "step %d", i)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{}
+		start := time.Now()
+		bad := errors.New("bad")
+		const second = time.Second
+		for i, step := range []struct {
+			at, sent   time.Duration
+			kind       Kind
+			err        error
+			turned, up bool
+		}{
+			{0, 0, Write, nil, false, true},
+			{second, second, Write, bad, false, false},
+			{second, second, Write, bad, false, false},
+			{second, second, Undo, nil, false, true}, // says nothing of Writes
+			{second, 0, Undo, bad, false, false},     // sent before
+			{second, second / 2, Write, bad, true, false},
+			{second, second, Write, bad, false, false},
+			{3 * second, 3 * second, Undo, nil, false, true},
+			{3 * second, 3 * second, Write, bad, false, false},
+			{4*second - 1, 3 * second, Write, nil, false, true}, // not for a second yet
+			{4 * second, 2 * second, Write, bad, false, false},  // sent before
+			{4 * second, 4 * second, Write, nil, true, true},
+			{4 * second, 3 * second, Ask, bad, false, false}, // sent before it turned
+			{4 * second, 3 * second, Ask, bad, false, false},
+			{4 * second, 3 * second, Ask, bad, false, false},
+			{5 * second, 5 * second, Ask, bad, false, false},
+			{5 * second, 5 * second, Ask, bad, false, false},
+			{5 * second, 5 * second, Ask, nil, false, true},
+			{5 * second, 5 * second, Ask, bad, false, false},
+			{5 * second, 5 * second, Ask, bad, false, false},
+			{5 * second, 5 * second, Ask, bad, true, false},
+			{64 * second, 64 * second, Write, nil, false, true},
+			{65 * second, 65 * second, Write, nil, true, true}, // nobody asks any more
+		} {
+			time.Sleep(time.Until(start.Add(step.at)))
+			turned, up := n.Turned(step.kind, clock.Ticks(start.Add(step.sent)), step.err)
+			assert.Equal(t, step.turned, turned, "step %d", i)
+			assert.Equal(t, step.up, up, "step %d", i)
+		}
 
-	var g sync.WaitGroup
-	var mu sync.Mutex
-	downs := 0
-	for range 100 {
-		g.Go(func() {
-			if turned, _ := n.Turned(bad); turned {
-				mu.Lock()
-				defer mu.Unlock()
-				downs++
-			}
-		})
-	}
-	g.Wait()
-	assert.Equal(t, 1, downs)
+		var g sync.WaitGroup
+		var downs atomic.Int32
+		for range 100 {
+			g.Go(func() {
+				if turned, _ := n.Turned(Ask, clock.Ticks(time.Now()), bad); turned {
+					downs.Add(1)
+				}
+			})
+		}
+		g.Wait()
+		assert.EqualValues(t, 1, downs.Load())
+	})
 }
 
 // What was sent is told when the client has returned, also when nobody waits for it any more, and

@@ -215,6 +215,10 @@ func (h *hold) tooLate() *Error {
 	return e
 }
 
+// renewalTimeout is how long the nodes have for a renewal, at least, unless half of the time left
+// is less. It is enough for a client that has to dial, or to send a script, over a slow network.
+const renewalTimeout = 5 * time.Second
+
 // leastLeft is the least time before the deadline with which a renewal begins: no node can be
 // expected to answer within less.
 const leastLeft = time.Millisecond
@@ -222,9 +226,10 @@ const leastLeft = time.Millisecond
 // Renew extends the lease, unless the hold is over by now, and reports whether a quorum confirmed
 // it. It ends within its budget.
 //
-// The nodes have half of the time left to answer. Say that an outage ends with a time L left before
-// the deadline. Then the next renewal starts with no less than half of L left. No less than a
-// quarter of L is its own.
+// Nobody waits for a renewal, as others do for a Lock. So the nodes have five seconds at least, and
+// twice as long after each renewal that failed, but no more than half of the time left. Say that an
+// outage ends with a time L left before the deadline. Then the renewal under way ends with no less
+// than half of L left, and the next begins.
 func (h *hold) Renew() (confirmed bool) {
 	l, m := h.l, h.l.m
 	m.mu.Lock()
@@ -237,7 +242,7 @@ func (h *hold) Renew() (confirmed bool) {
 	if !kept || left < leastLeft {
 		return false
 	}
-	budget := min(m.cfg.NodeTimeout, left/2)
+	budget := min(max(m.cfg.NodeTimeout, renewalTimeout, 2*h.had), left/2)
 	ctx, call := renew.Begin(h.values)
 	defer call.Cancel()
 	ctx, told := m.tell.extending(ctx, l, byHold)
@@ -277,7 +282,7 @@ func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Roun
 	}
 	// Often enough for several more, and ever more often towards the end.
 	left := clock.Remaining(start, h.deadline())
-	h.plan(now, start.Add(max(left/8, time.Millisecond)))
+	h.plan(now, start.Add(max(min(left/8, budget), time.Millisecond)))
 }
 
 // plan ends a renewal, and sets when the next one begins. The caller holds mu.

@@ -1234,6 +1234,11 @@ func blackHole(t *testing.T, servers []*redistest.Server,
 
 // tunnel carries connections to a server until it is dark: then they stay open, and nothing passes.
 func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
+	return longTunnel(t, addr, dark, new(atomic.Int64))
+}
+
+// longTunnel is a tunnel in which answers are under way for so many nanoseconds.
+func longTunnel(t *testing.T, addr string, dark *atomic.Bool, trip *atomic.Int64) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var mu sync.Mutex
@@ -1250,7 +1255,21 @@ func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
 		mu.Unlock()
 		tasks.Wait()
 	})
-	carry := func(to, from net.Conn) {
+	carry := func(to, from net.Conn, trip *atomic.Int64) {
+		type parcel struct {
+			due  time.Time
+			data []byte
+		}
+		road := make(chan parcel, 1000)
+		tasks.Go(func() {
+			for p := range road {
+				time.Sleep(time.Until(p.due))
+				if !dark.Load() {
+					_, _ = to.Write(p.data)
+				}
+			}
+		})
+		defer close(road)
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := from.Read(buf)
@@ -1260,9 +1279,8 @@ func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
 				}
 				return
 			}
-			if !dark.Load() {
-				_, _ = to.Write(buf[:n])
-			}
+			road <- parcel{time.Now().Add(time.Duration(trip.Load())),
+				slices.Clone(buf[:n])}
 		}
 	}
 	tasks.Go(func() {
@@ -1284,8 +1302,8 @@ func tunnel(t *testing.T, addr string, dark *atomic.Bool) string {
 				_, _ = c.Close(), s.Close()
 				return
 			}
-			tasks.Go(func() { carry(s, c) })
-			tasks.Go(func() { carry(c, s) })
+			tasks.Go(func() { carry(s, c, new(atomic.Int64)) })
+			tasks.Go(func() { carry(c, s, trip) })
 		}
 	})
 	return l.Addr().String()

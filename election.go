@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -47,12 +48,18 @@ type Leader struct {
 // options say, and the options [WithFencing] and [WithFencePerName]: each term has a token.
 //
 // [WithOwner] names the candidate for [Election.Leader]. [WithExpiry] bounds for how long nobody
-// leads after a leader's crash. [WithMaxHold] bounds a term.
+// leads after a leader's crash. [WithMaxHold] bounds a term. [WithMinHold] is an [*OptionError] on
+// first use: after Resign nobody could lead for the rest of it.
 func (r *Redlock) NewElection(name string, opts ...Option) *Election {
 	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts,
 		[]Option{WithTries(Unlimited)})
 	locks := r.With(all...)
-	return &Election{locks: locks, m: locks.NewMutex(name)}
+	e := &Election{locks: locks, m: locks.NewMutex(name)}
+	if d := locks.cfg.minHold; d != 0 && e.m.err == nil {
+		e.m.err = &OptionError{"WithMinHold", d,
+			"must be 0 in an election: after Resign nobody could lead for the rest of it"}
+	}
+	return e
 }
 
 // mustBeMade panics if NewElection did not make e.
@@ -114,26 +121,30 @@ func (e *Election) lead(
 // tries, and returns its errors: one that matches [ErrTaken] or [ErrNoQuorum] only if ctx ended the
 // wait. The returned context is done when the term is over: see Hold.
 //
-// [Election.Resign] must follow, also when the term was lost. A second Campaign waits until the
-// first one's term is over, as any other candidate does. With a context of that term it would wait
-// for itself, and fails at once with [ErrSelf].
+// [Election.Resign] must follow, also when the term was lost, with the returned context: a second
+// Campaign waits until the first one's term is over, as any other candidate does, and may have been
+// elected by then. With a context of that term it would wait for itself, and fails at once with
+// [ErrSelf].
 func (e *Election) Campaign(ctx context.Context) (context.Context, error) {
 	e.mustBeMade()
 	return e.m.Hold(ctx)
 }
 
-// Leading reports whether e leads at this moment: its term has begun, and neither its context nor
-// its lock has ended. It looks at the clock and asks nobody. No two candidates lead at a time.
+// Leading reports whether e leads at this moment: its term has begun, and the term's context has
+// not ended, for whatever reason. It looks at the clock and asks nobody. No two candidates lead at
+// a time.
 //
 // A true answer grows old: the process may stand still, and lose the lead, right after it. Work
 // that takes time belongs under the context of the term.
 func (e *Election) Leading() bool {
 	e.mustBeMade()
 	m := e.m
+	now := m.core.now()
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	l := m.cur
-	return l != nil && l.kept() && clock.Remaining(m.core.now(), l.until) > 0
+	kept := l != nil && l.kept() && clock.Remaining(now, l.hold.deadline()) > 0
+	m.mu.Unlock()
+	return kept && !l.hold.held.over(now)
 }
 
 // Term returns the fencing token of the current term, as [Mutex.FencingToken] does: after a loss it
@@ -143,8 +154,10 @@ func (e *Election) Term() uint64 {
 	return e.m.FencingToken()
 }
 
-// Resign ends the term, and lets another candidate win at once. It is [Mutex.UnlockContext], and
-// returns its errors. The term's context is done first, with the cause [ErrReleased].
+// Resign ends the term, and lets another candidate win at once. With the context of a term, or one
+// derived from it, it ends that term and no other; with any other context, the current one. It is
+// [Mutex.UnlockContext], returns its errors, and works also if ctx is done. The term's context is
+// done first, with the cause [ErrReleased].
 func (e *Election) Resign(ctx context.Context) error {
 	e.mustBeMade()
 	_, err := e.m.UnlockContext(ctx)
@@ -159,30 +172,33 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return l, err
 }
 
-// Observe yields who leads, and then each change of that, also to nobody. It ends when ctx is done,
-// when the Redlock is closed, or with the loop. While too few nodes answer it yields nothing.
+// Observe yields who leads, and then each change of that, also to nobody: the zero Leader. When too
+// few nodes answer, and the time of the leader that was seen last is over, it yields the zero
+// Leader and the error of [Election.Leader], once: it is not known who leads. An [*OptionError] is
+// the last that it yields. It ends when ctx is done, when the Redlock is closed, or with the loop.
 //
-// It asks the nodes as [Election.Leader] does, every quarter of the expiry, and when the leader's
-// lock would end. A leader that leads for less may go unseen. Terms are never out of order.
-func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
+// It asks the nodes as Leader does, every quarter of the expiry, and when the leader's lock would
+// end. A leader that leads for less may go unseen. One whose term is not known yet is yielded with
+// the term 0, and again with its term. Terms are never out of order.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	e.mustBeMade()
 	needContext(ctx)
-	return func(yield func(Leader) bool) {
-		for last, first := "", true; ; {
+	return func(yield func(Leader, error) bool) {
+		var seen sight
+		for first := true; ; first = false {
 			value, l, err := e.look(ctx)
+			if e.ended(ctx) {
+				return
+			}
+			now := e.m.core.now()
+			news := seen.update(now, value, l, err)
 			var misuse *OptionError
-			if errors.As(err, &misuse) {
+			if (news || first) && !yield(l, err) || errors.As(err, &misuse) {
 				return
 			}
 			wait := e.m.cfg.Expiry / 4
-			if err == nil {
-				if (first || value != last) && !yield(l) {
-					return
-				}
-				first, last = false, value
-				if l.TTL > 0 {
-					wait = min(wait, l.TTL+time.Millisecond)
-				}
+			if left := clock.Remaining(now, seen.ends); left > 0 {
+				wait = min(wait, left+time.Millisecond)
 			}
 			if !e.pause(ctx, wait) {
 				return
@@ -191,13 +207,44 @@ func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 	}
 }
 
+// sight is what an observer knows of the leader.
+type sight struct {
+	known bool
+	value string    // of the leader's lock, "" if nobody leads
+	term  uint64    // 0 if it is not known
+	ends  time.Time // when the leader leads no longer, unless it extends its lock
+}
+
+// update takes in an answer of the nodes, or why there is none. It reports whether that is news.
+func (s *sight) update(now time.Time, value string, l Leader, err error) (news bool) {
+	if err != nil {
+		news = s.known && clock.Remaining(now, s.ends) <= 0
+		s.known = s.known && !news
+		return news
+	}
+	s.ends = now.Add(l.TTL)
+	if l.TTL == NoExpiry {
+		s.ends = now.Add(math.MaxInt64)
+	}
+	news = !s.known || value != s.value || s.term == 0 && l.Term != 0
+	if news {
+		s.known, s.value, s.term = true, value, l.Term
+	}
+	return news
+}
+
+// ended reports whether ctx or the Redlock has ended.
+func (e *Election) ended(ctx context.Context) bool {
+	return ctx.Err() != nil || e.m.core.holds.IsClosed()
+}
+
 // pause waits, and reports whether neither ctx nor the Redlock has ended.
 func (e *Election) pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return ctx.Err() == nil && !e.m.core.holds.IsClosed()
+		return !e.ended(ctx)
 	case <-ctx.Done():
 	case <-e.m.core.holds.Closed():
 	}

@@ -180,7 +180,7 @@ func befall(t *testing.T, r *rand.Rand, nodes sim.Nodes, p *poll) {
 }
 
 // When a leader dies, somebody else is elected as soon as its lock has ended. The retry delay does
-// not matter.
+// not matter. docs/election.md has the bound.
 func TestACrashedLeaderIsReplacedWhenItsLockEnds(t *testing.T) {
 	for candidates, seeds := range map[int]uint64{2: 10, 3: 10, 50: 2} {
 		var latest time.Duration
@@ -205,8 +205,7 @@ func TestACrashedLeaderIsReplacedWhenItsLockEnds(t *testing.T) {
 				late := time.Since(began) - left
 				assert.NotEqual(t, first, second)
 				assert.False(t, first.Leading())
-				// A retry delay is the bound if those who wait have heard of no expiry.
-				assert.Less(t, late, redlock.DefaultMaxRetryDelay+20*time.Millisecond)
+				assert.Less(t, late, 20*time.Millisecond)
 				latest = max(latest, late)
 				p.end(t, nodes)
 			})
@@ -337,7 +336,9 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			time.AfterFunc(time.Second, cancel)
 			err := c.Run(ctx, func(held context.Context) error {
 				<-held.Done()
-				assert.True(t, c.Leading(), "the lock is kept while the work is wound down")
+				assert.False(t, c.Leading())
+				assert.NotEmpty(t, holders(nodes, "leader"),
+					"the lock is kept while the work is wound down")
 				return result
 			})
 			assert.Equal(t, result, err)
@@ -420,6 +421,93 @@ func TestLeadingLooksAtTheClock(t *testing.T) {
 		assert.ErrorIs(t, c.Resign(t.Context()), redlock.ErrExpired)
 		assert.Zero(t, c.Term())
 	})
+}
+
+// The term is over when its context is, for whatever reason, although the lock is kept for winding
+// down.
+//
+// lesson L138
+func TestLeadingEndsWithTheTermsContext(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ctx     func(ctx context.Context) (context.Context, context.CancelFunc)
+		opts    []redlock.Option
+		cancels bool
+	}{
+		"cancel": {ctx: context.WithCancel, cancels: true},
+		"a deadline": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Minute)
+		}},
+		"WithMaxHold": {ctx: context.WithCancel,
+			opts: []redlock.Option{redlock.WithMaxHold(time.Minute)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+				ctx, end := tt.ctx(t.Context())
+				held, err := c.Campaign(ctx)
+				require.NoError(t, err)
+				if d, ok := held.Deadline(); ok {
+					time.Sleep(time.Until(d) - time.Nanosecond)
+				}
+				assert.True(t, c.Leading())
+				if tt.cancels {
+					end()
+				}
+				time.Sleep(time.Nanosecond)
+				assert.False(t, c.Leading())
+				<-held.Done()
+				assert.NotEmpty(t, holders(nodes, "leader"))
+				require.NoError(t, c.Resign(held))
+				end()
+				time.Sleep(time.Second)
+			}, tt.opts...)
+		})
+	}
+}
+
+// Two Campaigns on one Election: who resigns a term that was lost does not end the next one.
+//
+// lesson L139
+func TestResignEndsItsOwnTerm(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lost bool
+		want error // of the second Resign with the same context
+	}{
+		"a term that was lost":  {true, redlock.ErrNotHeld},
+		"a term that was ended": {false, redlock.ErrNotHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+				first, err := c.Campaign(t.Context())
+				require.NoError(t, err)
+				var second context.Context
+				var campaign sync.WaitGroup
+				campaign.Go(func() {
+					second, err = c.Campaign(t.Context())
+					assert.NoError(t, err)
+				})
+				time.Sleep(time.Second)
+				if tt.lost {
+					forget(nodes)
+				} else {
+					require.NoError(t, c.Resign(first))
+				}
+				campaign.Wait()
+				assert.Error(t, first.Err())
+				derived, cancel := context.WithCancel(first)
+				defer cancel()
+				if tt.lost {
+					assert.ErrorIs(t, c.Resign(derived), redlock.ErrLost)
+				}
+				assert.ErrorIs(t, c.Resign(derived), tt.want)
+				assert.NoError(t, second.Err())
+				assert.True(t, c.Leading())
+				require.NoError(t, c.Resign(second))
+				assert.False(t, c.Leading())
+				time.Sleep(time.Second)
+				assert.Empty(t, holders(nodes, "leader"))
+			})
+		})
+	}
 }
 
 // A process that stood still does not lead for the moment before its timers catch up.
@@ -558,7 +646,8 @@ func TestObserve(t *testing.T) {
 		var observing sync.WaitGroup
 		start := time.Now()
 		observing.Go(func() {
-			for l := range observer.Observe(ctx) {
+			for l, err := range observer.Observe(ctx) {
+				assert.NoError(t, err)
 				seen, at = append(seen, l), append(at, time.Now())
 			}
 		})
@@ -609,24 +698,135 @@ func TestObserve(t *testing.T) {
 	})
 }
 
+// sights are what an observer is told, and when.
+type sights struct {
+	leaders []redlock.Leader
+	errs    []error
+	at      []time.Time
+}
+
+// watch observes the election as long as happens runs.
+func watch(t *testing.T, c *candidate, happens func()) (s sights) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var observing sync.WaitGroup
+	observing.Go(func() {
+		for l, err := range c.Observe(ctx) {
+			s.leaders, s.errs = append(s.leaders, l), append(s.errs, err)
+			s.at = append(s.at, time.Now())
+		}
+	})
+	happens()
+	cancel()
+	observing.Wait()
+	return s
+}
+
+// A leader whose time is over while a majority is silent is not known to lead any more, nor is it
+// known who does. When the nodes answer again, everything is told anew.
+//
+// lesson L140
+func TestObserveTellsThatNothingIsKnown(t *testing.T) {
+	for name, crash := range map[string]func(n *sim.Node){
+		"nobody listens": func(n *sim.Node) { n.Crash() },
+		"silence":        func(n *sim.Node) { n.Freeze() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+				observer := newCandidate(nodes, "observer")
+				defer observer.rl.Close()
+				_, err := c.Campaign(t.Context())
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				var silent time.Time
+				seen := watch(t, observer, func() {
+					time.Sleep(5 * time.Second)
+					silent = time.Now()
+					for _, n := range nodes[:3] {
+						crash(n)
+					}
+					time.Sleep(time.Minute)
+					for _, n := range nodes[:3] {
+						n.Restart(true)
+						n.Thaw()
+					}
+					time.Sleep(time.Minute)
+				})
+				require.Len(t, seen.leaders, 3)
+				assert.Equal(t, "me", seen.leaders[0].Owner)
+				assert.Zero(t, seen.leaders[1])
+				assert.ErrorIs(t, seen.errs[1], redlock.ErrNoQuorum)
+				known := seen.at[1].Sub(silent)
+				assert.Greater(t, known, redlock.DefaultExpiry/2, "it leads until then")
+				assert.Less(t, known, redlock.DefaultExpiry+time.Second)
+				assert.Equal(t, redlock.Leader{}, seen.leaders[2], "nobody leads")
+				assert.NoError(t, seen.errs[2])
+				_ = c.Resign(t.Context())
+				time.Sleep(time.Second)
+			})
+		})
+	}
+	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+		for _, n := range nodes[:3] {
+			n.Crash()
+		}
+		seen := watch(t, c, func() { time.Sleep(time.Minute) })
+		require.Len(t, seen.errs, 1, "known from the start that nothing is known")
+		assert.ErrorIs(t, seen.errs[0], redlock.ErrNoQuorum)
+	})
+}
+
+// A leader is seen when the nodes do not yet agree on its term, and again when they do.
+//
+// lesson L142
+func TestObserveTellsTheTermThatWasNotKnown(t *testing.T) {
+	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+		_, err := c.Campaign(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		term := nodes[0].Value("{leader}:fence")
+		nodes[0].Set("{leader}:fence", "1", 0)
+		for _, n := range nodes[3:] {
+			n.Crash()
+		}
+		seen := watch(t, c, func() {
+			time.Sleep(time.Minute)
+			nodes[0].Set("{leader}:fence", term, 0)
+			time.Sleep(time.Minute)
+			nodes[0].Set("{leader}:fence", "1", 0)
+			time.Sleep(time.Minute)
+		})
+		require.Len(t, seen.leaders, 2)
+		assert.Zero(t, seen.leaders[0].Term)
+		assert.Equal(t, c.Term(), seen.leaders[1].Term)
+		_ = c.Resign(t.Context())
+		time.Sleep(time.Second)
+	})
+}
+
 // Observe ends with its loop, with Close, and at once if the options are wrong.
 func TestObserveEnds(t *testing.T) {
 	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
 		for range c.Observe(t.Context()) {
 			break
 		}
+		wrong := c.rl.NewElection("leader", redlock.WithExpiry(-1))
+		var errs []error
+		for l, err := range wrong.Observe(t.Context()) {
+			assert.Zero(t, l)
+			errs = append(errs, err)
+		}
+		require.Len(t, errs, 1)
+		var misuse *redlock.OptionError
+		assert.ErrorAs(t, errs[0], &misuse)
 		time.AfterFunc(time.Minute, func() { assert.NoError(t, c.rl.Close()) })
 		start := time.Now()
 		for range c.Observe(t.Context()) {
 		}
 		assert.Equal(t, time.Minute, time.Since(start))
-		wrong := c.rl.NewElection("leader", redlock.WithExpiry(-1))
-		for range wrong.Observe(t.Context()) {
-			t.Error("with wrong options")
-		}
 	})
 }
 
+// lesson L141
 func TestElectionSaysWhatIsWrong(t *testing.T) {
 	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
 		never := func(context.Context) error { panic("called") }
@@ -635,10 +835,14 @@ func TestElectionSaysWhatIsWrong(t *testing.T) {
 		for _, e := range []*redlock.Election{
 			c.rl.NewElection(""), c.rl.NewElection("x", redlock.WithExpiry(0)),
 			c.rl.NewElection("{x}:fence"),
+			c.rl.NewElection("x", redlock.WithMinHold(time.Minute)),
+			c.rl.With(redlock.WithMinHold(time.Minute)).NewElection("x"),
 		} {
-			_, err := e.Campaign(t.Context())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_, err := e.Campaign(ctx)
 			assert.ErrorAs(t, err, &misuse)
-			assert.ErrorAs(t, e.Run(t.Context(), never), &misuse)
+			assert.ErrorAs(t, e.Run(ctx, never), &misuse)
+			cancel()
 			assert.ErrorAs(t, e.Resign(t.Context()), &misuse)
 			_, err = e.Leader(t.Context())
 			assert.ErrorAs(t, err, &misuse)
@@ -646,9 +850,17 @@ func TestElectionSaysWhatIsWrong(t *testing.T) {
 			assert.Zero(t, e.Term())
 		}
 		assert.Zero(t, nodes.Count(""))
-		var zero redlock.Election
-		assert.Panics(t, func() { zero.Leading() })
-		assert.Panics(t, func() { _ = zero.Run(t.Context(), never) })
+		const made = "redlock: this Election is nil or the zero value: make it with NewElection"
+		for _, e := range []*redlock.Election{nil, {}} {
+			for _, use := range []func(){
+				func() { e.Leading() }, func() { e.Term() },
+				func() { _, _ = e.Campaign(t.Context()) }, func() { _ = e.Resign(t.Context()) },
+				func() { _ = e.Run(t.Context(), never) }, func() { e.Observe(t.Context()) },
+				func() { _, _ = e.Leader(t.Context()) },
+			} {
+				assert.PanicsWithValue(t, made, use)
+			}
+		}
 	})
 }
 
@@ -709,7 +921,8 @@ func TestElectionOnServers(t *testing.T) {
 			assert.False(t, a.Leading())
 			assert.True(t, b.Leading())
 			assert.Greater(t, b.Term(), first)
-			for l := range a.Observe(t.Context()) {
+			for l, err := range a.Observe(t.Context()) {
+				assert.NoError(t, err)
 				assert.Equal(t, "b", l.Owner)
 				break
 			}

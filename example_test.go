@@ -312,7 +312,11 @@ func ExampleElection_Observe() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for leader := range election.Observe(ctx) {
+	for leader, err := range election.Observe(ctx) {
+		if err != nil {
+			fmt.Println("nobody knows:", err)
+			continue
+		}
 		if leader.TTL == 0 {
 			fmt.Println("nobody leads")
 			break

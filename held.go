@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
 )
 
 // heldContext is the context of a hold. It shows what is known of that: the deadline of
@@ -18,6 +20,13 @@ func (c *heldContext) Deadline() (time.Time, bool) {
 		return d, ok
 	}
 	return c.h.limit, true
+}
+
+// over reports whether the context has ended, or its deadline has passed: after the process stood
+// still, timers are late.
+func (c *heldContext) over(now time.Time) bool {
+	d, ok := c.Deadline()
+	return c.Err() != nil || ok && clock.Remaining(now, d) <= 0
 }
 
 // The keys of the innermost hold's token and of the hold among a context's values.
@@ -51,20 +60,23 @@ func FencingToken(ctx context.Context) uint64 {
 // self is the error of a Lock that would wait for itself: ctx comes from a hold of the same lock.
 // It is nil if that hold is over: the caller may have waited for that. It is nil if ctx is done.
 func (m *Mutex) self(ctx context.Context) error {
-	for from := ctx; ; {
-		h, _ := from.Value(holdKey{}).(*hold)
-		switch {
-		case h == nil:
-			return nil
-		case h.keeps(m.core, m.key):
-			if ctx.Err() != nil {
-				return nil
-			}
-			return newError(m.name, notAcquired,
-				"held by the caller itself: its context comes from a hold of this lock",
-				ErrFailed, ErrTaken, ErrSelf)
+	h := holdOf(ctx, func(h *hold) bool { return h.keeps(m.core, m.key) })
+	if h == nil || ctx.Err() != nil {
+		return nil
+	}
+	return newError(m.name, notAcquired,
+		"held by the caller itself: its context comes from a hold of this lock",
+		ErrFailed, ErrTaken, ErrSelf)
+}
+
+// holdOf returns the innermost hold that ctx comes from and that is the one looked for, or nil.
+func holdOf(ctx context.Context, is func(*hold) bool) *hold {
+	for {
+		h, _ := ctx.Value(holdKey{}).(*hold)
+		if h == nil || is(h) {
+			return h
 		}
-		from = h.held.Context // locks within each other
+		ctx = h.held.Context // locks within each other
 	}
 }
 

@@ -117,7 +117,8 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // UnlockContext releases the lock on all nodes. It blocks until the outcome is decided, at most
 // for the node timeout. Slower nodes are released in the background. Calls at the same time run one
 // after the other, each with its node timeout, until one has succeeded. Only the values of ctx are
-// used: Unlock works even if ctx is done, and does not end with it.
+// used: Unlock works even if ctx is done, and does not end with it. If ctx comes from a hold of
+// this mutex, the lock of that hold is released, and none that the mutex was granted later.
 //
 // The bool is true if and only if the error is nil. Then a quorum of nodes still had the
 // lock and has deleted it: it was never lost, and it is free now. With [WithMinHold] the lock may
@@ -135,7 +136,11 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.current().unlock(ctx, byOwner)
+	l := m.current()
+	if h := holdOf(ctx, func(h *hold) bool { return h.l.m == m }); h != nil {
+		l = h.l
+	}
+	err := l.unlock(ctx, byOwner)
 	return err == nil, err
 }
 

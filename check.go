@@ -30,7 +30,8 @@ import (
 // expire. That takes eleven node timeouts, and at least a second.
 //
 // If an ACL denies something, Check tries the rights that locks with r's options need, one by one.
-// It reports those that are missing. The page docs/rights.md lists them all.
+// It reports those that are missing. With [WithFencing] it also reports whether an election could
+// not have its counter. The page docs/rights.md lists all rights.
 //
 // Check blocks until all nodes have answered, or until ctx is done. It takes 18 node timeouts
 // at most, and one where a node answers nothing. What a node does not tell of itself is reported as

@@ -51,8 +51,8 @@ type Leader struct {
 // leads after a leader's crash. [WithMaxHold] bounds a term. [WithMinHold] is an [*OptionError] on
 // first use: after Resign nobody could lead for the rest of it.
 func (r *Redlock) NewElection(name string, opts ...Option) *Election {
-	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts,
-		[]Option{WithTries(Unlimited)})
+	waits := option(func(c *config) { c.tries, c.noWait = Unlimited, false })
+	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts, []Option{waits})
 	locks := r.With(all...)
 	e := &Election{locks: locks, m: locks.NewMutex(name)}
 	if d := locks.cfg.minHold; d != 0 && e.m.err == nil {
@@ -95,7 +95,7 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context) error) 
 		if !again {
 			return err
 		}
-		e.pause(ctx, max(e.m.cfg.delay(1), 0))
+		e.m.core.pause(ctx, max(e.m.cfg.delay(1), 0))
 	}
 }
 
@@ -187,7 +187,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		var seen sight
 		for first := true; ; first = false {
 			value, l, err := e.look(ctx)
-			if e.ended(ctx) {
+			if e.m.core.ended(ctx) {
 				return
 			}
 			now := e.m.core.now()
@@ -200,7 +200,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if left := clock.Remaining(now, seen.ends); left > 0 {
 				wait = min(wait, left+time.Millisecond)
 			}
-			if !e.pause(ctx, wait) {
+			if !e.m.core.pause(ctx, wait) {
 				return
 			}
 		}
@@ -231,24 +231,6 @@ func (s *sight) update(now time.Time, value string, l Leader, err error) (news b
 		s.known, s.value, s.term = true, value, l.Term
 	}
 	return news
-}
-
-// ended reports whether ctx or the Redlock has ended.
-func (e *Election) ended(ctx context.Context) bool {
-	return ctx.Err() != nil || e.m.core.holds.IsClosed()
-}
-
-// pause waits, and reports whether neither ctx nor the Redlock has ended.
-func (e *Election) pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return !e.ended(ctx)
-	case <-ctx.Done():
-	case <-e.m.core.holds.Closed():
-	}
-	return false
 }
 
 // look asks the nodes who leads, and returns the value of the leader's lock, "" if nobody leads.

@@ -35,6 +35,9 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 		answer := a.Attempt(line.Attempt{Final: true})
 		return a.won, answer.Err
 	}
+	if m.cfg.noWait {
+		return a.skip(tries)
+	}
 	wish := line.Wish{
 		Key: m.key, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
 		NodeTimeout: m.cfg.NodeTimeout, Expiry: m.cfg.Expiry, Queue: m.nodes.Queues(),

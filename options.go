@@ -74,6 +74,7 @@ type config struct {
 	maxHoldBy     bool
 	margin        time.Duration
 	minHold       time.Duration
+	noWait        bool    // WithoutWaiting was given
 	maxWaiters    int     // or Unlimited
 	events        *Events // nil: nobody is told
 	eventsErr     error   // WithEvents was given nil
@@ -235,8 +236,9 @@ func WithMargin(margin time.Duration) Option {
 // WithMinHold makes Unlock leave the lock taken until d after it was granted. Then a job of a
 // millisecond runs once in a period, although the clocks of its replicas differ by seconds. Choose
 // a d that is longer than the clocks differ, and by as much shorter than the period. Replicas whose
-// clocks agree ask at the same moment, and may split the vote: give them several tries, which are
-// over before d is. Once d has passed, Unlock releases the lock.
+// clocks agree ask at the same moment, and may split the vote: give them several tries, and
+// [WithoutWaiting], or one that waits runs the job when d is over. Once d has passed, Unlock
+// releases the lock.
 //
 // The keys live on for what is left of d and the drift of that: left × drift factor + 2 ms. Only an
 // Unlock that succeeds leaves the lock taken. One that is lost, or whose process dies, is free when

@@ -87,6 +87,22 @@ func New(pools ...pool.Pool) *Redlock {
 	return &Redlock{core: c, cfg: &cfg, err: oneline.Join(c.err, cfg.finish())}
 }
 
+// ended reports whether ctx or the Redlock has ended.
+func (c *core) ended(ctx context.Context) bool { return ctx.Err() != nil || c.holds.IsClosed() }
+
+// pause waits, and reports whether neither ctx nor the Redlock has ended.
+func (c *core) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return !c.ended(ctx)
+	case <-ctx.Done():
+	case <-c.holds.Closed():
+	}
+	return false
+}
+
 // mustBeMade panics if New did not make r.
 func (r *Redlock) mustBeMade() {
 	if r == nil || r.core == nil {

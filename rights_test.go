@@ -471,7 +471,7 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
 	features := documented(t)
-	// Nobody needs both kinds of counters.
+	// Locks need one kind of counters; an election beside them needs its own.
 	rulesBut := func(others ...string) (rules []string) {
 		for _, f := range features {
 			if slices.Contains(others, f.name) {
@@ -494,7 +494,7 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 		rules []string
 		opts  []redlock.Option
 	}{
-		"shared counters": {rulesBut("WithFencePerName", "NewElection"), opts},
+		"shared counters": {rulesBut(), opts},
 		"own counters":    {rulesBut("WithFencing"), own},
 	} {
 		t.Run(counters, func(t *testing.T) {

@@ -10,7 +10,8 @@
 //   - cluster: a node is part of a cluster, whose failover also forgets locks
 //   - refused, name, tls, timeout, closed: a node cannot be reached, or does not answer
 //   - noauth, wrongpass: a node wants a password, or another one
-//   - noperm: an ACL denies what a lock needs, or what makes many releases cheap
+//   - noperm: an ACL denies what a lock needs, what makes many releases cheap, or what an election
+//     needs
 //   - crossslot: a node of a cluster refuses the counter that names share; locks there need
 //     WithFencePerName
 //   - moved, clusterdown, loading, readonly, oom, misconf, noreplicas, busy, maxclients: a node

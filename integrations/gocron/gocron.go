@@ -9,29 +9,48 @@ package redlockgocron
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/redlock-go/redlock"
 )
 
-// DefaultTries is how often a replica asks for the lock of a run. Replicas whose clocks agree ask
-// at the same moment. Each may get some of the nodes then, and nobody a quorum.
-const DefaultTries int = 5
+// The defaults of a [Locker] and a [Task], whatever the options of the Redlock say: only options
+// that are given to them replace these.
+const (
+	// DefaultTries is how often a replica asks for the lock of a run. It asks again only while
+	// nobody is known to have the lock, after up to 10, 20, 40 and so on up to 250 ms: replicas
+	// whose clocks agree ask at the same moment, and each may get some of the nodes then.
+	DefaultTries int = 8
+	// DefaultMinHold is for how long a run keeps the lock at least, from its start. Replicas whose
+	// clocks are up to so much behind skip the run. It is half of the shortest period of a
+	// crontab, a second, and leaves as much for the clocks that are ahead.
+	DefaultMinHold time.Duration = 500 * time.Millisecond
+)
 
 // Locker returns a locker for [gocron.WithDistributedLocker], or for a single job by
 // [gocron.WithDistributedJobLocker]. A lock has the name of the job: give each a name of its own by
 // [gocron.WithName], and locks a prefix by [redlock.WithKeyPrefix].
 //
-// A lock is held, and extended, as long as the job runs. A replica that does not get it skips the
-// run. It asks [DefaultTries] times unless the options say otherwise. A job that takes less time
-// than the replicas' clocks differ needs [redlock.WithMinHold], or late replicas run it again.
+// A lock is held, and extended, as long as the job runs, and for [DefaultMinHold] at least. A
+// replica that does not get it skips the run, as soon as it knows that another has it. So a job
+// runs once in a period of at least a second, if the replicas' clocks differ by less than half a
+// second. Where clocks differ by more, or jobs run more often, give it a [redlock.WithMinHold] that
+// is longer than the clocks differ, and by as much shorter than the shortest period.
 func Locker(rl *redlock.Redlock, opts ...redlock.Option) gocron.Locker {
-	return locker{withTries(rl).With(opts...)}
+	return locker{withDefaults(rl, opts)}
 }
 
-func withTries(rl *redlock.Redlock) *redlock.Redlock {
-	return rl.With(redlock.WithTries(DefaultTries))
+// withDefaults returns rl with the defaults, and the options of a user.
+func withDefaults(rl *redlock.Redlock, opts []redlock.Option) *redlock.Redlock {
+	return rl.With(
+		redlock.WithoutWaiting(),
+		redlock.WithTries(DefaultTries),
+		redlock.WithRetryDelayFunc(redlock.ExponentialDelay(10*time.Millisecond,
+			redlock.DefaultMaxRetryDelay)),
+		redlock.WithMinHold(DefaultMinHold),
+	).With(opts...)
 }
 
 type locker struct{ locks *redlock.Redlock }
@@ -63,7 +82,12 @@ var ErrNotLeading = errors.New("redlockgocron: this replica does not lead")
 //
 // The elector is asked before a run, and asks nobody itself. A job that is running when the lead is
 // lost goes on, beside those of the next leader. One that must stop needs a [Task].
-func Elector(e *redlock.Election) gocron.Elector { return elector{e} }
+func Elector(e *redlock.Election) gocron.Elector {
+	if e == nil {
+		panic("redlockgocron: Elector needs an election, not nil")
+	}
+	return elector{e}
+}
 
 type elector struct{ e *redlock.Election }
 
@@ -82,7 +106,10 @@ func (e elector) IsLeader(context.Context) error {
 func Task(
 	rl *redlock.Redlock, name string, fn func(ctx context.Context) error, opts ...redlock.Option,
 ) func(ctx context.Context) error {
-	locks := withTries(rl).With(opts...)
+	if fn == nil {
+		panic("redlockgocron: Task needs a function, not nil")
+	}
+	locks := withDefaults(rl, opts)
 	return func(ctx context.Context) error {
 		called := false
 		err := locks.Do(ctx, name, func(ctx context.Context) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	redlockgocron "github.com/redlock-go/redlock/integrations/gocron"
+	"github.com/redlock-go/redlock/internal/test/ticks"
 	"github.com/redlock-go/redlock/redlocktest"
 )
 
@@ -49,15 +50,15 @@ func replicas(
 	}
 }
 
-// Fifty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
-// often without.
+// Fifty replicas whose clocks differ by 20 s run a short job once in a period with a minimum hold
+// that is longer.
 func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts []redlock.Option
 		want int64
 	}{
-		"WithMinHold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
-		"without it":  {nil, 10 * 50},
+		"a long minimum hold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
+		"none":                {[]redlock.Option{redlock.WithMinHold(0)}, 10 * 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -75,6 +76,63 @@ func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 			})
 		})
 	}
+}
+
+// everySecond starts a scheduler that runs a task as ticks.Once asks for.
+func everySecond(
+	t *testing.T, r ticks.Replica, task any, opts ...gocron.SchedulerOption,
+) (stop func()) {
+	s, err := gocron.NewScheduler(opts...)
+	require.NoError(t, err)
+	first := gocron.WithStartDateTime(time.Now().Add(ticks.Period + r.Late))
+	_, err = s.NewJob(gocron.DurationJob(ticks.Period), gocron.NewTask(task),
+		gocron.WithName("job"), gocron.WithStartAt(first))
+	require.NoError(t, err)
+	s.Start()
+	return func() { assert.NoError(t, s.Shutdown()) }
+}
+
+// lesson L137
+func TestLockerRunsAJobOnceAtEachTick(t *testing.T) {
+	ticks.Once(t, func(t *testing.T, r ticks.Replica) (stop func()) {
+		return everySecond(t, r, r.Work,
+			gocron.WithDistributedLocker(redlockgocron.Locker(r.Locks)))
+	})
+}
+
+// lesson L137
+func TestTaskRunsAJobOnceAtEachTick(t *testing.T) {
+	ticks.Once(t, func(t *testing.T, r ticks.Replica) (stop func()) {
+		return everySecond(t, r, redlockgocron.Task(r.Locks, "job", func(context.Context) error {
+			r.Work()
+			return nil
+		}))
+	})
+}
+
+func TestNilFailsAtConstruction(t *testing.T) {
+	assert.PanicsWithValue(t, "redlockgocron: Elector needs an election, not nil",
+		func() { redlockgocron.Elector(nil) })
+	rl := redlocktest.New(t, 3).Redlock()
+	assert.PanicsWithValue(t, "redlockgocron: Task needs a function, not nil",
+		func() { redlockgocron.Task(rl, "job", nil) })
+}
+
+// The elector follows the context of the term.
+//
+// lesson L138
+func TestElectorFollowsTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		election := redlocktest.New(t, 3).Redlock().NewElection("jobs")
+		ctx, cancel := context.WithCancel(t.Context())
+		held, err := election.Campaign(ctx)
+		require.NoError(t, err)
+		elector := redlockgocron.Elector(election)
+		assert.NoError(t, elector.IsLeader(t.Context()))
+		cancel()
+		assert.ErrorIs(t, elector.IsLeader(t.Context()), redlockgocron.ErrNotLeading)
+		assert.NoError(t, election.Resign(held))
+	})
 }
 
 // The lock is kept as long as the job runs, and released when it has ended.
@@ -163,10 +221,12 @@ func TestTaskSaysWhatTheFunctionSays(t *testing.T) {
 		oops := errors.New("oops")
 		fail := redlockgocron.Task(c.Redlock(), "job", func(context.Context) error { return oops })
 		assert.Equal(t, oops, fail(t.Context()))
+		time.Sleep(time.Second) // the lock is kept for half of that
 		taken := redlockgocron.Task(c.Redlock(), "job", func(context.Context) error {
 			return redlock.ErrTaken
 		})
 		assert.Equal(t, redlock.ErrTaken, taken(t.Context()), "another lock is")
+		time.Sleep(time.Second)
 		c.Take("job", time.Hour)
 		assert.NoError(t, fail(t.Context()), "another replica runs the job")
 		for i := range 3 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/integrations/robfigcron"
+	"github.com/redlock-go/redlock/internal/test/ticks"
 	"github.com/redlock-go/redlock/redlocktest"
 )
 
@@ -37,16 +38,16 @@ func (l *logbook) Error(err error, _ string, _ ...any) {
 	l.errors = append(l.errors, err)
 }
 
-// Fifty replicas whose clocks differ run a short job once in a period with WithMinHold, and more
-// often without.
+// Fifty replicas whose clocks differ by 20 s run a short job once in a period with a minimum hold
+// that is longer.
 func TestAJobRunsOnceInAPeriod(t *testing.T) {
 	const apart = 400 * time.Millisecond
 	for name, tt := range map[string]struct {
 		opts []redlock.Option
 		want int64
 	}{
-		"WithMinHold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
-		"without it":  {nil, 10 * 50},
+		"a long minimum hold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
+		"none":                {[]redlock.Option{redlock.WithMinHold(0)}, 10 * 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -73,6 +74,24 @@ func TestAJobRunsOnceInAPeriod(t *testing.T) {
 	}
 }
 
+// lesson L137
+func TestAJobRunsOnceAtEachTick(t *testing.T) {
+	ticks.Once(t, func(t *testing.T, r ticks.Replica) (stop func()) {
+		late := func(job cron.Job) cron.Job {
+			return cron.FuncJob(func() {
+				time.Sleep(r.Late)
+				job.Run()
+			})
+		}
+		s := cron.New(cron.WithSeconds(), cron.WithChain(late,
+			robfigcron.Wrapper(cron.DiscardLogger, r.Locks, "job")))
+		_, err := s.AddFunc("* * * * * *", r.Work)
+		require.NoError(t, err)
+		s.Start()
+		return func() { <-s.Stop().Done() }
+	})
+}
+
 // A job with a context learns that the lock is lost; the logger is told.
 func TestAContextJobLearnsOfTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -94,6 +113,53 @@ func TestAContextJobLearnsOfTheLoss(t *testing.T) {
 	})
 }
 
+// A panic goes on to who has called the job, and does not hide that the lock was lost.
+//
+// lesson L143
+func TestAPanicDoesNotHideTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, log := redlocktest.New(t, 3), &logbook{}
+		for name, end := range map[string]func(ctx context.Context){
+			"noticed":   func(ctx context.Context) { c.Steal("job"); <-ctx.Done() },
+			"unnoticed": func(context.Context) { c.Steal("job") },
+		} {
+			log.errors = nil
+			job := robfigcron.Wrapper(log, c.Redlock(), "job", redlock.WithMinHold(0))(
+				robfigcron.ContextFunc(func(ctx context.Context) {
+					time.Sleep(time.Second)
+					end(ctx)
+					panic("oops")
+				}))
+			assert.PanicsWithValue(t, "oops", job.Run, name)
+			require.Len(t, log.errors, 1, name)
+			assert.ErrorIs(t, log.errors[0], redlock.ErrExpired, name)
+			time.Sleep(time.Minute) // the thief's lock has expired
+		}
+	})
+}
+
+// Close releases the lock while the job runs: the logger is told that, and not that the lock was
+// not held.
+func TestTheLoggerIsToldOfClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, log := redlocktest.New(t, 3), &logbook{}
+		rl := c.Redlock()
+		robfigcron.Wrapper(log, rl, "job")(robfigcron.ContextFunc(func(ctx context.Context) {
+			assert.NoError(t, rl.Close())
+			<-ctx.Done()
+		})).Run()
+		require.Len(t, log.errors, 1)
+		assert.Equal(t, redlock.ErrReleased, log.errors[0])
+	})
+}
+
+func TestWrapperNeedsALogger(t *testing.T) {
+	c := redlocktest.New(t, 3)
+	assert.PanicsWithValue(t,
+		"robfigcron: Wrapper needs a logger, not nil: cron.DiscardLogger logs nothing",
+		func() { robfigcron.Wrapper(nil, c.Redlock(), "job") })
+}
+
 func TestTheLoggerIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, log := redlocktest.New(t, 3), &logbook{}
@@ -101,6 +167,7 @@ func TestTheLoggerIsTold(t *testing.T) {
 		job := robfigcron.Wrapper(log, c.Redlock(), "job")(cron.FuncJob(func() { runs++ }))
 		job.Run()
 		assert.Equal(t, 1, runs)
+		time.Sleep(time.Second)
 		assert.Empty(t, log.infos)
 		c.Take("job", time.Hour)
 		job.Run()

@@ -9,6 +9,7 @@ package checkup
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/doctor"
@@ -28,6 +29,7 @@ type Plan struct {
 	// What locks use. Nobody else uses the examples of these names, and nothing is there.
 	Key     Name
 	Counter Name // for fencing; zero: there is none
+	Term    Name // the counter of an election, if that is another one; zero: there is none
 	Channel Name // for announcements; zero: there are none
 
 	newLock func() *grant.Lock // with a key that nobody else uses
@@ -47,8 +49,12 @@ func NewPlan(nodes []*quorum.Node, prefix, channel string,
 	}
 	if l.Fencing {
 		p.Counter = Name{l.Counter(), keys.SharedCounters}
+		own := Name{Example: keys.OwnCounter(l.Key())}
+		own.Start, _, _ = strings.Cut(own.Example, strings.TrimPrefix(l.Key(), prefix))
 		if l.FencePerName {
-			p.Counter.Start = keys.RelatedStart(prefix)
+			p.Counter.Start = own.Start
+		} else {
+			p.Term = own
 		}
 	}
 	if l.Queues() {

@@ -27,6 +27,7 @@ func (p *Plan) judge(r *doctor.Report) {
 	j.role()
 	j.reach()
 	j.joins()
+	j.elections()
 	j.announcements()
 	j.memory()
 	j.restart()
@@ -196,15 +197,28 @@ func (j *judge) reach() {
 }
 
 func (j *judge) joins() {
-	needed := j.plan.joinRights()
+	j.lacks(j.plan.joinRights(), "Lacks rights without which many releases go one by one.")
+}
+
+func (j *judge) elections() {
+	j.lacks(j.plan.electionRights(), "Lacks the right on the counters of WithFencePerName, "+
+		"without which nobody is elected.")
+}
+
+// lacks finds nodes that deny some of the rights, and do what locks need even so.
+func (j *judge) lacks(needed []right, problem string) {
 	j.findEach(doctor.Note, "noperm", func(n *doctor.NodeReport) (string, string) {
-		denied := slices.ContainsFunc(needed, func(r right) bool {
-			return slices.Contains(n.Denied, r.rule)
-		})
-		if !denied || fails(n) {
+		if !deniesSome(n, needed) || fails(n) {
 			return "", ""
 		}
-		return "Lacks rights without which many releases go one by one.", allow(n, needed)
+		return problem, allow(n, needed)
+	})
+}
+
+// deniesSome reports whether an ACL denies one of the rights.
+func deniesSome(n *doctor.NodeReport, needed []right) bool {
+	return slices.ContainsFunc(needed, func(r right) bool {
+		return slices.Contains(n.Denied, r.rule)
 	})
 }
 
@@ -216,7 +230,7 @@ func (j *judge) announcements() {
 		}
 		advice := "Find out what keeps Pub/Sub from working there. " +
 			"If it cannot work, WithoutAnnouncements saves the attempts."
-		if len(n.Denied) > 0 || isDenied(n.Unheard) {
+		if deniesSome(n, needed) || isDenied(n.Unheard) {
 			advice = allow(n, needed)
 		}
 		return "Does not wake the waiters when a lock is released (" + sentence(n.Unheard) + "). " +

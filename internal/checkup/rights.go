@@ -46,6 +46,15 @@ func (p *Plan) lockRights() []right {
 	return rights
 }
 
+// electionRights are the rights that elections need, beyond those of locks with shared counters.
+func (p *Plan) electionRights() []right {
+	if p.Term == (Name{}) {
+		return nil
+	}
+	counters := p.Term.pattern("~")
+	return []right{{"", []any{"GET", p.Term.Example}, counters}, {counters, nil, ""}}
+}
+
 // announcementRights are the rights that waiting in the queue needs, beyond those of locks.
 func (p *Plan) announcementRights() []right {
 	if p.Channel == (Name{}) {
@@ -97,6 +106,7 @@ func (q *inquiry) readRights() {
 		d.try(lock...)
 	}
 	d.try(q.plan.joinRights()...)
+	d.try(q.plan.electionRights()...)
 	if len(announcements) > 0 {
 		if !errors.Is(n.Unheard, errUnqueued) {
 			d.note(n.Unheard, rightOf(announcements, "+subscribe"))

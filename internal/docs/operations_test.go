@@ -30,6 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/nodeurl"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/internal/test/sim"
@@ -167,6 +168,53 @@ func TestThePageHasTheUserWithAllRights(t *testing.T) {
 		return m[1]
 	}
 	assert.Equal(t, in(read(t, "docs/rights.md")), in(blocks(t, operations, "conf")[0]))
+}
+
+// The user of the page can be elected. Without a right that only elections need, nobody is, and the
+// page's command says which one is missing.
+//
+// lesson L144
+func TestTheUserOfThePageIsElected(t *testing.T) {
+	servers := redistest.Start(t, 3, redistest.Password(adminPassword),
+		included(t, blocks(t, operations, "conf")[0]))
+	var nodes []string
+	for _, s := range servers {
+		nodes = append(nodes, "redis://app:app-secret@"+s.Addr())
+	}
+	rl := clients(t, strings.Join(nodes, ","), nil).With(redlock.WithKeyPrefix("app:"),
+		redlock.WithNodeTimeout(2*time.Second))
+	election := rl.NewElection("leader")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	term, err := election.Campaign(ctx)
+	require.NoError(t, err)
+	require.NoError(t, election.Resign(term))
+	require.Contains(t, read(t, operations), "redlock doctor -prefix app: -fencing")
+	check := func() []doctor.Finding {
+		report, err := rl.With(redlock.WithFencing()).Check(t.Context())
+		require.NoError(t, err)
+		return report.Findings
+	}
+	for _, f := range check() {
+		assert.NotEqual(t, "noperm", f.Code, f.Problem)
+	}
+	for _, s := range servers {
+		s.Must("ACL", "SETUSER", "app", "resetkeys", "~app:*", "~redlock:fence:*")
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = election.Campaign(short)
+	assert.ErrorContains(t, err, "NOPERM")
+	var found []doctor.Finding
+	for _, f := range check() {
+		if f.Code == "noperm" {
+			found = append(found, f)
+		}
+	}
+	require.Len(t, found, 1)
+	assert.Equal(t, doctor.Note, found[0].Severity, "locks do not need it")
+	assert.Contains(t, found[0].Problem, "nobody is elected")
+	assert.Regexp(t, `^Allow it: ACL SETUSER (app|<user>) ~\{app:\*$`, found[0].Advice)
 }
 
 // With the lines for the guard, a server keeps nothing, and Check asks for nothing else.

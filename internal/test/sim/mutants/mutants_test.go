@@ -248,15 +248,14 @@ var mutants = []mutant{
 		"return g.lock.Release(g.Value, g.Member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
-		"Election.Leading", "l.kept() && clock.Remaining(m.core.now(), l.until) > 0",
-		"l.kept() && clock.Remaining(m.core.now(), l.until) > -time.Hour",
+		"Election.Leading", "clock.Remaining(now, l.hold.deadline()) > 0",
+		"clock.Remaining(now, l.hold.deadline()) > -time.Hour",
 	}}, leading, 0, []string{"Should be false"}},
 	{"M36", "Observe does not tell that nobody leads", []edit{{
-		"Election.Observe", "if (first || value != last) && !yield(l) {",
-		"if (first || value != last && value != \"\") && !yield(l) {",
+		"sight.update", "value != s.value ||", "value != s.value && value != \"\" ||",
 	}}, observe, 0, []string{"Not equal"}},
 	{"M37", "Run campaigns again at once", []edit{{
-		"Election.Run", "		e.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
+		"Election.Run", "		e.m.core.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
 	}}, rests, 0, []string{"a rest"}},
 	{"M38", "no refusal at the node: a release frees the key although others queue", []edit{{
 		"internal/test/sim.Node.handOn", "	n.put(c.key, reserved(first), c.window)\n",

@@ -1,0 +1,56 @@
+package redlock
+
+import (
+	"github.com/redlock-go/redlock/internal/census"
+	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// WithoutWaiting makes Lock, Hold and Do fail with [ErrTaken] as soon as they know that somebody
+// has the lock, instead of waiting for its release. After a retry delay they try again only while
+// nobody is known to have it: several callers have asked at the same moment, and each got some of
+// the nodes, or too few nodes answered. It is for work that the holder does for all, such as a job
+// that runs once in a period. With [WithMinHold] they give up when that time has passed since they
+// began, so that none of them outlasts it. Before it fails, it asks the nodes that refused once
+// more. No effect on elections. Default: off, they wait.
+func WithoutWaiting() Option {
+	return option(func(c *config) { c.noWait = true })
+}
+
+// skip asks until a try wins, somebody is known to have the lock, or the tries or the minimum hold
+// are used up. It does not wait for who has the lock.
+func (a *asker) skip(tries int) (*lease, error) {
+	began := a.m.core.now()
+	for try := 1; ; try++ {
+		answer := a.Attempt(line.Attempt{Final: try == tries})
+		if answer.Won || answer.Err != nil {
+			return a.won, answer.Err
+		}
+		d := a.met.Latest()
+		delay := max(a.m.cfg.delay(try), 0)
+		end := a.m.core.now().Add(delay).Sub(began)
+		if a.hasHolder(d) || a.m.cfg.minHold > 0 && end >= a.m.cfg.minHold {
+			return nil, a.m.defeated(d)
+		}
+		if !a.m.core.pause(a.ctx, delay) {
+			return nil, a.Stopped(nil)
+		}
+	}
+}
+
+// hasHolder asks the nodes that refused an attempt whether a quorum of them has one value. Without
+// that, several callers may have refused each other.
+func (a *asker) hasHolder(d *grant.Defeat) bool {
+	var refused []*quorum.Node
+	for i, o := range d.Why().Outcomes {
+		if o.No() {
+			refused = append(refused, a.m.core.nodes[i])
+		}
+	}
+	if len(refused) < a.m.core.quorum {
+		return false
+	}
+	c := census.Take(a.ctx, refused, a.m.cfg.NodeTimeout, a.m.key)
+	return c.Votes >= a.m.core.quorum
+}

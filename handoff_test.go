@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -387,6 +388,19 @@ func TestAHandoffThatIsNone(t *testing.T) {
 			assert.NotContains(t, err.Error(), value, name)
 			if tt.handoff != "" {
 				assert.NotContains(t, err.Error(), tt.handoff, name)
+			}
+		}
+		// lesson L111: a corrupt text is no handoff at all, whatever can still be read of it.
+		for _, corrupt := range []string{
+			handoff + "x", handoff + "xx", handoff + "xxx", handoff + "xxxx", handoff + "=",
+			"redlock1." + base64.RawURLEncoding.EncodeToString(
+				[]byte(`{"k":"eA==","v":"dw==","k":5}`)),
+			"redlock1." + base64.RawURLEncoding.EncodeToString(
+				[]byte(`{"k":"eA==", "v":"dw=="}`)) + "!",
+		} {
+			for _, name := range []string{"x", "y"} {
+				_, err := rl.NewMutex(name).Adopt(t.Context(), corrupt)
+				assert.ErrorContains(t, err, "Adopt(…): needs what Handoff has returned", corrupt)
 			}
 		}
 		ended, cancel := context.WithCancel(t.Context())

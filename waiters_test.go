@@ -150,9 +150,32 @@ func TestWhoHasAskedAndMayNotWaitSaysWhatTheNodesSaid(t *testing.T) {
 		err := <-failed
 		assert.EqualError(t, err, `redlock: "x" not acquired: 1 caller of this process waits `+
 			`already; the last attempt: taken on 2 of 3 nodes (node 0: taken; node 1: taken; `+
-			`node 2: no answer yet when the others had decided)`)
+			`node 2: no answer yet)`)
 		assert.Equal(t, "Failed Taken", matched(err))
 		mustUnlock(t, holder)
 		assert.Equal(t, 1, had())
+	})
+}
+
+// lesson L111: a caller that has asked before it finds too many waiting leaves nothing on nodes that
+// grant its attempt when the others have refused.
+func TestWhoHasAskedAndMayNotWaitLeavesNothing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for i, n := range nodes {
+			if i < 3 {
+				n.Set("x", "another's", 0)
+				n.Next("set", sim.Slow(10*time.Millisecond))
+			} else {
+				n.Next("set", sim.Slow(100*time.Millisecond))
+			}
+		}
+		failed := make(chan error, 1)
+		go func() { failed <- rl.NewMutex("x", redlock.WithMaxWaiters(1)).Lock() }()
+		synctest.Wait() // it asks, and nobody waits yet
+		leave, _ := waits(t, rl, 1)
+		assert.ErrorContains(t, <-failed, "1 caller of this process waits already")
+		leave()
+		time.Sleep(time.Second) // much less than the expiry
+		assert.Equal(t, []string{"another's", "another's", "another's", "", ""}, nodes.Values("x"))
 	})
 }

@@ -79,6 +79,20 @@ func TestCheckNotesWhatIsGarbled(t *testing.T) {
 	}
 }
 
+// lesson L111: a time that cannot be read is not known, and is no clock that is wrong.
+func TestCheckNotesATimeThatItCannotRead(t *testing.T) {
+	for _, reply := range []any{"noon", []any{}, []any{"1700000000"}, []any{"1700000000", "half"}} {
+		ds, pools := doers(3)
+		ds[1].time = reply
+		r, found := check(t, redlock.New(pools...))
+		assert.Equal(t, []string{"note unknown [1]"}, found, "%v", reply)
+		require.Len(t, r.Nodes[1].Unknown, 1)
+		assert.Equal(t, "clock", r.Nodes[1].Unknown[0].What)
+		assert.Zero(t, r.Nodes[1].ClockOffset)
+		assert.Zero(t, r.Nodes[1].ClockError)
+	}
+}
+
 // A node that claims to be older than a duration can be has been up for the longest.
 //
 // lesson L66

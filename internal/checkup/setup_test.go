@@ -55,6 +55,7 @@ type doer struct {
 	config string
 	reply  func(parameter, value string) any // of CONFIG GET, as some client has it; nil: a list
 	clock  func() time.Time
+	time   any           // the reply to TIME, if not nil
 	hang   chan struct{} // not nil: do not answer before it is closed
 	slow   map[string]time.Duration
 	asked  []string
@@ -84,6 +85,9 @@ func (d *doer) Do(ctx context.Context, args ...any) (any, error) {
 		}
 		return text, nil
 	case "TIME":
+		if d.time != nil {
+			return d.time, nil
+		}
 		now := d.clock()
 		return []any{strconv.FormatInt(now.Unix(), 10), strconv.Itoa(now.Nanosecond() / 1000)}, nil
 	case "CONFIG":

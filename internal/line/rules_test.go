@@ -75,6 +75,29 @@ func TestTheNextBids(t *testing.T) {
 	}
 }
 
+// lesson L111: where there are no bids, one that was told that it is the next has none to take back,
+// and waits for nobody to take it up: it asks as soon as a node says that it is its turn.
+func TestWhoCannotBidHasNoBid(t *testing.T) {
+	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		g.occupy()
+		g.noBids = true
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			wish := Wish{Delay: every(time.Second), Queue: true}
+			assert.Error(t, g.lock(ctx, ls, 1, wish))
+		})
+		time.Sleep(10 * time.Millisecond)
+		g.next()
+		before := g.stands()
+		time.Sleep(time.Second)
+		assert.NotEqual(t, before, g.stands(), "it asks after its delay")
+		cancel()
+		waiter.Wait()
+		assert.Empty(t, g.withdraw)
+	})
+}
+
 // One that has bid does not ask before nodes have forgotten the bid, or for a node timeout, unless
 // one of them says that it is its turn. Then it waits for the others for as long as they need for
 // an answer.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/checkup"
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/line"
@@ -18,6 +19,7 @@ type asker struct {
 	m    *Mutex
 	ctx  context.Context
 	told *acquisition  // for Events, or nil
+	ends bool          // its tries are limited
 	bid  *lease        // what it has bid with, or nil
 	won  *lease        // nil until the lock is granted
 	open *grant.Defeat // which may have left something on nodes, or nil
@@ -47,11 +49,22 @@ func (a *asker) Attempt(how line.Attempt) line.Answer {
 			return line.Answer{Err: a.Stopped(how.Latest)}
 		}
 		answer := d.Answer()
-		if d.Final {
+		if d.Final || a.ends && lasts(d) && lasts(how.Latest) {
 			answer.Err = a.m.defeated(d)
 		}
 		return answer
 	}
+}
+
+// lasts reports whether there is no quorum because of errors that do not mend themselves.
+func lasts(r line.Refusal) bool {
+	d, _ := r.(*grant.Defeat)
+	if d == nil || d.Err != nil {
+		return false
+	}
+	said := d.Why().Outcomes
+	return said.Count(func(o quorum.Outcome) bool { return checkup.Lasts(o.Err) }) >=
+		quorum.Blocking(len(said))
 }
 
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it

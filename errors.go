@@ -99,7 +99,7 @@ type Error struct {
 
 // Error says in one line what failed, why, and which nodes did what.
 func (e *Error) Error() string {
-	return fmt.Sprintf("redlock: %q %s: %s", e.Name, e.failed, e.why())
+	return fmt.Sprintf("redlock: %s %s: %s", oneline.Name(e.Name), e.failed, e.why())
 }
 
 // why says why it failed, and which nodes did what.

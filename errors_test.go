@@ -130,8 +130,7 @@ var failures = []failure{
 			return rl.NewMutex("x").TryLock()
 		},
 		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 1, 2 ` +
-			`needed (node 0: taken; node 1: oops; node 2: no answer yet when the others had ` +
-			`decided)`,
+			`needed (node 0: taken; node 1: oops; node 2: no answer yet)`,
 		is: "Failed NoQuorum oops", at: []int{0, 1, 2},
 	},
 	{
@@ -152,7 +151,7 @@ var failures = []failure{
 		},
 		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
 			`needed (node 0: no answer within 1ms: context deadline exceeded; node 1: context ` +
-			`canceled; node 2: no answer yet when the others had decided)`,
+			`canceled; node 2: no answer yet)`,
 		is: "Failed NoQuorum NodeTimeout", at: []int{0, 1, 2},
 	},
 	{
@@ -266,7 +265,7 @@ var failures = []failure{
 		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
 			`needed (node 0: ERR redlock: the fence counter redlock:fence:2d71 holds something ` +
 			`else; node 1: ERR redlock: the fence counter redlock:fence:2d71 holds something ` +
-			`else; node 2: no answer yet when the others had decided)`,
+			`else; node 2: no answer yet)`,
 		is: "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{
@@ -294,7 +293,7 @@ var failures = []failure{
 		text: `redlock: "x" not acquired: no quorum: granted by 0 of 3 nodes, taken on 0, 2 ` +
 			`needed (node 0: acquire script: unexpected reply "1" of type string; ` +
 			`node 1: acquire script: unexpected reply []interface {}{1} of type []interface {}; ` +
-			`node 2: no answer yet when the others had decided)`,
+			`node 2: no answer yet)`,
 		is: "Failed NoQuorum", at: []int{0, 1, 2},
 	},
 	{
@@ -380,8 +379,7 @@ var failures = []failure{
 			return end(m.Unlock())
 		},
 		text: `redlock: "x" not released: expired 84ms ago: gone on 2 of 3 nodes (node 0: the ` +
-			`key is gone; node 1: the key is gone; node 2: no answer yet when the others had ` +
-			`decided)`,
+			`key is gone; node 1: the key is gone; node 2: no answer yet)`,
 		is: "Expired NotReleased", at: []int{0, 1, 2},
 	},
 	{
@@ -391,7 +389,7 @@ var failures = []failure{
 			return end(rl.NewMutex("x", redlock.WithValue("v")).Unlock())
 		},
 		text: `redlock: "x" not released: gone on 2 of 3 nodes (node 0: the key is gone; node ` +
-			`1: the key is gone; node 2: no answer yet when the others had decided)`,
+			`1: the key is gone; node 2: no answer yet)`,
 		is: "Expired NotReleased", at: []int{0, 1, 2},
 	},
 	{
@@ -489,8 +487,7 @@ var failures = []failure{
 			return end(m.Extend())
 		},
 		text: `redlock: "x" not extended: no quorum: confirmed by 0 of 3 nodes, 2 needed (node ` +
-			`0: the key is gone; node 1: oops; node 2: no answer yet when the others had ` +
-			`decided)`,
+			`0: the key is gone; node 1: oops; node 2: no answer yet)`,
 		is: "NoQuorum oops", at: []int{0, 1, 2},
 	},
 	{

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -124,8 +125,8 @@ func readHandoff(m *Mutex, text string) (*handoff, error) {
 	case !ok:
 		wrong = &OptionError{"Adopt", "…", "needs what Handoff has returned"}
 	case h.key != m.key:
-		wrong = &OptionError{"Adopt", fmt.Sprintf("handoff of %q", h.key),
-			fmt.Sprintf("needs that of the lock with the key %q", m.key)}
+		wrong = &OptionError{"Adopt", "handoff of " + oneline.Name(h.key),
+			"needs that of the lock with the key " + oneline.Name(m.key)}
 	default:
 		return &h, nil
 	}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -77,6 +78,23 @@ func holdOf(ctx context.Context, is func(*hold) bool) *hold {
 			return h
 		}
 		ctx = h.held.Context // locks within each other
+	}
+}
+
+// sayNeighbour says in the error of a Lock if a hold of another mutex of this process has the lock.
+func (m *Mutex) sayNeighbour(err error) {
+	var e *Error
+	if m.err != nil || !errors.As(err, &e) || !errors.Is(e, ErrTaken) || errors.Is(e, ErrSelf) {
+		return
+	}
+	if e.last != nil {
+		e = e.last
+	}
+	for _, h := range m.core.holds.All() {
+		if h.l.m != m && h.keeps(m.core, m.key) {
+			_ = e.adding(", held by another mutex of this process")
+			return
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/census"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -144,7 +145,7 @@ func (in *Inspection) String() string {
 			answered++
 		}
 	}
-	fmt.Fprintf(&b, "lock %q: %s", in.Name, in.Verdict)
+	fmt.Fprintf(&b, "lock %s: %s", oneline.Name(in.Name), in.Verdict)
 	switch in.Verdict {
 	case VerdictFree:
 		fmt.Fprintf(&b, ", at least %d of %d nodes have no key\n", in.Quorum, n)

@@ -11,9 +11,13 @@ import (
 )
 
 // lock makes attempts until one wins, tries of them have failed, or ctx is done. Its error says
-// whose the lock is, if the mutex has an owner itself.
+// whether the lock is this process's, if it has waited for that, and whose it is, if the mutex has
+// an owner itself.
 func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease, error) {
 	l, err := m.enter(ctx, tries, told)
+	if err != nil && tries != 1 {
+		m.sayNeighbour(err)
+	}
 	if err != nil && m.cfg.owned {
 		m.sayOwner(ctx, err)
 	}
@@ -29,7 +33,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 	if err := m.self(ctx); err != nil {
 		return nil, err
 	}
-	a := asker{m: m, ctx: ctx, told: told}
+	a := asker{m: m, ctx: ctx, told: told, ends: tries != Unlimited}
 	defer a.Settle(false)
 	if tries == 1 {
 		answer := a.Attempt(line.Attempt{Final: true})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/redlock-go/redlock/internal/oneline"
 )
 
 // LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. Level Warn
@@ -40,7 +42,7 @@ func (e eventLog) log(
 	more ...slog.Attr,
 ) {
 	attrs := make([]slog.Attr, 0, 3+len(more))
-	attrs = append(attrs, slog.String("lock", name))
+	attrs = append(attrs, slog.String("lock", oneline.Cut(name)))
 	if token != 0 {
 		attrs = append(attrs, slog.Uint64("token", token))
 	}

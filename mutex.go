@@ -85,8 +85,12 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // fencing token, and to find out why it failed.
 //
 // If a majority of the nodes is silent, a try takes a node timeout longer: by default Lock gives up
-// after 18 to 21 seconds. It leaves silent nodes alone for four times as long as they were silent,
-// and for two seconds at most. Tries pass meanwhile without an attempt.
+// after 18 to 21 seconds, or after 5 to 8 if another node says that the lock is taken. It leaves
+// silent nodes alone for four times as long as they were silent, and for two seconds at most. Tries
+// pass meanwhile without an attempt.
+//
+// If there is no quorum because nodes refuse for a reason that lasts, such as a wrong password, a
+// missing right or READONLY, Lock gives up after the second try, unless the tries are [Unlimited].
 //
 // On success the lock is held until [Mutex.Until]. On failure it is not held, and what had been
 // granted is being released. The error matches [ErrFailed]. By what the last attempt came to, it

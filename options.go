@@ -18,8 +18,8 @@ const (
 	// crashed holder does not keep others waiting for longer.
 	DefaultExpiry time.Duration = 8 * time.Second
 	// DefaultTries with the default delay waits about five seconds for a lock that is taken.
-	// Where a majority of the nodes is silent, each try takes a node timeout as well: about 18
-	// seconds, at most 21.
+	// Where a majority of the nodes is silent, and no other says that it is taken, each try takes a
+	// node timeout as well: about 18 seconds, at most 21.
 	DefaultTries int = 32
 	// DefaultMinRetryDelay and DefaultMaxRetryDelay are the bounds of the random delay between
 	// tries.
@@ -105,7 +105,8 @@ func WithExpiry(expiry time.Duration) Option {
 // WithTries sets how many attempts Lock makes before it fails, at least 1. [Unlimited] tries go
 // on until the context ends. Attempts that are made earlier than the retry delay says do not
 // count: because the lock was released, because a holder's keys have expired, or because a
-// release may have been missed. Default: [DefaultTries], 32.
+// release may have been missed. Lock makes no more than two if nodes refuse for a reason that
+// lasts, see [Mutex.LockContext]. Default: [DefaultTries], 32.
 func WithTries(tries int) Option {
 	return option(func(c *config) { c.tries = tries })
 }
@@ -372,7 +373,7 @@ func (c *config) checkTimes(wrong *mistakes) {
 	if c.maxHoldBy && c.maxHold < c.Expiry {
 		wrong.add("WithMaxHold", c.maxHold, "must be at least the expiry of %v", c.Expiry)
 	}
-	if most := c.Validity() / 2; c.margin < 0 || c.margin > most {
+	if most := max(c.Validity()/2, 0); c.margin < 0 || c.margin > most {
 		wrong.add("WithMargin", c.margin, "must be at least 0 and at most half of what the drift "+
 			"leaves of the expiry: %v", most)
 	}

@@ -3,10 +3,10 @@ package redlock
 import (
 	"context"
 	"errors"
-	"unicode/utf8"
 
 	"github.com/redlock-go/redlock/internal/census"
 	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -61,7 +61,7 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	c := census.Take(ctx, refused, budget, m.key)
 	told := len(refused) - c.Silent - c.Free - c.Reserved
 	if c.Votes == told || c.Votes >= m.core.quorum {
-		return cut(wire.OwnerOf(c.Value), longestOwner)
+		return oneline.CutTo(wire.OwnerOf(c.Value), longestOwner)
 	}
 	return ""
 }
@@ -78,17 +78,4 @@ func (e *Error) refused(all []*quorum.Node) (nodes []*quorum.Node) {
 		}
 	}
 	return nodes
-}
-
-// cut returns the beginning of a text that is too long.
-func cut(text string, length int) string {
-	const more = "…"
-	if len(text) <= length {
-		return text
-	}
-	end := length - len(more)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + more
 }

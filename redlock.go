@@ -26,7 +26,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -188,7 +187,7 @@ func (c *config) checkName(of, name, key string) error {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
 	case keys.IsSharedCounter(key), c.FencePerName && keys.IsOwnCounter(key):
-		return &OptionError{of, strconv.Quote(name),
+		return &OptionError{of, oneline.Name(name),
 			"needs a name other than that of a fence counter"}
 	}
 	return nil

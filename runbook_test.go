@@ -167,6 +167,12 @@ var moreFailures = map[string]func(t *testing.T, nodes sim.Nodes, rl *redlock.Re
 				"sent")
 		})]
 	},
+	"held by this process": func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) error {
+		m := rl.NewMutex("x")
+		mustHold(t, m)
+		defer mustUnlock(t, m)
+		return rl.NewMutex("x", redlock.WithTries(2)).Lock()
+	},
 	"a node that was not reached": func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) error {
 		nodes[2].Next("set", sim.Fail(pool.ErrNotSent))
 		m := locked(t, rl)

@@ -144,6 +144,13 @@ func troubleOf(err error) trouble {
 	return unreachable
 }
 
+// lasting are the codes of replies that stay the same until somebody changes the server or the
+// client.
+var lasting = []string{"noperm", "noauth", "wrongpass", "crossslot", "moved", "readonly"}
+
+// Lasts reports whether an error is such a reply.
+func Lasts(err error) bool { return err != nil && slices.Contains(lasting, troubleOf(err).code) }
+
 // hasWord reports whether a text contains a word that is not the end or the beginning of another.
 func hasWord(text, word string) bool {
 	letter := func(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }

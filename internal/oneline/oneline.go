@@ -20,16 +20,23 @@ func Said(text string) string {
 	return Cut(Text(Cut(text)))
 }
 
+// Name is a name, of a lock usually, as a text shows it: quoted, and cut if it is very long.
+func Name(name string) string { return strconv.Quote(Cut(name)) }
+
 // Cut returns at most the first 500 bytes of a text, and an ellipsis if there are more.
-func Cut(text string) string {
-	if len(text) <= longest {
+func Cut(text string) string { return CutTo(text, longest) }
+
+// CutTo returns at most so many bytes of a text, the last of them an ellipsis if there are more.
+func CutTo(text string, length int) string {
+	const more = "…"
+	if len(text) <= length {
 		return text
 	}
-	end := longest - len("…")
+	end := length - len(more)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return text[:end] + "…"
+	return text[:end] + more
 }
 
 // Text puts a semicolon in the place of line breaks, with the white space around them. What cannot

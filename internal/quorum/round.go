@@ -31,9 +31,9 @@ func (e unsent) Error() string { return string(e) }
 // Is reports whether target is [ErrUnsent].
 func (e unsent) Is(target error) bool { return target == ErrUnsent }
 
-// ErrUnanswered stands for the outcome of a node that had not answered when the
-// round was decided without it.
-var ErrUnanswered = errors.New("no answer yet when the others had decided")
+// ErrUnanswered stands for the outcome of a node that had not answered when the round was decided
+// without it, or when its caller left.
+var ErrUnanswered = errors.New("no answer yet")
 
 // ErrTimeout is matched by the outcome of a node that used up its time. So it is if the node was
 // not asked in that time, because it leaves too many commands unanswered.

@@ -154,8 +154,8 @@ func TestAnExpiryOfNothingIsOneMistake(t *testing.T) {
 	rl := redlock.New(sim.NewNodes(1).Pools("a")...)
 	for _, expiry := range []time.Duration{0, -time.Second, time.Millisecond - 1} {
 		err := rl.NewMutex("x", redlock.WithExpiry(expiry)).Lock()
-		assert.EqualError(t, err, fmt.Sprintf(`redlock: "x" not acquired: redlock: WithExpiry(%v): `+
-			"must be at least 1ms", expiry))
+		assert.EqualError(t, err, fmt.Sprintf(`redlock: "x" not acquired: redlock: `+
+			"WithExpiry(%v): must be at least 1ms", expiry))
 	}
 }
 

@@ -157,8 +157,8 @@ func TestWhoHasAskedAndMayNotWaitSaysWhatTheNodesSaid(t *testing.T) {
 	})
 }
 
-// lesson L111: a caller that has asked before it finds too many waiting leaves nothing on nodes that
-// grant its attempt when the others have refused.
+// lesson L111: a caller that has asked before it finds too many waiting leaves nothing on nodes
+// that grant its attempt when the others have refused.
 func TestWhoHasAskedAndMayNotWaitLeavesNothing(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		for i, n := range nodes {

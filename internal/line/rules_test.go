@@ -75,8 +75,8 @@ func TestTheNextBids(t *testing.T) {
 	}
 }
 
-// lesson L111: where there are no bids, one that was told that it is the next has none to take back,
-// and waits for nobody to take it up: it asks as soon as a node says that it is its turn.
+// lesson L111: where there are no bids, one that was told that it is the next has none to take
+// back.
 func TestWhoCannotBidHasNoBid(t *testing.T) {
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 		g.occupy()

@@ -37,9 +37,11 @@ const (
 //
 // The assertions of f say what must hold whenever the lock is lost. A subtest's name tells the
 // fault, the number of the command, the command and its node: expired/007_extend_on_node_1. It is
-// the same command in each run if the holders' commands do not depend on chance.
+// the same command in each run if the holders' commands do not depend on chance. The names of the
+// locks may.
 //
-// It needs at least one fault, and fails if f never holds a lock. AtEveryCommand must not be called
+// It needs at least one fault, and fails if f never holds a lock. A subtest fails if its run ends
+// before the command of that number, and no lock is lost in it. AtEveryCommand must not be called
 // in a bubble. The function f must not call t.Run or t.Parallel, which bubbles do not allow.
 func AtEveryCommand(
 	t *testing.T, n int, f func(t *testing.T, c *Cluster), faults ...Fault,
@@ -79,12 +81,18 @@ func AtEveryCommand(
 
 // runWith runs the test once, with the fault at that moment.
 func runWith(t *testing.T, n int, f func(t *testing.T, c *Cluster), fault Fault, at moment) {
-	c, start, lost := New(t, n), time.Now(), false
+	c, start, seen := New(t, n), time.Now(), 0
+	t.Cleanup(func() {
+		if seen < at.number && !t.Skipped() && !t.Failed() {
+			t.Errorf("redlocktest: no lock was lost in this run, which tests nothing: its holders "+
+				"sent %d commands, and the lock was to be lost after command %d of the first run: "+
+				"let each run do the same until a lock is lost", seen, at.number)
+		}
+	})
 	c.count(func(m moment) {
-		if lost || m.number < at.number || m.lock != at.lock {
+		if seen = m.number; seen != at.number {
 			return
 		}
-		lost = true
 		t.Logf("redlocktest: after command %d, %s on node %d, at %v, %s", m.number, m.name, m.node,
 			time.Since(start).Round(time.Millisecond), fault.happens(m.lock))
 		c.lose(m.lock, fault)

@@ -2,6 +2,7 @@ package redlocktest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"os/exec"
@@ -200,6 +201,24 @@ func TestMisuse(t *testing.T) {
 		}, redlocktest.Stolen)
 	case "no node":
 		redlocktest.AtEveryCommand(t, 0, locks, redlocktest.Stolen)
+	case "fewer commands later":
+		first := true
+		redlocktest.AtEveryCommand(t, 1, func(t *testing.T, c *redlocktest.Cluster) {
+			m := mustLock(t, c.Redlock(), "x")
+			if first {
+				_, _ = m.Extend()
+			}
+			first = false
+			_, _ = m.Unlock()
+		}, redlocktest.Stolen)
+	case "no lock later":
+		first := true
+		redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+			if first {
+				locks(t, c)
+			}
+			first = false
+		}, redlocktest.Stolen)
 	case "fails anyway":
 		redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 			locks(t, c)
@@ -241,6 +260,37 @@ func TestMisuseOfAtEveryCommandFails(t *testing.T) {
 			assert.NotContains(t, out, "TestMisuse/stolen", "runs with faults")
 		})
 	}
+}
+
+// A fault that does not come is no test passed.
+// lesson L161
+func TestARunThatLosesNoLockFails(t *testing.T) {
+	for misuse, commands := range map[string]int{"fewer commands later": 1, "no lock later": 0} {
+		t.Run(misuse, func(t *testing.T) {
+			t.Parallel()
+			out := runChild(t, "^TestMisuse$", misuse)
+			runs := strings.Count(out, "=== RUN   TestMisuse/")
+			assert.Greater(t, runs, commands)
+			assert.Equal(t, commands, strings.Count(out, "--- PASS: TestMisuse/stolen/"))
+			assert.Equal(t, commands, strings.Count(out, "redlocktest: after command"))
+			assert.Equal(t, runs-commands,
+				strings.Count(out, "redlocktest: no lock was lost in this run"))
+		})
+	}
+}
+
+// The name of a lock may be another one in each run.
+// lesson L161
+func TestALockWithARandomNameIsLost(t *testing.T) {
+	run := 0
+	redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		run++
+		m := mustLock(t, c.Redlock(), rand.Text())
+		time.Sleep(time.Second)
+		_, err := m.Unlock()
+		assert.Equal(t, run > 1, errors.Is(err, redlock.ErrExpired), "%v", err)
+	}, redlocktest.Stolen, redlocktest.Forgotten)
+	assert.Equal(t, 1+2*3, run)
 }
 
 // names returns the subtests of a run of AtEveryCommand in this process.

@@ -53,6 +53,9 @@ type Events struct {
 	// twice as long. Of the callers of a process who wait for one lock only the first in line is
 	// told of, and the pauses are theirs together. Nothing need be wrong: see Err.
 	Waiting func(w Waiting)
+	// LongHold is called when a lock has been held for the time of [WithLongHold], and then each
+	// time it has been held for twice as long: perhaps somebody has forgotten its Unlock.
+	LongHold func(h LongHold)
 	// NodeState is called when a node goes out of order, which is at the third error in a row to
 	// commands of one kind. It is called again when the node answers such commands and has failed
 	// none for a second, or answers any command and has failed none for a minute. An error says
@@ -95,6 +98,13 @@ type Waiting struct {
 	// somebody has it, and [ErrNoQuorum] if the nodes are the reason. It is nil if they have not
 	// said anything yet.
 	Err error
+}
+
+// LongHold is a lock that Hold or Do has kept for long, and goes on keeping.
+type LongHold struct {
+	Name, Key string        // of the lock, see Acquiring
+	Token     uint64        // see Mutex.FencingToken; 0 without fencing
+	Held      time.Duration // since the attempt that won began
 }
 
 // Extending is an Extend, or a renewal, that begins.
@@ -266,6 +276,7 @@ func (e *Events) join(next *Events) *Events {
 		Overrun:   notify.Both(e.Overrun, next.Overrun),
 		NoQuorum:  notify.Both(e.NoQuorum, next.NoQuorum),
 		Waiting:   notify.Both(e.Waiting, next.Waiting),
+		LongHold:  notify.Both(e.LongHold, next.LongHold),
 		NodeState: notify.Both(e.NodeState, next.NodeState),
 		Node:      notify.Both(e.Node, next.Node),
 	}
@@ -283,6 +294,7 @@ func (e *Events) guarded() *Events {
 		Overrun:   notify.Guard(p, "Overrun", e.Overrun),
 		NoQuorum:  notify.Guard(p, "NoQuorum", e.NoQuorum),
 		Waiting:   notify.Guard(p, "Waiting", e.Waiting),
+		LongHold:  notify.Guard(p, "LongHold", e.LongHold),
 		NodeState: notify.Guard(p, "NodeState", e.NodeState),
 		Node:      notify.Guard(p, "Node", e.Node),
 	}

@@ -29,8 +29,9 @@ type hold struct {
 	held   heldContext             // what the holder is given
 
 	// The mutex's mu guards these.
-	timer *time.Timer // ends in tick
-	next  time.Time   // when to renew
+	timer *time.Timer   // ends in tick
+	next  time.Time     // when to renew
+	long  time.Duration // when it has lasted for so long, Events are told; 0: they are not
 
 	// Of the renewals that have failed since one succeeded: the last of those that had most time.
 	failed *quorum.Round
@@ -78,7 +79,7 @@ func (l *lease) keep(ctx context.Context) (context.Context, error) {
 	if m.cfg.maxHold > 0 {
 		h.limit = l.Began.Add(m.cfg.maxHold)
 	}
-	h.held = heldContext{held, h}
+	h.held, h.long = heldContext{held, h}, m.cfg.longHold
 	if !m.core.holds.Add(h) {
 		_ = l.unlock(ctx, byClose)
 	} else if h.begin() || !m.core.holds.IsClosed() {
@@ -196,12 +197,32 @@ func (h *hold) tick() {
 		h.timer.Reset(h.wait(now))
 	}
 	lost := l.state == stateLost
+	h.tellLong(now)
 	m.mu.Unlock()
 	after.run()
 	m.tell.all()
 	if lost {
 		l.Release(h.values, quorum.Spec{})
 	}
+}
+
+// WithLongHold tells [Events] of a lock that Hold or Do has kept for d, and goes on keeping: by
+// LongHold, and a warning of [LogEvents]. A hold whose Unlock was forgotten lasts for ever, without
+// an error. It is told up to a second late, or a tenth of the expiry if that is longer. A negative
+// d is an [*OptionError]. Default: 0, which tells nothing.
+func WithLongHold(d time.Duration) Option {
+	return option(func(c *config) { c.longHold = d })
+}
+
+// tellLong notes for Events that the hold lasts for long. The caller holds mu.
+func (h *hold) tellLong(now time.Time) {
+	l, t, held := h.l, h.l.m.tell, now.Sub(h.l.Began)
+	if h.long == 0 || held < h.long || t == nil || t.LongHold == nil || !l.kept() {
+		return
+	}
+	h.long = clock.Times(held, 2)
+	e := LongHold{Name: l.m.name, Key: l.m.key, Token: l.Token, Held: held}
+	t.noted.Add(func() { t.LongHold(e) })
 }
 
 // tooLate says why the lease was not extended in time. The caller holds mu.

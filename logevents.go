@@ -10,9 +10,10 @@ import (
 
 // LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. Level Warn
 // tells of lost locks, overruns, operations without a quorum, nodes that go out of order or answer
-// again, and calls that wait for long because of the nodes. Level Info tells of those that wait
-// because somebody else has the lock, and level Debug how every Lock, extension and Unlock ends.
-// A level that is off costs next to nothing. Single commands and their errors are not logged.
+// again, long holds, and calls that wait for long because of the nodes. Level Info tells of those
+// that wait because somebody else has the lock, and level Debug how every Lock, extension and
+// Unlock ends. A level that is off costs next to nothing. Single commands and their errors are not
+// logged.
 func LogEvents(l *slog.Logger) *Events {
 	if l == nil {
 		l = slog.Default()
@@ -21,7 +22,7 @@ func LogEvents(l *slog.Logger) *Events {
 	return &Events{
 		Acquire: e.acquire, Extend: e.extend, Release: e.release,
 		Lost: e.lost, Overrun: e.overrun, NoQuorum: e.noQuorum, Waiting: e.waiting,
-		NodeState: e.nodeState,
+		LongHold: e.longHold, NodeState: e.nodeState,
 	}
 }
 
@@ -114,6 +115,10 @@ func (e eventLog) waiting(w Waiting) {
 			slog.Duration("waited", w.Waited), slog.Int("callers", w.Callers),
 			slog.Int("ahead", w.Ahead))
 	}
+}
+
+func (e eventLog) longHold(h LongHold) {
+	e.warn("lock held for long", h.Name, h.Token, nil, slog.Duration("held", h.Held))
 }
 
 func (e eventLog) nodeState(s NodeState) {

@@ -74,11 +74,12 @@ type config struct {
 	maxHoldBy     bool
 	margin        time.Duration
 	minHold       time.Duration
-	noWait        bool    // WithoutWaiting was given
-	maxWaiters    int     // or Unlimited
-	events        *Events // nil: nobody is told
-	eventsErr     error   // WithEvents was given nil
-	nilErr        error   // a nil Option was given
+	longHold      time.Duration // or 0
+	noWait        bool          // WithoutWaiting was given
+	maxWaiters    int           // or Unlimited
+	events        *Events       // nil: nobody is told
+	eventsErr     error         // WithEvents was given nil
+	nilErr        error         // a nil Option was given
 }
 
 func defaults() config {
@@ -358,6 +359,8 @@ func (c *config) checkTimes(wrong *mistakes) {
 	switch {
 	case c.minHold < 0:
 		wrong.add("WithMinHold", c.minHold, "must be at least 0")
+	case c.longHold < 0:
+		wrong.add("WithLongHold", c.longHold, "must be at least 0")
 	case counts && c.FenceTTL < c.minHold:
 		wrong.add("WithFenceTTL", c.FenceTTL, "must be at least the minimum hold of %v", c.minHold)
 	case c.guardBy && c.minHold > 0 && c.Guard < c.Lingering(c.minHold):

@@ -147,3 +147,29 @@ func TestALongWaitEndsWithItsLock(t *testing.T) {
 		mustUnlock(t, holder)
 	})
 }
+
+// A hold that nobody ends is told of, if somebody wants to know, ever more rarely. lesson L156
+func TestALongHoldIsTold(t *testing.T) {
+	use := func(after time.Duration) func(*testing.T, sim.Nodes, *redlock.Redlock) {
+		return func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x", redlock.WithLongHold(after))
+			mustHold(t, m)
+			time.Sleep(time.Minute)
+			mustUnlock(t, m)
+			time.Sleep(time.Hour)
+		}
+	}
+	lines := logged(t, slog.LevelWarn, use(10*time.Second))
+	require.Len(t, lines, 3)
+	for i, line := range lines {
+		said, ok := strings.CutPrefix(line,
+			`level=WARN msg="redlock: lock held for long" lock=x held=`)
+		held, err := time.ParseDuration(said)
+		require.True(t, ok && err == nil, line)
+		due := 10 * time.Second << i
+		assert.InDelta(t, due.Seconds(), held.Seconds(), due.Seconds()/5)
+	}
+	assert.Equal(t, []string{""}, logged(t, slog.LevelWarn, use(0)))
+	assert.ErrorContains(t, redlock.New(sim.NewNodes(3).Pools("a")...).
+		NewMutex("x", redlock.WithLongHold(-1)).Lock(), "WithLongHold(-1ns): must be at least 0")
+}

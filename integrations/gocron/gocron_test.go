@@ -54,11 +54,11 @@ func replicas(
 // that is longer.
 func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 	for name, tt := range map[string]struct {
-		opts []redlock.Option
-		want int64
+		hold time.Duration
+		once bool
 	}{
-		"a long minimum hold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
-		"none":                {[]redlock.Option{redlock.WithMinHold(0)}, 10 * 50},
+		"a long minimum hold": {30 * time.Second, true},
+		"none":                {0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -68,11 +68,15 @@ func TestLockerRunsAJobOnceInAPeriod(t *testing.T) {
 					return func() { runs.Add(1) }
 				}, func(int) gocron.SchedulerOption {
 					return gocron.WithDistributedLocker(redlockgocron.Locker(c.Redlock(),
-						tt.opts...))
+						redlock.WithMinHold(tt.hold)))
 				})
 				time.Sleep(10*period - apart/2)
 				shutdown()
-				assert.Equal(t, tt.want, runs.Load())
+				if tt.once {
+					assert.EqualValues(t, 10, runs.Load())
+				} else {
+					assert.Greater(t, runs.Load(), int64(10*10))
+				}
 			})
 		})
 	}

@@ -43,11 +43,11 @@ func (l *logbook) Error(err error, _ string, _ ...any) {
 func TestAJobRunsOnceInAPeriod(t *testing.T) {
 	const apart = 400 * time.Millisecond
 	for name, tt := range map[string]struct {
-		opts []redlock.Option
-		want int64
+		hold time.Duration
+		once bool
 	}{
-		"a long minimum hold": {[]redlock.Option{redlock.WithMinHold(30 * time.Second)}, 10},
-		"none":                {[]redlock.Option{redlock.WithMinHold(0)}, 10 * 50},
+		"a long minimum hold": {30 * time.Second, true},
+		"none":                {0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAJobRunsOnceInAPeriod(t *testing.T) {
 				var all []*cron.Cron
 				for range 50 {
 					wrapper := robfigcron.Wrapper(cron.DiscardLogger, c.Redlock(), "job",
-						tt.opts...)
+						redlock.WithMinHold(tt.hold))
 					s := cron.New(cron.WithChain(wrapper))
 					_, err := s.AddFunc("@every 1m", func() { runs.Add(1) })
 					require.NoError(t, err)
@@ -68,7 +68,11 @@ func TestAJobRunsOnceInAPeriod(t *testing.T) {
 				for _, s := range all {
 					<-s.Stop().Done()
 				}
-				assert.Equal(t, tt.want, runs.Load())
+				if tt.once {
+					assert.EqualValues(t, 10, runs.Load())
+				} else {
+					assert.Greater(t, runs.Load(), int64(10*10))
+				}
 			})
 		})
 	}

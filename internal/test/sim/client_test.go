@@ -585,7 +585,7 @@ func (w *worker) confirmed(m *redlock.Mutex, l *lease) {
 	from := to - w.span()
 	n := w.count(l.value, func(n nodeRecord) bool {
 		return n.within(from-rounding,
-			from+w.nodeTimeout()+rounding)
+			from+max(w.nodeTimeout(), w.span()/2)+rounding) // which a renewal has at most
 	})
 	if n < w.quorum() {
 		w.violate("I6 continuity", "%s: until is %v, and counts from %v: since then %s was "+

@@ -241,35 +241,39 @@ func TestASharedCounterLosesAnExpiry(t *testing.T) {
 	})
 }
 
-// lesson L70: the key of a counter is no name for a lock. A counter of WithFencePerName is no
-// name for locks with that option.
-func TestTheKeyOfAFenceCounterIsNoLock(t *testing.T) {
-	own := redlock.WithFencePerName()
+// lesson L102: what redlock keeps beside locks is no name for a lock, whatever the options: neither
+// a fence counter nor a key of a queue.
+func TestAKeyBesideLocksIsNoLock(t *testing.T) {
 	for _, c := range []struct {
 		prefix, name string
-		opts         []redlock.Option
 		refused      bool
 	}{
-		{"", "redlock:fence:0000", nil, true},
-		{"", "redlock:fence:ffff", []redlock.Option{own}, true},
-		{"redlock:", "fence:12ab", nil, true},
-		{"redlock:fence:12", "ab", []redlock.Option{redlock.WithFencing()}, true},
-		{"app:", "redlock:fence:12ab", nil, false},
-		{"", "redlock:fence:", nil, false},
-		{"", "redlock:fence:12a", nil, false},
-		{"", "redlock:fence:12abc", nil, false},
-		{"", "redlock:fence:12AB", nil, false},
-		{"", "redlock:fence:12ag", nil, false},
-		{"", "{x}:fence", nil, false},
-		{"", "{x}:fence", []redlock.Option{own}, true},
-		{"", "{a}:b:fence", []redlock.Option{own, redlock.WithFencing()}, true},
-		{"{", "x}:fence", []redlock.Option{own}, true},
-		{"", "x:fence", []redlock.Option{own}, false},
-		{"", "{x}:fences", []redlock.Option{own}, false},
+		{"", "redlock:fence:0000", true},
+		{"", "redlock:fence:ffff", true},
+		{"redlock:", "fence:12ab", true},
+		{"redlock:fence:12", "ab", true},
+		{"app:", "redlock:fence:12ab", false},
+		{"", "redlock:fence:", false},
+		{"", "redlock:fence:12a", false},
+		{"", "redlock:fence:12abc", false},
+		{"", "redlock:fence:12AB", false},
+		{"", "redlock:fence:12ag", false},
+		{"", "{x}:fence", true},
+		{"", "{a}:b:fence", true},
+		{"{", "x}:fence", true},
+		{"", "x:fence", false},
+		{"", "{x}:fences", false},
+		{"", "x:{x}:redlock:bid", true},
+		{"", "x:{x}:redlock:ticket", true},
+		{"x:{x}:", "redlock:queue", true},
+		{"{x}:redlock:tag:", "roll", true},
+		{"", "{x{y}:redlock:bid", true},
+		{"", "x:redlock:bid", false},
+		{"", "{x}:bid", false},
 	} {
-		t.Run(fmt.Sprintf("%q %q %d", c.prefix, c.name, len(c.opts)), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%q %q", c.prefix, c.name), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-				rl = rl.With(c.opts...).With(redlock.WithKeyPrefix(c.prefix))
+				rl = rl.With(redlock.WithKeyPrefix(c.prefix))
 				m := rl.NewMutex(c.name)
 				_, err := rl.Inspect(t.Context(), c.name)
 				if !c.refused {
@@ -289,31 +293,6 @@ func TestTheKeyOfAFenceCounterIsNoLock(t *testing.T) {
 			})
 		})
 	}
-}
-
-// lesson L70: without the option, nothing keeps a lock from the key of another's own counter. The
-// two then refuse each other, and no token goes back.
-func TestALockOnTheKeyOfAnothersOwnCounter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		fenced := rl.NewMutex("x", redlock.WithFencing(), redlock.WithFencePerName())
-		other := rl.NewMutex("{x}:fence")
-		require.NoError(t, other.Lock())
-		require.ErrorContains(t, fenced.TryLock(),
-			"ERR redlock: the fence counter {x}:fence holds something else")
-		// Also on the node that is not needed for that outcome, which has a counter otherwise.
-		landed()
-		mustUnlock(t, other)
-		synctest.Wait()
-		require.NoError(t, fenced.Lock())
-		token := fenced.FencingToken()
-		require.ErrorIs(t, other.TryLock(), redlock.ErrTaken)
-		mustUnlock(t, fenced)
-		landed()
-		// The Unlock may keep back what has not been sent to the node that was not needed.
-		counters := holders(nodes, "{x}:fence")
-		assert.GreaterOrEqual(t, counters[fmt.Sprint(token)], 2)
-		assert.Len(t, counters, 1)
-	})
 }
 
 func TestARestartedNodeTakesNoPartUntilItsGuardHasPassed(t *testing.T) {

@@ -295,15 +295,17 @@ func TestClusterEnabledServers(t *testing.T) {
 // keysLeft returns how many keys a server has, without the greatest ticket of queues: those expire.
 func keysLeft(s *redistest.Server) int {
 	return len(slices.DeleteFunc(s.Must("KEYS", "*").([]any), func(key any) bool {
-		return strings.HasSuffix(key.(string), ":redlock:ticket")
+		return strings.HasSuffix(key.(string), ":ticket")
 	}))
 }
 
-// queueOf is the key of a lock's queue.
+// queueOf is the key of a lock's queue, or "" if it has none.
 func queueOf(name string) string {
 	switch {
+	case strings.Contains(name, "}") && hashed(name) == name:
+		return ""
 	case strings.Contains(name, "}"):
-		return name + ":redlock:queue"
+		return name + ":redlock:tag:queue"
 	case strings.Contains(name, "{"):
 		return "{" + name + "}:redlock:queue"
 	}

@@ -309,22 +309,19 @@ func hashed(key string) string {
 	return key
 }
 
-// counterKey is what the docs say that the key of a counter looks like: a shared one, and one
-// that is a lock's own.
-var counterKey = map[bool]*regexp.Regexp{
-	false: regexp.MustCompile(`^redlock:fence:[0-9a-f]{4}$`),
-	true:  regexp.MustCompile(`(?s)^redlock:fence:[0-9a-f]{4}$|}(.*):fence$`),
-}
+// ownKey is what the docs say that a key looks like which redlock keeps beside locks.
+var ownKey = regexp.MustCompile(
+	`(?s)^redlock:fence:[0-9a-f]{4}$|}(.*):(fence|redlock:(tag:)?(queue|ticket|roll|bid))$`)
 
 // FuzzNames: the key is prefix and name, byte for byte. The shared counter follows from the key.
 // The channel, and a counter of its own, are others in the same slot; there is none in the slot
-// of a key with a closing brace and no tag. The key of a counter is refused.
+// of a key with a closing brace and no tag. The key of a counter or of a queue is refused.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{
 		"x", "a:b", "{tag}:x", "x{tag}", "a{b", "a}b", "{}", "{}{x}", "}{", "{{x}", "{x}}", " ",
 		"é☃", "\x00\xff\r\n", "",
 		"redlock:fence:12ab", "redlock:fence:12aB", "{x}:fence", "a}:fence", "a}\n:fence",
-		"x:fence",
+		"x:fence", "x:{x}:redlock:queue", "{x}:redlock:tag:bid", "x:redlock:bid", "{}:redlock:roll",
 	} {
 		for _, prefix := range []string{"", "p:", "{p}", "{"} {
 			f.Add(prefix, name, false)
@@ -345,7 +342,7 @@ func FuzzNames(f *testing.F) {
 			require.Equal(t, name, m.Name())
 			err := m.TryLock()
 			key := prefix + name
-			if name == "" || counterKey[own].MatchString(key) {
+			if name == "" || ownKey.MatchString(key) {
 				var option *redlock.OptionError
 				require.ErrorAs(t, err, &option)
 				return

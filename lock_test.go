@@ -551,8 +551,8 @@ func TestKeysOfALockShareAHashSlot(t *testing.T) {
 	for key, want := range map[string][]string{
 		"x":     {"x {x}:fence", "x x:{x}:redlock:queue", "x"},
 		"a:b:c": {"a:b:c {a:b:c}:fence", "a:b:c a:b:c:{a:b:c}:redlock:queue", "a:b:c"},
-		"{a}:b": {"{a}:b {a}:b:fence", "{a}:b {a}:b:redlock:queue", "{a}:b"},
-		"p{a}b": {"p{a}b p{a}b:fence", "p{a}b p{a}b:redlock:queue", "p{a}b"},
+		"{a}:b": {"{a}:b {a}:b:fence", "{a}:b {a}:b:redlock:tag:queue", "{a}:b"},
+		"p{a}b": {"p{a}b p{a}b:fence", "p{a}b p{a}b:redlock:tag:queue", "p{a}b"},
 		"a{b":   {"a{b {a{b}:fence", "a{b {a{b}:redlock:queue", "a{b"},
 		"with ☃ ": {"with ☃  {with ☃ }:fence", "with ☃  with ☃ :{with ☃ }:redlock:queue",
 			"with ☃ "},

@@ -161,7 +161,8 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 // program that exclude each other each make their own, with the same name.
 // NewMutex does no I/O. The Redis key is the name, after the prefix of [WithKeyPrefix]; two
 // users of one name exclude each other whatever their other options. The name is not empty, and the
-// key is not that of a fence counter: see [WithFencing] and [WithFencePerName].
+// key is none that redlock itself keeps for a lock: it does not look like the key of a fence
+// counter, or of a queue.
 func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
@@ -186,9 +187,9 @@ func (c *config) checkName(of, name, key string) error {
 	switch {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
-	case keys.IsSharedCounter(key), c.FencePerName && keys.IsOwnCounter(key):
+	case keys.IsOwn(key):
 		return &OptionError{of, oneline.Name(name),
-			"needs a name other than that of a fence counter"}
+			"needs a name whose key is not that of a fence counter or a queue"}
 	}
 	return nil
 }

@@ -1,5 +1,9 @@
 // Package keys names what redlock has on a node: the keys beside that of a lock, and what they
-// hold. In a cluster, a script may use keys of one hash slot only.
+// hold. In a cluster, a script may use keys of one hash slot only: of one hash tag, see
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
+//
+// No two locks share a key of their queues, or the release of one could grant the other. Nor is a
+// key beside a lock ever that of a lock: see [IsOwn].
 package keys
 
 import (
@@ -24,45 +28,79 @@ func SharedCounter(key string) string {
 // OwnCounter is the key of the fence counter of a lock that shares none. It lies in the same hash
 // slot as the lock's key, and one script may use both in a cluster. A key with a closing brace and
 // no hash tag has no such neighbour: it works on nodes that are no cluster.
-func OwnCounter(key string) string { return related(key, "fence") }
-
-// IsSharedCounter tells whether a key is that of a fence counter that names share.
-func IsSharedCounter(key string) bool {
-	digits, ok := strings.CutPrefix(key, SharedCounters)
-	return ok && len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == ""
+//
+// The locks x and {x} share a counter, which is harmless. It grows for either, so the tokens of
+// both do. It lives for as long as the lock that used it last wants it to, as with two users of one
+// lock. With another key, the tokens of locks of older versions would begin anew.
+func OwnCounter(key string) string {
+	if strings.Contains(key, "}") {
+		return key + ":fence"
+	}
+	return "{" + key + "}:fence"
 }
 
-// IsOwnCounter tells whether a key is that of the fence counter of some lock that shares none.
-func IsOwnCounter(key string) bool {
-	return strings.HasSuffix(key, ":fence") && strings.Contains(key, "}")
-}
+// The names of the keys beside a lock's.
+const (
+	queue  = "queue"
+	ticket = "ticket"
+	roll   = "roll"
+	bid    = "bid"
+)
 
 // Queue is the key of the queue of those who wait for a lock, or "" if the lock has none.
-func Queue(key string) string { return beside(key, "redlock:queue") }
+func Queue(key string) string { return beside(key, queue) }
 
 // Ticket is the key of the greatest ticket of that queue.
-func Ticket(key string) string { return beside(key, "redlock:ticket") }
+func Ticket(key string) string { return beside(key, ticket) }
 
 // Roll is the key of those in that queue who have not asked again since the roll was called.
-func Roll(key string) string { return beside(key, "redlock:roll") }
+func Roll(key string) string { return beside(key, roll) }
 
 // Bid is the key of what the first in that queue says in advance. Scripts make it of the queue's.
-func Bid(key string) string { return beside(key, "redlock:bid") }
+func Bid(key string) string { return beside(key, bid) }
 
 // beside returns the key of something that a script uses together with the lock's key, in the same
 // hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
 // other key lies in that slot for certain: the key has a closing brace, and no hash tag.
-func beside(key, suffix string) string {
+//
+// It is that of no other lock. If it ends with tagged and the name, the lock's key comes before, and
+// has a hash tag. If it begins with a brace otherwise, the lock's key is the hash tag, and has an
+// opening brace alone. Else the lock's key is the hash tag, and has no brace.
+func beside(key, name string) string {
 	open := strings.IndexByte(key, '{')
 	switch end := strings.IndexByte(key, '}'); {
 	case end < 0 && open < 0:
-		return key + ":{" + key + "}:" + suffix
+		return key + ":{" + key + "}" + plain + name
 	case end < 0:
-		return related(key, suffix)
+		return "{" + key + "}" + plain + name
 	case open >= 0 && strings.IndexByte(key[open:], '}') > 1:
-		return key + ":" + suffix
+		return key + tagged + name
 	}
 	return ""
+}
+
+// What stands between a lock's key, or its hash tag, and the name of a key beside it.
+const (
+	plain  = ":redlock:"
+	tagged = ":redlock:tag:" // the lock's key has a hash tag
+)
+
+// IsOwn tells whether a key is one that redlock may keep for a lock, and so the key of no lock: that
+// of a fence counter, or of a queue.
+func IsOwn(key string) bool {
+	digits, shared := strings.CutPrefix(key, SharedCounters)
+	if shared && len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == "" {
+		return true
+	}
+	at := strings.LastIndexByte(key, ':') + 1
+	switch start := key[:at]; key[at:] {
+	case "fence":
+		return strings.Contains(start, "}")
+	case queue, ticket, roll, bid:
+		return strings.Contains(start, "}") &&
+			(strings.HasSuffix(start, plain) || strings.HasSuffix(start, tagged))
+	}
+	return false
 }
 
 // TurnChannel begins the name of the channel on which a process hears of its turns. With the 26
@@ -75,21 +113,3 @@ const (
 // Reservation begins what a key holds that is reserved for somebody in the queue. No value of a
 // lock begins like that.
 const Reservation = "~" + TurnChannel
-
-// related returns "{key}:suffix", or "key:suffix" if the key has a hash tag of its own, see
-// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
-func related(key, suffix string) string {
-	if strings.Contains(key, "}") {
-		return key + ":" + suffix
-	}
-	return "{" + key + "}:" + suffix
-}
-
-// RelatedStart is the beginning of the names that related makes of keys with the prefix. A key
-// whose closing brace comes after the prefix is an exception.
-func RelatedStart(prefix string) string {
-	if prefix == "" || strings.Contains(prefix, "}") {
-		return prefix
-	}
-	return "{" + prefix
-}

@@ -63,9 +63,9 @@ func Bid(key string) string { return beside(key, bid) }
 // hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
 // other key lies in that slot for certain: the key has a closing brace, and no hash tag.
 //
-// It is that of no other lock. If it ends with tagged and the name, the lock's key comes before, and
-// has a hash tag. If it begins with a brace otherwise, the lock's key is the hash tag, and has an
-// opening brace alone. Else the lock's key is the hash tag, and has no brace.
+// It is beside no other lock. If it ends with tagged and the name, the lock's key comes before,
+// and has a hash tag. If it begins with a brace otherwise, the lock's key is the hash tag, and has
+// an opening brace alone. Else the lock's key is the hash tag, and has no brace.
 func beside(key, name string) string {
 	open := strings.IndexByte(key, '{')
 	switch end := strings.IndexByte(key, '}'); {
@@ -85,8 +85,8 @@ const (
 	tagged = ":redlock:tag:" // the lock's key has a hash tag
 )
 
-// IsOwn tells whether a key is one that redlock may keep for a lock, and so the key of no lock: that
-// of a fence counter, or of a queue.
+// IsOwn tells whether a key is one that redlock may keep for a lock, and so the key of no lock:
+// that of a fence counter, or of a queue.
 func IsOwn(key string) bool {
 	digits, shared := strings.CutPrefix(key, SharedCounters)
 	if shared && len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == "" {

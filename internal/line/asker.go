@@ -32,9 +32,9 @@ type Asker interface {
 	// member keeps its place in the queue, and there is no bid any more. So many nodes have taken
 	// the member's bid up: if they are a quorum, Claim has nothing to ask.
 	Claim(m Member, takenUp int) Answer
-	// Bid tells the nodes in advance what the member will claim, under a number that it hears from
-	// those that take the bid up. It does not wait. It returns for how long nodes keep the bid, 0
-	// if there is none: not every lock can be bid for.
+	// Bid tells the nodes in advance what the member will claim, under a number that it hears, with
+	// the key, from those that take the bid up. It does not wait. It returns for how long nodes
+	// keep the bid, 0 if there is none: not every lock can be bid for.
 	Bid(m Member, number string) (life time.Duration)
 	// Withdraw takes the bid back, if there is one: nodes that have taken it up hand the key on.
 	// The member keeps its place in the queue if it stays. Withdraw does not wait.

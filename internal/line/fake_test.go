@@ -434,7 +434,7 @@ func (b *board) reserve() bool {
 	b.queue = b.queue[1:]
 	text := b.reserved[len("channel:"):]
 	if b.bidder == b.reserved && b.bidder != "" {
-		text = b.number
+		text = "key " + b.number
 	}
 	if !b.deaf {
 		b.messages <- text

@@ -185,7 +185,7 @@ func (s *stay) bid() {
 		return
 	}
 	now := time.Now()
-	life := s.asker.Bid(s.member, s.call.Bid())
+	life := s.asker.Bid(s.member, s.call.Bid(s.Key))
 	if life == 0 {
 		s.call.EndBid()
 		return

@@ -3,8 +3,10 @@
 --
 --     KEYS: key, bid   ARGV: value, expiry ms, member, number, life ms
 --
--- It returns 1. The number is what the member then hears. There is one bid at a time. A later one
--- replaces it, and one that is not taken up within its life is forgotten.
+-- It returns 1. The number is what the member then hears, after the key and a space. There is one
+-- bid at a time. A later one replaces it, and one that is not taken up within its life is
+-- forgotten. A bid begins with its key, after that key's length: no other key is released to it.
 
-redis.call('SET', KEYS[2], table.concat({ARGV[3], ARGV[4], ARGV[2], ARGV[1]}, ' '), 'PX', ARGV[5])
+local key, bid = KEYS[1], {ARGV[3], ARGV[4], ARGV[2], ARGV[1]}
+redis.call('SET', KEYS[2], #key .. ' ' .. key .. ' ' .. table.concat(bid, ' '), 'PX', ARGV[5])
 return 1

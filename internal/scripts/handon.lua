@@ -3,12 +3,14 @@
 local who, number, expiry, value
 if member and queue then
 	local place = string.sub(queue, 1, -6) .. 'bid'
-	local bid = pcall('GET', place)
-	if type(bid) == 'string' then
-		who, number, expiry, value = string.match(bid, '^(%S+) (%S+) (%S+) (.*)$')
+	local bid, start = pcall('GET', place), #key .. ' ' .. key .. ' '
+	if type(bid) == 'string' and string.sub(bid, 1, #start) == start then
+		who, number, expiry, value =
+			string.match(string.sub(bid, #start + 1), '^(%S+) (%S+) (%S+) (.*)$')
 	end
 	if who == member and value == ARGV[1] then call('DEL', place) end
 end
+if member and not ARGV[4] then pcall('ZREM', queue, member) end
 if mine or member and v == '~' .. member then
 	if ARGV[4] then
 		call('ZADD', queue, ARGV[4], member)
@@ -18,16 +20,14 @@ if mine or member and v == '~' .. member then
 	while queue do
 		local to = pcall('ZPOPMIN', queue)[1]
 		if not to then break end
-		if to ~= member or ARGV[4] then
-			first = first or to
-			sold = to == who and to ~= member and not ARGV[4]
-			if sold then call('SET', key, value, 'PX', expiry) end
-			if to == member or hears(to, sold and number) then
-				first = to
-				break
-			end
-			sold = false
+		first = first or to
+		sold = to == who and not ARGV[4]
+		if sold then call('SET', key, value, 'PX', expiry) end
+		if to == member or hears(to, sold and key .. ' ' .. number) then
+			first = to
+			break
 		end
+		sold = false
 	end
 	if first then
 		if not sold then call('SET', key, '~' .. first, 'PX', ARGV[2]) end
@@ -39,7 +39,6 @@ if mine or member and v == '~' .. member then
 	call('DEL', key)
 	return mine and 1 or 0
 end
-if member and not ARGV[4] then pcall('ZREM', queue, member) end
 if not v then return 0 end
 local ttl = call('PTTL', key)
 if ttl < 0 then return -1 end

@@ -13,11 +13,11 @@
 -- "~" and the member, and lasts for the window. A member that does not hear is dead, and passed
 -- over. A user who may not touch the queue deletes the key.
 --
--- When a member leaves and hands the key on, the bid of the first in the queue is taken up: that
--- one has the key at once, and hears the number of its bid. Whoever is the first in the queue then
--- hears its own number and "+": it may bid. The key of the bid is that of the queue, with another
--- end. It is not among KEYS: a user who may not touch it could release nothing. A member's own bid
--- of the value is over.
+-- When a member leaves and hands the key on, the bid of the first in the queue is taken up if it is
+-- one for this key: that one has the key at once, and hears the key and the number of its bid.
+-- Whoever is the first in the queue then hears its own number and "+": it may bid. The key of the
+-- bid is that of the queue, with another end. It is not among KEYS: a user who may not touch it
+-- could release nothing. A member's own bid of the value is over.
 --
 -- Most releases find no queue, and are over before what others need is made: that saves a server
 -- 4 % of a SET and a release. hears.lua and handon.lua are sent behind.

@@ -22,13 +22,13 @@ var files embed.FS
 var (
 	Acquire = script("acquire", "37621a82d85e34189aa31ebd5db7378d701de2dd", "acquire")
 	Claim   = script("claim", "fa7e79346d83396a5745284f49b5432b0bb3a932", "claim", "acquire")
-	Bid     = script("bid", "506ed6225a42c32c7d91b8166aebc93a40487b69", "bid")
+	Bid     = script("bid", "2cd95acea15e3999af082536bdc4353ec0b4a07c", "bid")
 	Heal    = script("heal", "878e12dc329903c73ce15865ae2efebb4e3532ea", "heal", "acquire")
 	Swap    = script("swap", "30dc6bbbd625a3fdfd389be041dc09201c94c0c5", "swap", "acquire")
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
-	Release = script("release", "58333279cf4eb6523ca3097bde2083c83317a6a2",
+	Release = script("release", "a92108c22d896d490b19f5be630f44e5263d0e0d",
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
 	Releases = script("releases", "0260b07dbd8dbfffca0659296eb84a294764802c", "releases")

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
@@ -147,4 +150,73 @@ func TestCommentsAreNotSent(t *testing.T) {
 		assert.NotContains(t, s.Source, "--", s.Name)
 		assert.NotEmpty(t, s.Source, s.Name)
 	}
+}
+
+// heard returns a member of a queue whose channel has a listener until the test ends.
+func heard(t *testing.T, node redistest.Node) (member string) {
+	conn, err := redis.Dial("tcp", node.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	channel := keys.TurnChannel + strings.Repeat("A", keys.ChannelLength-len(keys.TurnChannel))
+	_, err = conn.Do("SUBSCRIBE", channel)
+	require.NoError(t, err)
+	return channel + "1"
+}
+
+// release runs the script of that name as one does who leaves the queue q:queue.
+func release(node redistest.Node, key, value, member string) any {
+	return node.Must("EVAL", scripts.Release.Source, "2", key, "q:queue", value, "9000", member)
+}
+
+// lesson L101: a release takes up a bid for its own key, whatever bid it finds.
+func TestABidIsTakenUpForItsOwnKey(t *testing.T) {
+	takeUp := func(t *testing.T, node redistest.Node) {
+		member := heard(t, node)
+		names := []string{"a", "a:{a}", "a a", " a", "a ", "1 a", "1", "", "a\n", "%a", "a\x00"}
+		for _, bids := range names {
+			for _, released := range names {
+				node.Must("FLUSHALL")
+				node.Must("SET", released, "held")
+				node.Must("EVAL", scripts.Bid.Source, "2", bids, "q:bid", "v w", "9000", member,
+					"7", "9000")
+				node.Must("ZADD", "q:queue", "1", member)
+				assert.Equal(t, int64(2), release(node, released, "held", "another"))
+				want := "~" + member
+				if bids == released {
+					want = "v w"
+				}
+				assert.Equal(t, want, node.Must("GET", released), "a bid for %q, %q is released",
+					bids, released)
+			}
+		}
+	}
+	t.Run("server", func(t *testing.T) { takeUp(t, redistest.Start(t, 1)[0]) })
+	t.Run("embedded", func(t *testing.T) { takeUp(t, redistest.Embedded(t, 1)[0]) })
+}
+
+// lesson L103: one that releases the key and leaves is not in the queue any more, whoever comes
+// before it there, and whether it had the key or only a reservation.
+func TestOneThatLeavesHasNoPlace(t *testing.T) {
+	leave := func(t *testing.T, node redistest.Node) {
+		first := heard(t, node)
+		for _, has := range []string{"v", "~leaves", "", "another's"} {
+			for _, before := range []bool{true, false} {
+				node.Must("FLUSHALL")
+				if has != "" {
+					node.Must("SET", "k", has)
+				}
+				node.Must("ZADD", "q:queue", "2", "leaves")
+				if before {
+					node.Must("ZADD", "q:queue", "1", first)
+				}
+				release(node, "k", "v", "leaves")
+				assert.Nil(t, node.Must("ZRANK", "q:queue", "leaves"), "%q %v", has, before)
+				if before && (has == "v" || has == "~leaves") {
+					assert.Equal(t, "~"+first, node.Must("GET", "k"))
+				}
+			}
+		}
+	}
+	t.Run("server", func(t *testing.T) { leave(t, redistest.Start(t, 1)[0]) })
+	t.Run("embedded", func(t *testing.T) { leave(t, redistest.Embedded(t, 1)[0]) })
 }

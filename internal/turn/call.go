@@ -22,7 +22,7 @@ type Call struct {
 	latest []uint64 // of these the latest, by node
 	grace  *time.Timer
 
-	bid string // the number of its bid, or ""
+	bid string // what nodes send that take its bid up, or ""
 	has []bool // by node: the bid was taken up
 	had int    // nodes in has
 }
@@ -50,17 +50,17 @@ func (l *Listener) Expect() *Call {
 // next one.
 func (c *Call) Next() <-chan struct{} { return c.next }
 
-// Bid returns a number for a bid, which nodes send instead of the call's when they take it up. A
-// call has one bid at a time: what nodes say of an earlier one is not heard any more. The number is
-// a secret of the bidder and the nodes: others may be allowed to send on the channel, but not to
-// give the key away.
-func (c *Call) Bid() (number string) {
+// Bid returns a number for a bid for the key. Nodes that take it up send the key and this number
+// instead of the call's. A call has one bid at a time: what nodes say of an earlier one is not
+// heard any more. The number is a secret of the bidder and the nodes: others may be allowed to send
+// on the channel, but not to give the key away.
+func (c *Call) Bid(key string) (number string) {
 	number = rand.Text()
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	c.endBid()
-	c.bid, c.has = number, make([]bool, len(c.heard))
-	c.listener.calls[number] = c
+	c.bid, c.has = key+" "+number, make([]bool, len(c.heard))
+	c.listener.calls[c.bid] = c
 	return number
 }
 

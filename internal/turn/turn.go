@@ -1,7 +1,7 @@
 // Package turn hears from a group of nodes whose turn it is.
 //
 // A process has one channel on all nodes, for all that it waits for. A message is the number of the
-// one whose turn has come on the node that sends it.
+// one whose turn has come on the node that sends it, or the key and the number of its bid.
 package turn
 
 import (
@@ -368,15 +368,15 @@ func (l *Listener) hear(node int, value string) {
 		l.missed()
 		return
 	}
-	number, next := strings.CutSuffix(value, Next)
-	c := l.calls[number]
+	said, next := strings.CutSuffix(value, Next)
+	c := l.calls[said]
 	switch {
 	case c == nil:
 		return
 	case next:
 		signal(c.next)
 		return
-	case number == c.bid && !c.has[node]:
+	case said == c.bid && !c.has[node]:
 		c.has[node] = true
 		c.had++
 	}

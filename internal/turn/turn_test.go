@@ -226,8 +226,9 @@ func TestABidIsTakenUpByAQuorum(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
 		c := l.Expect()
 		defer c.End()
-		bid := c.Bid()
-		assert.GreaterOrEqual(t, len(bid), 26, "nobody else can guess it")
+		number := c.Bid("key")
+		assert.GreaterOrEqual(t, len(number), 26, "nobody else can guess it")
+		bid := "key " + number
 		say(nodes, bid, 0, 0, 1)
 		assert.Equal(t, 2, c.Heard())
 		say(nodes, c.Number, 2)
@@ -238,15 +239,37 @@ func TestABidIsTakenUpByAQuorum(t *testing.T) {
 	})
 }
 
+// lesson L101: what a node says of a bid counts for the key that it was for.
+func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
+		c := l.Expect()
+		defer c.End()
+		for _, key := range []string{"key", "key+", "a key", ""} {
+			number := c.Bid(key)
+			for _, other := range []string{"", "ke", "key", "key+", "key++", "a key", " key", " "} {
+				if other != key {
+					say(nodes, other+" "+number, 0, 1, 2)
+				}
+			}
+			say(nodes, number, 0, 1, 2)
+			say(nodes, number+" "+key, 0, 1, 2)
+			say(nodes, key+" "+number+Next, 0, 1, 2)
+			assert.Zero(t, c.TakenUp(), key)
+			say(nodes, key+" "+number, 1)
+			assert.Equal(t, 1, c.TakenUp(), key)
+		}
+	})
+}
+
 // Of a bid that is over nothing counts, whatever nodes have said of it and will say.
 func TestABidThatIsOverIsNotHeard(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
 		for _, over := range []func(*Call) string{
 			func(c *Call) string { c.EndBid(); return "" },
-			(*Call).Bid,
+			func(c *Call) string { return "key " + c.Bid("key") },
 		} {
 			c := l.Expect()
-			old := c.Bid()
+			old := "key " + c.Bid("key")
 			say(nodes, old, 0)
 			next := over(c)
 			assert.NotEqual(t, old, next)

@@ -122,7 +122,7 @@ func (c *client) remove(id int, n *sim.Node) {
 				if c.dice().chance(0.5, "flush", int64(c.id), int64(id), i) {
 					n.Flush()
 				} else {
-					n.Delete(lockName(0))
+					n.Delete(c.lockName(0))
 				}
 			})
 	}
@@ -253,9 +253,10 @@ func (w *worker) run() {
 		}
 		w.sleep(w.between(0, idle, "idle"))
 		if m == nil || w.chance(0.5, "new mutex") {
-			name = lockName(w.dice().below(w.names(), "name", w.roll("name")...))
-			m = w.rl.NewMutex(name, redlock.WithGenValueFunc(w.gen),
-				redlock.WithEvents(ledger.events()))
+			name = w.lockName(w.dice().below(w.names(), "name", w.roll("name")...))
+			cut := w.dice().below(len(name), "prefix", w.roll("prefix")...)
+			m = w.rl.NewMutex(name[cut:], redlock.WithKeyPrefix(name[:cut]),
+				redlock.WithGenValueFunc(w.gen), redlock.WithEvents(ledger.events()))
 		}
 		if !w.cycle(m, name) {
 			m = nil
@@ -331,7 +332,7 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 			w.notAdopted(ctx, parcel, m, err, called)
 			values = append(values, parcel.from.value)
 		} else {
-			w.failed(ctx, what, m, err)
+			w.failed(ctx, what, name, m, err)
 		}
 		w.end(values...)
 		w.gone(values)
@@ -415,7 +416,7 @@ func kinds(err error) string {
 }
 
 // failed checks what a failed acquisition says and leaves.
-func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err error) {
+func (w *worker) failed(ctx context.Context, what, name string, m *redlock.Mutex, err error) {
 	bad := func(why string) { w.violate("I13 errors", "%s %s: %s: %v", w, what, why, err) }
 	if !errors.Is(err, redlock.ErrFailed) {
 		bad("is not ErrFailed")
@@ -438,7 +439,7 @@ func (w *worker) failed(ctx context.Context, what string, m *redlock.Mutex, err 
 			bad(fmt.Sprintf("it was somebody else's on %d of %d nodes, of which %d answered", n,
 				w.Nodes, all))
 		}
-		if w.split(m.Name()) {
+		if w.split(name) {
 			w.reached("split vote")
 		}
 	case errors.Is(err, redlock.ErrNoQuorum):
@@ -492,7 +493,7 @@ func (w *worker) gone(values []string) {
 		}
 		for name := range w.names() {
 			for _, v := range values {
-				if got := n.Value(lockName(name)); got != "" && plain(got) == plain(v) {
+				if got := n.Value(w.lockName(name)); got != "" && plain(got) == plain(v) {
 					w.violate("I8 no leaks", "node %d holds %s, which %s gave up", i, plain(v), w)
 				}
 			}

@@ -69,6 +69,15 @@ type command struct {
 	sub    *subscription // of subscribe
 }
 
+// beside returns the keys of c beside the lock's, and "" for each that it has not.
+func (c *command) beside() [4]string {
+	ticket := ""
+	if c.code == cmdStand {
+		ticket = c.fence
+	}
+	return [...]string{c.queue, c.bid, c.roll, ticket}
+}
+
 // integer boxes a number as clients return it. Numbers from 0 to 255 cost no allocation.
 func integer(n int64) any { return n }
 
@@ -127,8 +136,10 @@ func (n *Node) release(c *command) (any, Effect) {
 	if b := n.bidding(c); b.member == c.member && b.value == c.value {
 		delete(n.keys, c.bid)
 	}
-	switch {
-	case held == 1, c.member != "" && n.get(c.key).value == reserved(c.member):
+	if c.member != "" && c.ticket == 0 {
+		n.leave(c.queue, c.member)
+	}
+	if held == 1 || c.member != "" && n.get(c.key).value == reserved(c.member) {
 		if c.ticket != 0 {
 			n.place(c, c.ticket).expires = n.clock.now() + c.keep
 		}
@@ -142,8 +153,6 @@ func (n *Node) release(c *command) (any, Effect) {
 			return integer(reply), Deleted
 		}
 		return integer(0), None
-	case c.member != "" && c.ticket == 0:
-		n.leave(c.queue, c.member)
 	}
 	if held == 0 {
 		return integer(0), None

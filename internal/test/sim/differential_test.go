@@ -116,6 +116,9 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 	}
 	switch n := r.IntN(150); {
 	case n >= 144:
+		if r.IntN(4) == 0 { // which is that of the other key
+			bid = "{" + strconv.Itoa(r.IntN(2)) + "}:bid"
+		}
 		s.script, s.keys = "bid", []string{key, bid}
 		s.args = append(s.args, some(), member, strconv.Itoa(r.IntN(9)), some())
 	case n >= 130:

@@ -26,6 +26,7 @@ type history struct {
 	traces     bool     // whether somebody wants the trace
 	lines      []string // of the trace
 	sometimes  map[string]int
+	locks      map[string]string // by the keys that they use alone
 	fenced     map[string]*resource
 	late       map[string]*resource // fenced, too, but not claimed
 	unfenced   map[string]*resource
@@ -47,6 +48,7 @@ type record struct {
 	at    time.Duration // when
 	first time.Duration // when the first node granted it
 	bid   bool          // a node has taken it up
+	lock  string        // that it was made for
 }
 
 // nodeRecord is when a node did things last, or 0.
@@ -104,6 +106,7 @@ func newHistory(s setup) *history {
 	return &history{
 		setup: s, start: time.Now(), values: make(map[string]*record),
 		sometimes: make(map[string]int), handed: make(map[string]bool),
+		locks:  make(map[string]string),
 		fenced: make(map[string]*resource), late: make(map[string]*resource),
 		unfenced: make(map[string]*resource),
 	}
@@ -194,6 +197,10 @@ func (h *history) watch(e sim.Event) {
 		h.violated("I8 no leaks", "node %d keeps the key for the one who releases it: %v", e.Node,
 			e)
 	}
+	if e.Command == "release" && !e.Back && e.Waits {
+		h.violated("I8 no leaks", "node %d keeps the place of one who leaves: %v", e.Node, e)
+	}
+	h.alone(e)
 	if n, ok := e.Reply.(int64); ok && e.Command == "acquire" && n < 0 {
 		h.sometimes["restart guard refused"]++
 	}
@@ -226,6 +233,34 @@ func (h *history) watch(e sim.Event) {
 		n.extended = append(n.extended, now)
 	}
 }
+
+// alone looks for what two locks share: a key, or a value.
+func (h *history) alone(e sim.Event) {
+	if e.Command == "subscribe" {
+		return
+	}
+	for _, key := range [...]string{e.Beside[0], e.Beside[1], e.Beside[2], e.Beside[3], e.Key} {
+		if lock, ok := h.locks[key]; key != "" && ok && lock != e.Key {
+			h.violated(invariantAlone, "node %d: %q is a key of %q and of %q", e.Node, key, lock,
+				e.Key)
+		}
+		h.locks[key] = e.Key
+	}
+	if e.Value == "" || strings.HasPrefix(e.Value, "redlock:turn:") { // no value of a lock
+		return
+	}
+	r := h.of(e.Value)
+	if r.lock == "" {
+		r.lock = e.Key
+	}
+	if r.lock != e.Key {
+		h.violated(invariantAlone, "node %d: %q has a value that was made for %q: %v", e.Node,
+			e.Key, r.lock, e)
+	}
+}
+
+// invariantAlone is the name of what alone checks.
+const invariantAlone = "I22 one lock"
 
 // denied looks at a command that has changed nothing. What a client says of the nodes has to
 // follow from this, whether or not the reply has reached it.

@@ -45,7 +45,7 @@ const turn = 5 * time.Millisecond
 
 // live locks and unlocks until the faults are over, and then once more.
 func (w *worker) live() {
-	m := w.rl.NewMutex(lockName(0), redlock.WithGenValueFunc(w.gen))
+	m := w.rl.NewMutex(w.lockName(0), redlock.WithGenValueFunc(w.gen))
 	w.sleep(w.between(0, w.faultTime(), "idle"))
 	for {
 		w.try++
@@ -60,7 +60,7 @@ func (w *worker) live() {
 		l.end(w.now())
 		if _, err := m.UnlockContext(context.Background()); err != nil {
 			w.reached("unlock failed")
-			m = w.rl.NewMutex(lockName(0), redlock.WithGenValueFunc(w.gen))
+			m = w.rl.NewMutex(w.lockName(0), redlock.WithGenValueFunc(w.gen))
 		}
 		w.end(l.value)
 		if wait := served - w.faultTime(); wait > 0 {

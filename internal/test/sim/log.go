@@ -30,12 +30,14 @@ type Event struct {
 	Client  string
 	Command string
 	Key     string
-	Value   string // the value that the command carried
-	Member  string // of the queue
-	Final   bool   // the member has agreed on its ticket
-	Back    bool   // the member gives back what it was granted, and takes its place again
-	Before  string // what the key held before
-	After   string // what it holds now
+	Value   string    // the value that the command carried
+	Member  string    // of the queue
+	Final   bool      // the member has agreed on its ticket
+	Back    bool      // the member gives back what it was granted, and takes its place again
+	Waits   bool      // the member is in the queue now
+	Before  string    // what the key held before
+	After   string    // what it holds now
+	Beside  [4]string // keys beside the lock's: the queue, the bid, the roll and the last ticket
 	Effect  Effect
 	Reply   any
 	Err     error

@@ -230,6 +230,7 @@ func (n *Node) note(client string, c *command, before string, effect Effect, rep
 	n.log.add(Event{
 		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
 		Member: c.member, Final: c.final, Back: c.ticket != 0,
+		Waits: c.member != "" && n.waits(c), Beside: c.beside(),
 		Before: before, After: n.get(c.key).value, Effect: effect, Reply: reply, Err: err,
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/keys"
 )
 
 // The queue of those who wait for a lock, as a sorted set.
@@ -73,19 +75,42 @@ type bid struct {
 
 // offer keeps a bid. The caller holds the mutex.
 func (n *Node) offer(client string, c *command) {
-	n.put(c.bid, fmt.Sprintf("%s %s %d %s", c.member, c.number, c.expiry.Milliseconds(), c.value),
-		c.keep)
+	n.put(c.bid, fmt.Sprintf("%s%s %s %d %s", bidStart(c), c.member, c.number,
+		c.expiry.Milliseconds(), c.value), c.keep)
 	n.bidders[c.bid] = client
 }
 
-// bidding returns the bid that c has the key of, or none. The caller holds the mutex.
+// bidStart is what a bid for c's key begins with.
+func bidStart(c *command) string { return fmt.Sprintf("%d %s ", len(c.key), c.key) }
+
+// bidding returns the bid that c has the key of, if it is one for c's key. The caller holds the
+// mutex.
 func (n *Node) bidding(c *command) bid {
-	parts := strings.SplitN(n.get(c.bid).value, " ", 4)
-	if len(parts) < 4 {
+	text, ok := strings.CutPrefix(n.get(c.bid).value, bidStart(c))
+	parts := strings.SplitN(text, " ", 4)
+	if !ok || len(parts) < 4 {
 		return bid{}
 	}
 	ms, _ := strconv.ParseInt(parts[2], 10, 64)
 	return bid{parts[0], parts[1], parts[3], time.Duration(ms) * time.Millisecond}
+}
+
+// Confuse lets the node find beside one lock what is beside another, as if the two shared their
+// keys. Whoever has bid for the other has bid beside this one, and is the first who waits. It also
+// hears that it has this lock. Confuse reports whether there was a bid.
+func (n *Node) Confuse(lock, other string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	from, to := keys.Bid(other), keys.Bid(lock)
+	b := n.bidding(&command{key: other, bid: from})
+	if b.member == "" || n.down {
+		return false
+	}
+	n.keys[to], n.bidders[to] = n.keys[from], n.bidders[from]
+	q := n.place(&command{queue: keys.Queue(lock), member: b.member}, 0)
+	q.expires = max(q.expires, n.keys[from].expires)
+	n.publish(b.member[:channelLength], lock+" "+b.number)
+	return true
 }
 
 // takeUp gives the key to the bidder. The caller holds the mutex.
@@ -115,16 +140,13 @@ func (n *Node) handOn(c *command) bool {
 	for q := n.waiting(c.queue); q != nil && len(q.all) > 0; {
 		to := q.all[0].member
 		q.all = q.all[1:]
-		if to == c.member && leaves {
-			continue
-		}
 		if first == "" {
 			first = to
 		}
 		heard := c.code == cmdStand || c.ticket != 0 // by the member itself
 		takesUp := leaves && to == bid.member
 		switch {
-		case takesUp && n.publish(to[:channelLength], bid.number) > 0:
+		case takesUp && n.publish(to[:channelLength], c.key+" "+bid.number) > 0:
 			n.takeUp(c, bid)
 			n.tellNext(c)
 			return true

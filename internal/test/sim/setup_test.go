@@ -87,6 +87,7 @@ const (
 	flush
 	lagging // a client's clock slower than the drift allows
 	suspend // clients that stop, and their monotonic clocks with them
+	mixed   // what is beside one lock is found beside another
 	lastFault
 )
 
@@ -98,7 +99,7 @@ var faultNames = [...]string{
 	"slow", "late", "lostRequest", "lostReply", "duplicate", "partition", "failing", "freeze",
 	"crash", "loss",
 	"rates", "skew", "deaf", "pause", "cancel", "mute", "abandon", "lossNow", "jump", "fast",
-	"flush", "lagging", "suspend",
+	"flush", "lagging", "suspend", "mixed",
 }
 
 func (f faults) String() string {
@@ -262,10 +263,24 @@ func (s setup) calm() bool {
 
 func (s setup) drift() time.Duration { return s.expiry()/100 + 2*time.Millisecond }
 func (s setup) names() int {
-	if s.Edge || s.Live || s.Brief {
+	if s.Edge || s.Live {
 		return 1
 	}
 	return 1 + s.dice().below(2, "names")
+}
+
+// pairs are keys of locks that are related, more or less.
+var pairs = [][2]string{
+	{"lock0", "lock1"}, {"a", "a:{a}"}, {"x{y", "{x{y}"}, {"{x", "{{x}"}, {"b", "{b}"},
+	{"{c}", "{c}:{c}"}, {"d", "d:{d}:redlock"}, {"e", "e "},
+}
+
+// lockName returns the key of a lock: one that stands alone, or one of a related pair.
+func (s setup) lockName(i int) string {
+	if s.names() == 1 {
+		return "lock0"
+	}
+	return pairs[s.dice().below(len(pairs), "pair")][i^s.dice().below(2, "order")]
 }
 
 func (s setup) announcing() bool { return s.Brief || s.dice().chance(0.7, "announcing") }

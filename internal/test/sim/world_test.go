@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -74,6 +76,7 @@ func (w *world) play() {
 	for i, n := range w.nodes {
 		nemesis.Go(func() { w.trouble(i, n, over) })
 	}
+	nemesis.Go(func() { w.mixUp(over) })
 	var all []*client
 	for i := range w.Clients {
 		c := w.newClient(i)
@@ -102,7 +105,7 @@ func (w *world) play() {
 	time.Sleep(w.longest() + 2*w.expiry())
 	for i, n := range w.nodes {
 		for name := range w.names() {
-			if v := n.Value(lockName(name)); v != "" {
+			if v := n.Value(w.lockName(name)); v != "" {
 				w.violate("I8 no leaks", "node %d still holds %s", i, plain(v))
 			}
 		}
@@ -114,8 +117,7 @@ func (w *world) play() {
 	time.Sleep(2 * time.Minute)
 	for i, n := range w.nodes {
 		for name := range w.names() {
-			if q := n.Queue(lockName(name) + ":{" + lockName(name) +
-				"}:redlock:queue"); len(q) > 0 {
+			if q := n.Queue(keys.Queue(w.lockName(name))); len(q) > 0 {
 				w.violate("I8 no leaks", "%d still queue on node %d", len(q), i)
 			}
 		}
@@ -126,7 +128,24 @@ func (w *world) play() {
 // longest is how long a command may be under way.
 func (w *world) longest() time.Duration { return 6*w.expiry() + time.Second }
 
-func lockName(i int) string { return fmt.Sprintf("lock%d", i) }
+// mixUp lets nodes take what is beside one lock for what is beside another, now and then.
+func (w *world) mixUp(over <-chan struct{}) {
+	if !w.has(mixed) || w.names() < 2 {
+		return
+	}
+	d := w.dice()
+	for i := int64(0); w.now() < w.faultTime(); i++ {
+		if !sleep(over, d.between(0, w.expiry()/10, "mix-up", i)) {
+			return
+		}
+		one := d.below(2, "mixed up", i)
+		for id, n := range w.nodes {
+			if w.faulty(id) && n.Confuse(w.lockName(one), w.lockName(1-one)) {
+				w.note("node %d mixes up keys", id)
+			}
+		}
+	}
+}
 
 // trouble is the nemesis of one node. It does one thing after the other, so that one
 // fault cannot end another too early.
@@ -224,12 +243,21 @@ func (w *world) plan(c *client, node int) sim.Plan {
 	isDeaf := w.has(deaf) && d.chance(0.5, "deaf", cl)
 	rate := []float64{0.02, 0.1, 0.3}[d.below(3, "fault rate")]
 	expiry, faultTime := w.expiry(), w.faultTime()
+	var names []string
+	for i := range w.names() {
+		names = append(names, w.lockName(i))
+	}
 
 	return func(op sim.Op) sim.Fate {
 		now := w.now()
 		w.sent(op)
-		// One command is like another only if everything about it is.
-		sum := digest(op.Command).and(" ").and(plain(op.Key)).and(" ").and(plain(op.Value)).
+		// One command is like another only if everything about it is. What a lock is called changes
+		// nothing else.
+		key := plain(op.Key)
+		if i := slices.Index(names, op.Key); i >= 0 {
+			key = fmt.Sprint("lock", i)
+		}
+		sum := digest(op.Command).and(" ").and(key).and(" ").and(plain(op.Value)).
 			and(" ").and(plain(op.Member))
 		id := []int64{cl, nd, int64(sum), int64(now)}
 		hits := func(f faults, what string) bool {

@@ -104,8 +104,8 @@ var mutants = []mutant{
 		"_, until := start, m.core.now().Add(m.cfg.Validity())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
-		{"internal/test/sim.Node.release", "	case held == 1, c.member != \"\" && " +
-			"n.get(c.key).value == reserved(c.member):\n", "	case held != 0:\n"},
+		{"internal/test/sim.Node.release", "	if held == 1 || c.member != \"\" && " +
+			"n.get(c.key).value == reserved(c.member) {\n", "	if held != 0 {\n"},
 		{"internal/test/sim.Node.release", "		if held == 1 {\n" +
 			"			return integer(reply), " +
 			"Deleted\n", "		if held != 0 {\n			return integer(reply), Deleted\n"},
@@ -299,7 +299,7 @@ var mutants = []mutant{
 		"	return s.await(false, time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 	{"M52", "a key that is reserved counts as a bid that was taken up", []edit{{
-		"internal/turn.Listener.hear", "number == c.bid && !c.has[node]",
+		"internal/turn.Listener.hear", "said == c.bid && !c.has[node]",
 		"c.bid != \"\" && !c.has[node]",
 	}}, bids, 100, []string{"I15 quorum"}},
 	{"M53", "a waiter asks for its place again without taking its bid back", []edit{{
@@ -312,9 +312,30 @@ var mutants = []mutant{
 		"asker.Claim", "	a.adopt(bid)\n", "	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
 	}}, bids, 100, []string{"I2 validity"}},
 	{"M56", "the Lua of release takes up the bid of somebody else", []edit{{
-		"internal/scripts/handon.lua", "sold = to == who and to ~= member",
-		"sold = who and to ~= member",
+		"internal/scripts/handon.lua", "sold = to == who and",
+		"sold = who and to ~= member and",
 	}}, operations, 0, []string{"release ["}},
+	{"M57", "two locks share the keys of their queues", []edit{{
+		"internal/keys.beside", "		return key + tagged + name\n",
+		"		return key + plain + name\n",
+	}}, bids, 100, []string{"I22 one lock"}},
+	{"M58", "a simulated node takes up a bid for another lock", []edit{{
+		"internal/test/sim.Node.bidding",
+		"	text, ok := strings.CutPrefix(n.get(c.bid).value, bidStart(c))\n",
+		"	length, text, ok := strings.Cut(n.get(c.bid).value, \" \")\n" +
+			"	if end, _ := strconv.Atoi(length); ok {\n		text = text[end+1:]\n	}\n",
+	}}, bids, 100, []string{"I22 one lock"}},
+	{"M59", "what a node says of a bid counts whichever lock it says it of", []edit{{
+		"internal/turn.Listener.hear", "	c := l.calls[said]\n",
+		"	c := l.calls[said]\n	if at := strings.LastIndexByte(said, ' '); at >= 0 {\n" +
+			"		for bid, other := range l.calls {\n" +
+			"			if strings.HasSuffix(bid, said[at:]) {\n" +
+			"				said, c = bid, other\n			}\n		}\n	}\n",
+	}}, bids, 100, []string{"I15 quorum"}},
+	{"M60", "a simulated node keeps the place of a waiter that releases the lock", []edit{{
+		"internal/test/sim.Node.release", "	if c.member != \"\" && c.ticket == 0 {\n",
+		"	if c.member != \"\" && c.ticket == 0 && held != 1 {\n",
+	}}, bids, 400, []string{"I8 no leaks"}},
 	{"M48", "a simulated node hands over a key that is somebody else's", []edit{{
 		"internal/test/sim.Node.execute", "		c.free = n.get(c.key).value == c.old\n",
 		"		c.free = n.get(c.key).value != \"\"\n",

@@ -16,7 +16,7 @@ import (
 type metrics struct {
 	acquired, holds, extended, remaining, nodes metric.Float64Histogram
 	held, waiters                               metric.Int64UpDownCounter
-	losses, overruns, raises, heals             metric.Int64Counter
+	losses, overruns, raises, heals, longWaits  metric.Int64Counter
 
 	outcomes  map[redlock.Outcome]metric.MeasurementOption
 	acquires  map[redlock.Outcome][2]metric.MeasurementOption // not contended, contended
@@ -70,6 +70,8 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		overruns: counter("redlock.overruns", "{lock}", "Locks that were used after their end."),
 		raises: counter("redlock.fence.raises", "{lock}",
 			"Locks for which fence counters had to be raised."),
+		longWaits: counter("redlock.waits.long", "{report}",
+			"Reports that a call has waited for long."),
 		heals: counter("redlock.heals", "{node}", "Nodes that had lost the key of a held lock."),
 	}
 	m.prepare()
@@ -88,6 +90,8 @@ func (m *metrics) begin() {
 	m.waiters.Add(ctx, 0)
 	m.raises.Add(ctx, 0)
 	m.heals.Add(ctx, 0)
+	m.longWaits.Add(ctx, 0, m.outcomeSet(redlock.OutcomeTaken))
+	m.longWaits.Add(ctx, 0, m.outcomeSet(redlock.OutcomeNoQuorum))
 	m.overruns.Add(ctx, 0, exclusive(false))
 	m.overruns.Add(ctx, 0, exclusive(true))
 	for _, r := range []redlock.EndReason{

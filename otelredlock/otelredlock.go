@@ -80,7 +80,7 @@ func Events(opts ...Option) (*redlock.Events, error) {
 	r := &recorder{tracer: c.tracers.Tracer(scope), metrics: m, name: c.name}
 	e := &redlock.Events{
 		Acquire: r.acquire, Extend: r.extend, Release: r.release,
-		End: r.end, Lost: r.lost, Overrun: r.overrun,
+		End: r.end, Lost: r.lost, Overrun: r.overrun, Waiting: r.waiting,
 	}
 	if c.nodes {
 		e.Node = r.node
@@ -182,6 +182,14 @@ func (r *recorder) lost(e redlock.Ended) {
 func (r *recorder) overrun(o redlock.Overrun) {
 	// A quorum that still had the lock proves that nobody else had.
 	r.overruns.Add(context.Background(), 1, exclusive(o.Err == nil))
+}
+
+func (r *recorder) waiting(w redlock.Waiting) {
+	o := redlock.OutcomeTaken
+	if errors.Is(w.Err, redlock.ErrNoQuorum) {
+		o = redlock.OutcomeNoQuorum
+	}
+	r.longWaits.Add(context.Background(), 1, r.outcomeSet(o))
 }
 
 func (r *recorder) node(c redlock.NodeCall) {

@@ -211,6 +211,11 @@ func TestTroubleIsSeen(t *testing.T) {
 		require.ErrorIs(t, rl.NewMutex("y").TryLock(), redlock.ErrNoQuorum)
 		_, attrs = s.span("acquire lock")
 		assert.Equal(t, "no_quorum", attrs["error.type"])
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.Error(t, rl.NewMutex("y", redlock.WithTries(redlock.Unlimited)).LockContext(ctx))
+		assert.EqualValues(t, 2, s.value("redlock.waits.long",
+			attribute.String("redlock.outcome", "no_quorum")))
 		synctest.Wait()
 		assert.Positive(t, s.value("redlock.node.duration",
 			attribute.String("error.type", "refused"))+
@@ -372,6 +377,7 @@ func TestCountersAreThereBeforeTheirFirstEvent(t *testing.T) {
 	assert.Equal(t, map[string]int{
 		"redlock.locks.held": 1, "redlock.waiters": 1, "redlock.fence.raises": 1,
 		"redlock.heals": 1, "redlock.overruns": 2, "redlock.locks.lost": 3,
+		"redlock.waits.long": 2,
 	}, points)
 }
 

@@ -154,3 +154,16 @@ type Script struct {
 func IsNoScript(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "NOSCRIPT ")
 }
+
+// IsNoMaster reports whether err is the reply of a server that is a replica, or loads its data. An
+// adapter ends the connection that brought it, where the client allows that: behind one address, a
+// new connection may reach the master. It looks at the text, as IsNoScript does, because a script
+// may have run into the refusal.
+func IsNoMaster(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "READONLY ") || strings.Contains(text, "MASTERDOWN ") ||
+		strings.Contains(text, "LOADING ")
+}

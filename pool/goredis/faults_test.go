@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/failover"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
@@ -502,4 +503,11 @@ func TestProcessesQueueOnClusters(t *testing.T) {
 	if took := time.Since(released); took > 20*time.Second || !slices.IsSorted(turns) {
 		t.Errorf("turns of %v in %v", turns, took)
 	}
+}
+
+// lesson L148
+func TestFailoverBehindOneAddress(t *testing.T) {
+	failover.Follow(t, func(t *testing.T, addr string) pool.Pool {
+		return goredis.NewPool(newClient(t, addr, 3))
+	})
 }

@@ -14,6 +14,7 @@ import (
 	client "github.com/redis/rueidis"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/failover"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/pooltest"
@@ -481,4 +482,11 @@ func TestSentinelIsANode(t *testing.T) {
 		t.Errorf("the address is %q, want the master's, %q", addr, master.Addr())
 	}
 	pooltest.Run(t, func(*testing.T) pool.Pool { return p })
+}
+
+// lesson L148
+func TestFailoverBehindOneAddress(t *testing.T) {
+	failover.Follow(t, func(t *testing.T, addr string) pool.Pool {
+		return rueidis.NewPool(newClient(t, options(addr)))
+	})
 }

@@ -42,6 +42,12 @@
 // idle connection is looked at once a second, and the first commands after a restart of the server
 // may fail. With DisableAutoPipelining commands may be on several connections.
 //
+// # Failover behind one address
+//
+// A connection to a server that refuses a lock because it is a replica, or loads its data, is
+// ended by QUIT. So the next one may reach the new master. A client for a cluster follows the
+// cluster instead.
+//
 // # Contexts
 //
 // Callers return when their contexts end, whatever the client does. If a node does not answer, the

@@ -42,13 +42,16 @@ func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*
 			sent, commands = append(sent, c), append(commands, p.routed(c, own))
 		}
 	}
+	noMaster := false
 	answer := func(c *call, r rueidis.RedisResult) {
 		if !last && p.isUnsent(ctx, r) {
 			p.link.lost()
 			again = append(again, c)
-		} else {
-			c.Answer(p.outcome(c, r))
+			return
 		}
+		reply, err := p.outcome(c, r)
+		noMaster = noMaster || pool.IsNoMaster(err)
+		c.Answer(reply, err)
 	}
 	switch len(sent) {
 	case 0:
@@ -59,7 +62,18 @@ func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*
 			answer(sent[i], r)
 		}
 	}
+	if noMaster && !p.cluster {
+		p.quit(ctx, own)
+	}
 	return again
+}
+
+// quit ends a connection to a server that is not the master: behind one address, the next one may
+// reach that. Rueidis has no method for it. So the server is asked to close the connection, and the
+// PING fails, by which rueidis notices at once. Every user may send QUIT. Other commands that are
+// on their way there fail as well, and would have been refused.
+func (p *Pool) quit(ctx context.Context, own bool) {
+	p.client.DoMulti(ctx, p.command([]any{"QUIT"}, own), p.command([]any{"PING"}, own))
 }
 
 // maxTries is how often a command is tried that does not go out: see isUnsent.

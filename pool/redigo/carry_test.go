@@ -66,7 +66,9 @@ func TestALoneCallerSendsItsOwnCommands(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(b *bench) {
 				carried := b.spy()
+				b.inner.TestOnBorrowContext = nil // that of NewPool
 				c.change(b.inner)
+				b.pool = redigo.NewPool(b.inner)
 				rl := redlock.New(b.pool)
 				m := rl.NewMutex("x")
 				for range 2 {

@@ -17,6 +17,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/failover"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/redigo"
@@ -435,4 +436,11 @@ func TestACommandThatWasNotSentSaysSo(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lesson L148
+func TestFailoverBehindOneAddress(t *testing.T) {
+	failover.Follow(t, func(t *testing.T, addr string) pool.Pool {
+		return redigo.NewPool(newPool(t, addr))
+	})
 }

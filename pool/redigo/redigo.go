@@ -20,6 +20,9 @@
 // of one's own type, see one command for several locks. A Pool whose server has refused keys of
 // several slots sends each release by itself: see OneServer of [batch.Batcher].
 //
+// A connection to a server that refuses a lock because it is a replica, or loads its data, is
+// closed. So behind one address, the next one may reach the new master.
+//
 // [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
 // replies when the contexts of all that share it have ended. It is closed within 10 ms then.
 //
@@ -28,11 +31,15 @@
 // reached MaxActive, commands are not sent and fail. With Wait they wait for a connection. A
 // subscription's connection does not count.
 //
+// A server with the setting timeout closes connections that idle, and a command on such a one fails.
+// So NewPool gives a pool without TestOnBorrow of either kind a TestOnBorrowContext, which sends a
+// PING on a connection that has idled for a second. A function of one's own may do without the
+// PING, or send more of them: a node that was restarted has closed the others, too.
+//
 // Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
 // ones know no context, and can make [Pool.Do] return late, with the context's error and nothing
-// sent. Without TestOnBorrowContext, each connection that a restarted node has closed fails the
-// commands that share it. A connection of one's own type has DoContext and ReceiveContext, as those
-// of redigo do: see [redis.ConnWithContext].
+// sent. A connection of one's own type has DoContext and ReceiveContext, as those of redigo do: see
+// [redis.ConnWithContext].
 package redigo
 
 import (
@@ -40,10 +47,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/batch"
 	"github.com/redlock-go/redlock/pool/pubsub"
@@ -57,8 +66,14 @@ type Pool struct {
 	calls batch.Batcher[room]
 	hub   pubsub.Hub
 
-	taking sync.Mutex // held by a caller who takes an idle connection for its own command
+	tests  bool         // the pool's TestOnBorrowContext is that of NewPool
+	used   atomic.Int64 // when a connection was last returned to the pool, see clock.Ticks
+	taking sync.Mutex   // held by a caller who takes an idle connection for its own command
 }
+
+// mayBeClosed is after what time a server may close a connection that idles. It is the shortest
+// that a server can be told.
+const mayBeClosed = time.Second
 
 var (
 	errNilPool = errors.New("redigo: NewPool was given a nil pool")
@@ -66,8 +81,9 @@ var (
 )
 
 // NewPool returns the node behind p, which stays the caller's to close, after the last use of the
-// node. It does not connect, and looks at MaxActive only now. Make one Pool of a redigo pool, not
-// several: callers share round trips within a Pool. With a nil pool, every method returns an error.
+// node. It does not connect, looks at MaxActive only now, and sets TestOnBorrowContext unless the
+// pool has a test. So call it before the pool is used. Make one Pool of a redigo pool, not several:
+// callers share round trips within a Pool. With a nil pool, every method returns an error.
 func NewPool(p *redis.Pool) *Pool {
 	node := &Pool{pool: p}
 	node.calls.Send, node.calls.Abandon = node.send, node.abandon
@@ -75,8 +91,22 @@ func NewPool(p *redis.Pool) *Pool {
 	if p != nil && p.MaxActive > 0 {
 		node.calls.MaxSends = max(p.MaxActive-1, 1)
 	}
+	if p != nil && p.TestOnBorrow == nil && p.TestOnBorrowContext == nil {
+		p.TestOnBorrowContext, node.tests = test, true
+	}
 	node.hub.Dial = node.dial
 	return node
+}
+
+// test tries a connection that a server may have closed because it was idle.
+func test(ctx context.Context, conn redis.Conn, idleSince time.Time) error {
+	if time.Since(idleSince) < mayBeClosed {
+		return nil
+	}
+	if _, err := redis.DoContext(conn, ctx, "PING"); !isRefusal(err) || pool.IsNoMaster(err) {
+		return err
+	}
+	return nil // the user may not send PING
 }
 
 // NewPoolAt is NewPool for a node whose address, "10.0.0.1:6379", is to appear in errors and
@@ -123,8 +153,8 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 }
 
 // Carry implements [pool.Carrier]. The caller sends the command itself if the pool has
-// DialContext and an idle connection. It must have no TestOnBorrow of either kind, nor Wait with
-// a MaxActive. A DialContext that ignores its context holds up the caller if the connection goes
+// DialContext and a connection that was in use within the last second. It must have no TestOnBorrow
+// of the user's, of either kind, nor Wait with a MaxActive. A DialContext that ignores its context holds up the caller if the connection goes
 // in that moment. On loopback a lone lock and its release took 1.1 times as long as two bare
 // commands of the client. By another goroutine it was 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
@@ -138,8 +168,13 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // ready reports whether GetContext returns without waiting for the network, or for others.
 func (p *Pool) ready() bool {
 	r := p.pool
-	return r.IdleCount() > 0 && r.DialContext != nil && r.TestOnBorrow == nil &&
-		r.TestOnBorrowContext == nil && (!r.Wait || r.MaxActive <= 0)
+	return r.IdleCount() > 0 && r.DialContext != nil && p.tests && p.isFresh() &&
+		(!r.Wait || r.MaxActive <= 0)
+}
+
+// isFresh reports whether the connection that was used last need not be tested.
+func (p *Pool) isFresh() bool {
+	return time.Duration(clock.Ticks(time.Now())-p.used.Load()) < mayBeClosed
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others.
@@ -169,6 +204,9 @@ func (p *Pool) do(ctx context.Context, name string, args ...any) (reply any, err
 	}
 	reply, err = redis.DoContext(conn, ctx, name, args...)
 	if err != nil {
+		if pool.IsNoMaster(err) {
+			_, _ = redis.ReceiveContext(conn, past) // closes it, see breakOff
+		}
 		return nil, err
 	}
 	return text(reply), nil

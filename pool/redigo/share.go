@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/batch"
 )
@@ -45,6 +46,9 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 			err = conn.read(c, err)
 		}
 	}
+	if err == nil {
+		p.used.Store(clock.Ticks(time.Now()))
+	}
 }
 
 // takeIdle returns an idle connection, or nil: its caller does not dial. Callers take connections
@@ -57,7 +61,7 @@ func (p *Pool) takeIdle() redis.Conn {
 	if p.pool.IdleCount() == 0 {
 		return nil
 	}
-	conn, err := p.pool.GetContext(past) // if the connection has gone meanwhile, DialContext fails
+	conn, err := p.pool.GetContext(past) // if the connection has gone meanwhile, what follows fails
 	if err != nil {
 		return nil
 	}
@@ -76,6 +80,7 @@ func (p *Pool) abandon(calls []*call) {
 type connection struct {
 	redis.Conn
 	owed      int         // replies that have not been received
+	refused   bool        // the server is not the master, or not yet
 	abandoned atomic.Bool // nobody waits for them
 
 	mu       sync.Mutex // guards what follows, and is held while breakOff uses Conn
@@ -113,6 +118,7 @@ func (c *connection) read(call *call, err error) error {
 		reply, err = c.Receive()
 		if err == nil || isRefusal(err) {
 			c.owed--
+			c.refused = c.refused || pool.IsNoMaster(err)
 			call.Answer(text(reply), err)
 			return nil
 		}
@@ -147,10 +153,10 @@ func (c *connection) breakOff() {
 	}
 }
 
-// giveBack returns the connection to its pool, or closes it if it may still bring replies. Close
-// would wait for those.
+// giveBack returns the connection to its pool. It closes one that may still bring replies, for
+// which Close would wait, and one to a server that is not the master.
 func (c *connection) giveBack() {
-	if c.owed > 0 {
+	if c.owed > 0 || c.refused {
 		c.breakOff()
 	}
 	c.mu.Lock()

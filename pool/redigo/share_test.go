@@ -16,6 +16,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/redigo"
 )
@@ -534,18 +535,32 @@ func TestAPoolThatIsUsedUpAndWaits(t *testing.T) {
 	})
 }
 
-// TestOnBorrowContext finds a connection that a restarted node has closed. Without it, the
-// connection fails the commands that share it, and no others.
+// TestOnBorrowContext finds a connection that a restarted node has closed, and so does that of
+// NewPool, if the connection has idled for a second. Without it, the connection fails the commands
+// that share it, and no others.
+//
+// lesson L149
 func TestStaleConnections(t *testing.T) {
-	for _, tested := range []bool{false, true} {
+	for _, c := range []struct {
+		name  string
+		test  func(context.Context, redis.Conn, time.Time) error
+		idle  time.Duration
+		fails bool
+	}{
+		{"none of the user's", nil, 0, true},
+		{"none of the user's, idle", nil, time.Second, false},
+		{"the user's", func(ctx context.Context, c redis.Conn, _ time.Time) error {
+			_, err := redis.DoContext(c, ctx, "PING")
+			return err
+		}, 0, false},
+		{"the user's, of nothing", func(context.Context, redis.Conn, time.Time) error {
+			return nil
+		}, time.Minute, true},
+	} {
 		inBubble(t, func(b *bench) {
 			b.inner.MaxIdle = 8
-			if tested {
-				b.inner.TestOnBorrowContext = func(ctx context.Context, c redis.Conn,
-					_ time.Time) error {
-					_, err := redis.DoContext(c, ctx, "PING")
-					return err
-				}
+			if c.test != nil {
+				b.inner.TestOnBorrowContext = c.test
 			}
 			gate := b.hold("slow")
 			var slow []*received
@@ -565,6 +580,7 @@ func TestStaleConnections(t *testing.T) {
 				t.Fatalf("the pool has %d idle connections, want 3", stale)
 			}
 			b.lose()
+			time.Sleep(c.idle)
 			fails := 0
 			for i := range 10 {
 				r := b.start(b.Context(), fmt.Sprint("after", i))
@@ -575,12 +591,49 @@ func TestStaleConnections(t *testing.T) {
 					r.granted()
 				}
 			}
-			if want := map[bool]int{false: stale, true: 0}[tested]; fails != want {
-				t.Errorf("tested %v: %d commands failed, want %d", tested, fails, want)
+			if want := map[bool]int{true: stale}[c.fails]; fails != want {
+				t.Errorf("%s: %d commands failed, want %d", c.name, fails, want)
 			}
 		})
 	}
 }
+
+// lesson L149: a server with the setting timeout closes what idles, and its locks are granted.
+func TestServerThatClosesIdleConnections(t *testing.T) {
+	t.Parallel()
+	for _, carry := range []bool{false, true} {
+		server := redistest.Start(t, 1, redistest.Args("--timeout", "1"))[0]
+		p := redigo.NewPool(newPool(t, server.Addr()))
+		for i := range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			told := make(outcome, 1)
+			c := pool.SetNX(fmt.Sprint(i), "v", time.Minute)
+			if carry {
+				p.Carry(ctx, c, told)
+			} else {
+				p.Start(ctx, c, told)
+			}
+			if err := <-told; err != nil {
+				t.Errorf("carry %v, %d: %v", carry, i, err)
+			}
+			cancel()
+			err := redistest.Poll(func() error { // one connection is that of the test
+				if n := strings.Count(server.Must("CLIENT", "LIST").(string), "\n"); n > 1 {
+					return fmt.Errorf("there are %d connections", n)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// outcome is told the error of a command.
+type outcome chan error
+
+func (o outcome) Receive(_ any, err error) { o <- err }
 
 var fresh = &pool.Script{
 	Name:   "fresh",

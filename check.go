@@ -33,7 +33,7 @@ import (
 // It reports those that are missing. With [WithFencing] it also reports whether an election could
 // not have its counter. The page docs/rights.md lists all rights.
 //
-// Check blocks until all nodes have answered, or until ctx is done. It takes 18 node timeouts
+// Check blocks until all nodes have answered, or until ctx is done. It takes 21 node timeouts
 // at most, and one where a node answers nothing. What a node does not tell of itself is reported as
 // unknown. So is everything that a pool that is no [pool.Doer] cannot ask. The error is an
 // [*OptionError], or the context's; then the report is nil. The Err of a node is a [*GuardError] if

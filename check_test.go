@@ -90,10 +90,26 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 func TestCheckFindsTwoPoolsOfOneServer(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 2, healthy)
-	pools := append(serverPools(t, servers), serverPools(t, servers[:1])...)
-	r, found := check(t, redlock.New(pools...).With(patient))
+	_, port, _ := strings.Cut(servers[0].Addr(), ":")
+	pools := append(serverPools(t, servers), goredisPool(t, redis.Options{Addr: "localhost:" + port}))
+	rl := redlock.New(pools...).With(patient)
+	r, found := check(t, rl)
 	assert.Equal(t, []string{"critical same-server [0 2]"}, found)
 	assert.Equal(t, doctor.Critical, r.Worst())
+
+	// lesson L147: it does so also if nodes do not tell who they are.
+	for i, hidden := range []*redistest.Server{servers[1], servers[0]} {
+		hidden.Must("ACL", "SETUSER", "default", "-info")
+		r, found = check(t, rl)
+		assert.Contains(t, found, "critical same-server [0 2]")
+		assert.Contains(t, r.String(), []string{"run id", "set is there"}[i])
+		assert.Len(t, slices.DeleteFunc(found, func(f string) bool {
+			return strings.HasPrefix(f, "note unknown")
+		}), 1)
+		for _, s := range servers {
+			assert.Equal(t, int64(0), s.Must("DBSIZE"), "it leaves nothing behind")
+		}
+	}
 }
 
 func TestCheckFindsReplicas(t *testing.T) {

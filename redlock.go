@@ -66,8 +66,9 @@ type core struct {
 // whether they can be reached or not, so their number is usually odd: 5, or 3. Every process that
 // shares a lock must be given the same nodes.
 //
-// New does no I/O and cannot fail: no pools, a nil pool or one pool given twice is an
-// [*OptionError] on first use. The pools stay the caller's, to close after the Redlock.
+// New does no I/O and cannot fail: no pools, a nil pool, one pool given twice, or two pools with
+// one address are an [*OptionError] on first use. The pools stay the caller's, to close after the
+// Redlock.
 func New(pools ...pool.Pool) *Redlock {
 	cfg, tracker, own := defaults(), quorum.NewTracker(), clock.Of(pools)
 	c := &core{

@@ -198,14 +198,20 @@ func (other) Eval(context.Context, *pool.Script, []string, ...any) (any, error) 
 		nil
 }
 
-// lesson L10: one pool given twice is refused.
+// lesson L10: one pool given twice is refused. lesson L146: so are two pools of one server.
 func TestPoolsThatCannotBeAQuorumAreRefused(t *testing.T) {
 	a, b := sim.NewNodes(1)[0].Link("a"), sim.NewNodes(1)[0].Link("b")
+	at := func(addr string) pool.Pool {
+		return addressed{sim.NewNodes(1)[0].Link("c"), func() string { return addr }}
+	}
 	for text, pools := range map[string][]pool.Pool{
 		"redlock: New(no pools): needs at least one pool":                {},
 		"redlock: New(pool 1 is nil): needs pools that are not nil":      {a, nil},
 		"redlock: New(pool 0 is nil): needs pools that are not nil":      {(*sim.Link)(nil), b},
 		"redlock: New(pools 0 and 2 are the same): needs each node once": {a, b, a},
+		"redlock: New(pools 1 and 3 have the address 10.0.0.1:6379): needs each node once: a server " +
+			"counts once, whatever the database": {a, at("10.0.0.1:6379"), at("10.0.0.2:6379"),
+			at("user:secret@10.0.0.1:6379")},
 		"redlock: New(pools 1 and 2 are the same): needs each node once": {same{1}, same{2},
 			same{2}},
 	} {

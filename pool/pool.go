@@ -94,7 +94,8 @@ type Doer interface {
 // Addressed is implemented by pools that know where their node is.
 type Addressed interface {
 	// Addr returns the node's address for errors and reports, such as "10.0.0.3:6379", or "" if
-	// it is not known. It contains no password, and it is not asked from the node.
+	// it is not known. It contains no password, and it is not asked from the node. Two nodes of a
+	// group do not have the same.
 	Addr() string
 }
 

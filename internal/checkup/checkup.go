@@ -69,7 +69,7 @@ func TrialTime(nodeTimeout time.Duration) time.Duration {
 }
 
 // Examine examines the nodes, all at the same time. It blocks until all of them have answered, at
-// most for 18 node timeouts, or until ctx is done; then the report is worth nothing.
+// most for 21 node timeouts, or until ctx is done; then the report is worth nothing.
 func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 	// What a lock asks of a node comes first: it tells who is there at all.
 	trials := quorum.Survey(ctx, p.Nodes, TrialTime(p.NodeTimeout),
@@ -98,6 +98,6 @@ func (p *Plan) Examine(ctx context.Context) *doctor.Report {
 		a.Value.Node, a.Value.Addr = i, p.Nodes[i].Addr()
 		report.Nodes = append(report.Nodes, a.Value)
 	}
-	p.judge(report)
+	p.judge(report, p.meet(ctx, report.Nodes))
 	return report
 }

@@ -16,12 +16,13 @@ import (
 type judge struct {
 	plan   *Plan
 	nodes  []doctor.NodeReport
+	owner  []int // see meet
 	report *doctor.Report
 }
 
 // judge fills in the findings. A cause comes before what it causes.
-func (p *Plan) judge(r *doctor.Report) {
-	j := judge{p, r.Nodes, r}
+func (p *Plan) judge(r *doctor.Report, owner []int) {
+	j := judge{p, r.Nodes, owner, r}
 	j.number()
 	j.identity()
 	j.role()
@@ -137,18 +138,29 @@ func (j *judge) number() {
 }
 
 func (j *judge) identity() {
-	servers := map[string][]int{}
+	var servers [][]int
 	for i, n := range j.nodes {
-		servers[n.RunID] = append(servers[n.RunID], i)
+		at := slices.IndexFunc(servers, func(nodes []int) bool {
+			first := nodes[0]
+			return n.RunID != "" && n.RunID == j.nodes[first].RunID || j.owner[i] == j.owner[first]
+		})
+		if at < 0 {
+			servers = append(servers, []int{i})
+		} else {
+			servers[at] = append(servers[at], i)
+		}
 	}
-	for i, n := range j.nodes {
-		nodes := servers[n.RunID]
-		if n.RunID == "" || len(nodes) == 1 || nodes[0] != i {
+	for _, nodes := range servers {
+		if len(nodes) == 1 {
 			continue
 		}
+		what := "a key that one has set is there for the others"
+		if id := j.nodes[nodes[0]].RunID; id != "" {
+			what = fmt.Sprintf("run id %.8s…", id)
+		}
 		j.find(doctor.Critical, "same-server", nodes,
-			fmt.Sprintf("These pools reach the same server (run id %.8s…), "+
-				"whose vote counts %d times.", n.RunID, len(nodes)),
+			fmt.Sprintf("These pools reach the same server (%s), whose vote counts %d times.",
+				what, len(nodes)),
 			"Give every pool a server of its own, on a machine of its own.")
 	}
 }

@@ -70,6 +70,15 @@ func Unfit(pools []pool.Pool) (what, rule string) {
 		}
 		seen[p] = i
 	}
+	addrs := make(map[string]int, len(pools))
+	for i, p := range pools {
+		addr := addrOf(p)
+		if first, ok := addrs[addr]; ok && addr != "" {
+			return fmt.Sprintf("pools %d and %d have the address %s", first, i, addr),
+				"needs each node once: a server counts once, whatever the database"
+		}
+		addrs[addr] = i
+	}
 	return "", ""
 }
 
@@ -123,9 +132,12 @@ func (n *Node) explain() (why error) {
 	return e.Explain()
 }
 
-// Addr returns the node's address, or "". A pool that panics has none.
-func (n *Node) Addr() (addr string) {
-	p, ok := n.Pool.(pool.Addressed)
+// Addr returns the node's address, or "".
+func (n *Node) Addr() string { return addrOf(n.Pool) }
+
+// addrOf returns the address of a pool, or "". A pool that panics has none.
+func addrOf(of pool.Pool) (addr string) {
+	p, ok := of.(pool.Addressed)
 	if !ok {
 		return ""
 	}

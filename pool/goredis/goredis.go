@@ -91,6 +91,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -121,10 +122,10 @@ var (
 // of the node. It does not connect. It adds a hook to the client, once, that notes why the client
 // could not connect; give it the client itself, because a hook on what Client.WithTimeout
 // returned would see no connection. Make one Pool of a client, not several: callers share round
-// trips within a Pool. With a nil client, every method returns an error.
+// trips within a Pool. With a nil client it returns nil, which redlock.New refuses.
 func NewPool(client redis.UniversalClient) *Pool {
 	if isNil(client) {
-		client = nil
+		return nil
 	}
 	p := &Pool{client: client, dials: watch(client)}
 	p.strict = keepsDeadlines(client)
@@ -144,7 +145,7 @@ func NewPool(client redis.UniversalClient) *Pool {
 // between may take longer; so may hooks, which cannot be seen.
 func keepsDeadlines(client redis.UniversalClient) bool {
 	c, ok := client.(*redis.Client)
-	if !ok || c == nil {
+	if !ok {
 		return false
 	}
 	o := c.Options()
@@ -153,19 +154,10 @@ func keepsDeadlines(client redis.UniversalClient) bool {
 		o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil
 }
 
-// isNil reports whether client is nil, or a nil pointer to one of go-redis's clients.
+// isNil reports whether client is nil, or a nil pointer.
 func isNil(client redis.UniversalClient) bool {
-	switch c := client.(type) {
-	case nil:
-		return true
-	case *redis.Client:
-		return c == nil
-	case *redis.ClusterClient:
-		return c == nil
-	case *redis.Ring:
-		return c == nil
-	}
-	return false
+	v := reflect.ValueOf(client)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // SetNX implements [pool.Pool].
@@ -185,7 +177,7 @@ func (p *Pool) Eval(
 }
 
 func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
-	if p.client == nil {
+	if p == nil {
 		return nil, pool.NotSent(errNilClient)
 	}
 	return p.calls.Do(ctx, c)
@@ -193,7 +185,7 @@ func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
 
 // Start implements [pool.Starter].
 func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p.client == nil {
+	if p == nil {
 		to.Receive(nil, pool.NotSent(errNilClient))
 		return
 	}
@@ -205,7 +197,7 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // no functions of the user's that prepare a connection. On loopback a lone lock and its release
 // took 1.1 times as long as two bare commands of the client. By another goroutine it was 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p.strict {
+	if p != nil && p.strict {
 		p.calls.Carry(ctx, c, to)
 	} else {
 		p.Start(ctx, c, to)
@@ -217,7 +209,7 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // pipeline.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	switch {
-	case p.client == nil:
+	case p == nil:
 		return nil, pool.NotSent(errNilClient)
 	case ctx.Err() != nil:
 		return nil, pool.NotSent(ctx.Err())
@@ -237,7 +229,12 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 // connect. It returns nil if a later one succeeded, the node has replied since, or a minute has
 // passed. With Sentinel an attempt includes the search for the master, and takes up to DialTimeout
 // to fail. Errors of commands whose context ended say the same.
-func (p *Pool) Explain() error { return p.dials.failed() }
+func (p *Pool) Explain() error {
+	if p == nil {
+		return nil
+	}
+	return p.dials.failed()
+}
 
 // explain returns err, with what Explain says if the end of a context is all that err says.
 func (p *Pool) explain(err error) error {
@@ -253,12 +250,19 @@ func (p *Pool) explain(err error) error {
 }
 
 // Addr implements [pool.Addressed]: the address that the client dials. Those of a Cluster or Ring
-// client stand in order, with commas between them. It is "" for another type of client.
+// client stand in order, with commas between them. It is "" for another type of client, and for one
+// that asks Sentinel.
 func (p *Pool) Addr() string {
+	if p == nil {
+		return ""
+	}
 	var addrs []string
 	switch c := p.client.(type) {
 	case *redis.Client:
-		return c.Options().Addr
+		if addr := c.Options().Addr; addr != "FailoverClient" { // see NewFailoverClient
+			return addr
+		}
+		return ""
 	case *redis.ClusterClient:
 		addrs = slices.Clone(c.Options().Addrs)
 	case *redis.Ring:

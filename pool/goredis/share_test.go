@@ -17,6 +17,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
 )
@@ -864,6 +865,11 @@ func TestBadUseIsAnError(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "nil client") {
 					t.Errorf("with a nil client: %v", err)
 				}
+			}
+			var misuse *redlock.OptionError
+			err := redlock.New(p).NewMutex("x").TryLock()
+			if !errors.As(err, &misuse) || misuse.Value != "pool 0 is nil" {
+				t.Errorf("TryLock with a nil client: %v", err)
 			}
 		})
 	}

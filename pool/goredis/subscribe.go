@@ -15,7 +15,7 @@ import (
 // Subscribe implements [pool.Subscriber]. A Ring cannot do it, because it keeps each
 // channel on another server; the error is [errors.ErrUnsupported] then.
 func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
-	if p.client == nil {
+	if p == nil {
 		return nil, errNilClient
 	}
 	if _, ring := p.client.(*redis.Ring); ring {

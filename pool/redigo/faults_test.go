@@ -346,6 +346,13 @@ func TestBadUseIsAnError(t *testing.T) {
 			t.Errorf("with a nil pool: %v", err)
 		}
 	}
+	var misuse *redlock.OptionError
+	for _, p := range []*redigo.Pool{none, redigo.NewPoolAt("10.0.0.1:6379", nil)} {
+		err := redlock.New(p).NewMutex("x").TryLock()
+		if !errors.As(err, &misuse) || misuse.Value != "pool 0 is nil" {
+			t.Errorf("TryLock with a nil pool: %v", err)
+		}
+	}
 	empty := redigo.NewPool(&redis.Pool{})
 	if _, err := empty.SetNX(ctx, "k", "v", time.Second); err == nil {
 		t.Error("SetNX without Dial: no error")

@@ -12,6 +12,7 @@ import (
 
 	client "github.com/redis/rueidis"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/pooltest"
@@ -105,6 +106,11 @@ func TestBadUseIsAnError(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "nil client") {
 			t.Errorf("with a nil client: %v", err)
 		}
+	}
+	var misuse *redlock.OptionError
+	err := redlock.New(none).NewMutex("x").TryLock()
+	if !errors.As(err, &misuse) || misuse.Value != "pool 0 is nil" {
+		t.Errorf("TryLock with a nil client: %v", err)
 	}
 	addr := redistest.Embedded(t, 1)[0].Addr()
 	p := rueidis.NewPool(newClient(t, options(addr)))

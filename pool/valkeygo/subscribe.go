@@ -16,7 +16,7 @@ import (
 
 // Subscribe implements [pool.Subscriber]. Its connection is a dedicated one of the client's.
 func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
-	if p.client == nil {
+	if p == nil {
 		return nil, errNilClient
 	}
 	sub, err := p.hub.Subscribe(ctx, channel)

@@ -1,0 +1,57 @@
+package checkup
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"strings"
+
+	"github.com/redlock-go/redlock/doctor"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
+)
+
+// meetingCommands is how many node timeouts it takes at most to find out which pools meet.
+const meetingCommands = 3
+
+// meet finds out which pools reach one server, where a node does not tell its run id. All nodes are
+// asked for one key, each with a value of its own. A server that has several pools has the value of
+// one of them. It returns for each node which pool's that is: its own, unless they meet.
+func (p *Plan) meet(ctx context.Context, reports []doctor.NodeReport) []int {
+	owner, silent := make([]int, len(reports)), 0
+	for i, n := range reports {
+		owner[i] = i
+		if !fails(&n) && n.RunID == "" {
+			silent++
+		}
+	}
+	if silent == 0 || len(reports) == 1 {
+		return owner
+	}
+	lock, secret := forTrial(p.newLock()), rand.Text()+" "
+	value := func(n *quorum.Node) string { return secret + strconv.Itoa(n.Index) }
+	life := Life(p.NodeTimeout)
+	all := make([]*quorum.Node, 0, len(reports))
+	for i, n := range reports {
+		if !fails(&n) {
+			all = append(all, p.Nodes[i])
+		}
+	}
+	quorum.Survey(ctx, all, p.NodeTimeout, func(ctx context.Context, n *quorum.Node) (bool, error) {
+		return n.Pool.SetNX(ctx, lock.Key(), value(n), life)
+	})
+	found := quorum.Survey(ctx, all, p.NodeTimeout,
+		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
+			return wire.Look(ctx, n.Pool, []string{lock.Key()})
+		})
+	quorum.Survey(ctx, all, p.NodeTimeout, func(ctx context.Context, n *quorum.Node) (any, error) {
+		return lock.Release(value(n), "").Command.Run(ctx, n.Pool)
+	})
+	for i, n := range all {
+		of, ours := strings.CutPrefix(found[i].Value.Value, secret)
+		if other, err := strconv.Atoi(of); ours && err == nil {
+			owner[n.Index] = other
+		}
+	}
+	return owner
+}

@@ -49,10 +49,17 @@ func TestDoctorFindsAServerThatIsTwoNodes(t *testing.T) {
 	redistest.Require(t)
 	list := redistest.Start(t, 2)
 	addr := list[0].Addr()
+	other := strings.Replace(addr, "127.0.0.1", "localhost", 1)
 	out, _, status := result(t, command(t, nil, "doctor", "-nodes",
-		addr+","+list[1].Addr()+","+addr, "-guard", "1m", "-prefix", "app:", "-fencing"))
+		addr+","+list[1].Addr()+","+other, "-guard", "1m", "-prefix", "app:", "-fencing"))
 	assert.Equal(t, 1, status)
-	assert.Contains(t, out, fmt.Sprintf("CRITICAL (same-server), nodes 0 (%s), 2 (%[1]s)\n", addr))
+	assert.Contains(t, out,
+		fmt.Sprintf("CRITICAL (same-server), nodes 0 (%s), 2 (%s)\n", addr, other))
+
+	_, errs, status := result(t, command(t, nil, "doctor", "-nodes",
+		addr+","+list[1].Addr()+",redis://"+addr+"/1"))
+	assert.Equal(t, exitUsage, status)
+	assert.Contains(t, errs, "pools 0 and 2 have the address "+addr)
 }
 
 // Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token

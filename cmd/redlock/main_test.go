@@ -334,7 +334,7 @@ func TestNodesComeFromAFileToo(t *testing.T) {
 
 func TestTooFewNodes(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, nil, "run", "-nodes", "127.0.0.1:1,127.0.0.1:1", "-name", "job", "--", "echo",
+	cmd := command(t, nil, "run", "-nodes", "127.0.0.1:1,127.0.0.1:2", "-name", "job", "--", "echo",
 		"ran")
 	out, errs, status := result(t, cmd)
 	assert.Equal(t, exitUnavailable, status)

@@ -12,6 +12,7 @@
 //   - noauth, wrongpass: a node wants a password, or another one
 //   - noperm: an ACL denies what a lock needs, what makes many releases cheap, or what an election
 //     needs
+//   - command: a node does not know a command that a lock needs
 //   - crossslot: a node of a cluster refuses the counter that names share; locks there need
 //     WithFencePerName
 //   - moved, clusterdown, loading, readonly, oom, misconf, noreplicas, busy, maxclients: a node

@@ -11,12 +11,10 @@ import (
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
-// meetingCommands is how many node timeouts it takes at most to find out which pools meet.
-const meetingCommands = 3
-
 // meet finds out which pools reach one server, where a node does not tell its run id. All nodes are
 // asked for one key, each with a value of its own. A server that has several pools has the value of
-// one of them. It returns for each node which pool's that is: its own, unless they meet.
+// one of them. It returns for each node which pool's that is: its own, unless they meet. It
+// takes three node timeouts at most.
 func (p *Plan) meet(ctx context.Context, reports []doctor.NodeReport) []int {
 	owner, silent := make([]int, len(reports)), 0
 	for i, n := range reports {

@@ -30,6 +30,12 @@ var troubles = []trouble{{
 	"Lacks rights that a lock needs",
 	"", // made of the rights that are missing
 }, {
+	"command",
+	[]string{"unknown command", "unsupported command"},
+	"Does not know a command that a lock needs",
+	"Do not rename or disable it in redis.conf. Releases and extensions are scripts, by EVAL and " +
+		"EVALSHA. A proxy in between may keep it back: connect without one.",
+}, {
 	"noauth",
 	[]string{"NOAUTH"},
 	"Asks for a password",

@@ -29,6 +29,10 @@ func TestCheckTellsTroublesApart(t *testing.T) {
 			"ERR The user executing the script can't run this command or subcommand script: f80",
 			"ERR ACL failure in script: User app has no permissions to run the 'del' command",
 		},
+		"command": { // lesson L150
+			"ERR unknown command 'EVALSHA'",
+			"ERR unknown command `EVAL`",
+		},
 		"moved": {
 			"MOVED 3999 127.0.0.1:6381",
 			"ASK 3999 127.0.0.1:6381",
@@ -82,7 +86,7 @@ func TestCheckTellsTroublesApart(t *testing.T) {
 			"EOF",
 		},
 		"unreachable": {
-			"ERR unknown command 'EVAL'",
+			"ERR something else",
 			"THELOADINGS are not a word",
 		},
 	}

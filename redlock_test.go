@@ -209,9 +209,10 @@ func TestPoolsThatCannotBeAQuorumAreRefused(t *testing.T) {
 		"redlock: New(pool 1 is nil): needs pools that are not nil":      {a, nil},
 		"redlock: New(pool 0 is nil): needs pools that are not nil":      {(*sim.Link)(nil), b},
 		"redlock: New(pools 0 and 2 are the same): needs each node once": {a, b, a},
-		"redlock: New(pools 1 and 3 have the address 10.0.0.1:6379): needs each node once: a server " +
-			"counts once, whatever the database": {a, at("10.0.0.1:6379"), at("10.0.0.2:6379"),
-			at("user:secret@10.0.0.1:6379")},
+		"redlock: New(pools 1 and 3 have the address 10.0.0.1:6379): " +
+			"needs each node once: a server counts once, whatever the database": {
+			a, at("10.0.0.1:6379"), at("10.0.0.2:6379"), at("user:secret@10.0.0.1:6379"),
+		},
 		"redlock: New(pools 1 and 2 are the same): needs each node once": {same{1}, same{2},
 			same{2}},
 	} {

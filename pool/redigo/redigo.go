@@ -31,10 +31,10 @@
 // reached MaxActive, commands are not sent and fail. With Wait they wait for a connection. A
 // subscription's connection does not count.
 //
-// A server with the setting timeout closes connections that idle, and a command on such a one fails.
-// So NewPool gives a pool without TestOnBorrow of either kind a TestOnBorrowContext, which sends a
-// PING on a connection that has idled for a second. A function of one's own may do without the
-// PING, or send more of them: a node that was restarted has closed the others, too.
+// A server with the setting timeout closes connections that idle, and a command on such a one
+// fails. So NewPool gives a pool without TestOnBorrow of either kind a TestOnBorrowContext, which
+// sends a PING on a connection that has idled for a second. A function of one's own may do without
+// the PING, or send more of them: a node that was restarted has closed the others, too.
 //
 // Set DialContext rather than Dial, and TestOnBorrowContext rather than TestOnBorrow: the older
 // ones know no context, and can make [Pool.Do] return late, with the context's error and nothing
@@ -164,9 +164,10 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 
 // Carry implements [pool.Carrier]. The caller sends the command itself if the pool has
 // DialContext and a connection that was in use within the last second. It must have no TestOnBorrow
-// of the user's, of either kind, nor Wait with a MaxActive. A DialContext that ignores its context holds up the caller if the connection goes
-// in that moment. On loopback a lone lock and its release took 1.1 times as long as two bare
-// commands of the client. By another goroutine it was 1.5 times.
+// of the user's, of either kind, nor Wait with a MaxActive. A DialContext that ignores its context
+// holds up the caller if the connection goes in that moment. On loopback a lone lock and its
+// release took 1.1 times as long as two bare commands of the client. By another goroutine it was
+// 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if p != nil && p.ready() {
 		p.calls.Carry(ctx, c, to)

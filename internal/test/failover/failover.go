@@ -27,56 +27,24 @@ func Follow(t *testing.T, newPool func(t *testing.T, addr string) pool.Pool) {
 	t.Helper()
 	servers := redistest.Start(t, 2)
 	a := newAddress(t, servers[0].Addr())
-	p := newPool(t, a.listener.Addr().String())
-	ways := map[string]func(context.Context, *pool.Command) error{
-		"Run": func(ctx context.Context, c *pool.Command) error {
-			_, err := c.Run(ctx, p)
-			return err
-		},
-	}
-	if p, ok := p.(pool.Carrier); ok {
-		ways["Carry"] = func(ctx context.Context, c *pool.Command) error {
-			told := make(receiver, 1)
-			p.Carry(ctx, c, told)
-			return <-told
-		}
-	}
-	set := func(way, key string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		c := pool.SetNX(key, "v", time.Minute)
-		c.Alone = true
-		return ways[way](ctx, c)
-	}
+	set := setters(newPool(t, a.listener.Addr().String()))
 	var all sync.WaitGroup
-	for way := range ways {
+	for way := range set {
 		for i := range callers {
 			all.Go(func() {
-				if err := set(way, fmt.Sprint(way, i)); err != nil {
+				if err := set[way](t.Context(), fmt.Sprint(way, i)); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 	}
 	all.Wait()
-
-	host, port, _ := strings.Cut(servers[1].Addr(), ":")
 	a.leadsTo(servers[1].Addr())
-	servers[0].Must("REPLICAOF", host, port)
-	err := redistest.Poll(func() error { // the old server has loaded what the new one has
-		if _, err := servers[0].Do("SET", "x", "v"); !pool.IsNoMaster(err) ||
-			strings.HasPrefix(err.Error(), "LOADING") {
-			return fmt.Errorf("SET on the replica: %w", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	makeReplica(t, servers[0], servers[1])
 	failed := 0
-	for way := range ways {
+	for way := range set {
 		for ; ; failed++ {
-			err := set(way, "after "+way)
+			err := set[way](t.Context(), "after "+way)
 			if err == nil {
 				break
 			}
@@ -92,6 +60,51 @@ func Follow(t *testing.T, newPool func(t *testing.T, addr string) pool.Pool) {
 		}
 	}
 	t.Logf("%d commands have failed", failed)
+}
+
+// setters are the ways to set a key.
+func setters(p pool.Pool) map[string]func(ctx context.Context, key string) error {
+	type setter = func(ctx context.Context, key string) error
+	bound := func(send func(context.Context, *pool.Command) error) setter {
+		return func(ctx context.Context, key string) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			c := pool.SetNX(key, "v", time.Minute)
+			c.Alone = true
+			return send(ctx, c)
+		}
+	}
+	set := map[string]setter{
+		"Run": bound(func(ctx context.Context, c *pool.Command) error {
+			_, err := c.Run(ctx, p)
+			return err
+		}),
+	}
+	if p, ok := p.(pool.Carrier); ok {
+		set["Carry"] = bound(func(ctx context.Context, c *pool.Command) error {
+			told := make(receiver, 1)
+			p.Carry(ctx, c, told)
+			return <-told
+		})
+	}
+	return set
+}
+
+// makeReplica makes a server a replica of another, and returns when it has loaded what that has.
+func makeReplica(t *testing.T, server, master *redistest.Server) {
+	t.Helper()
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	server.Must("REPLICAOF", host, port)
+	err := redistest.Poll(func() error {
+		if _, err := server.Do("SET", "x", "v"); !pool.IsNoMaster(err) ||
+			strings.HasPrefix(err.Error(), "LOADING") {
+			return fmt.Errorf("SET on the replica: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // receiver is told an outcome.

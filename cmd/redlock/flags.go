@@ -103,7 +103,10 @@ func (c *common) open() (closeAll func(), err error) {
 	}
 	logging.Disable() // the errors of the locks say the same once
 	pools, closePools, err := nodeurl.Open(list)
-	if err != nil {
+	switch {
+	case err != nil && c.file != "":
+		return nil, fmt.Errorf("%s: %w; a line names one node", c.file, err)
+	case err != nil:
 		return nil, err
 	}
 	opts := []redlock.Option{redlock.WithKeyPrefix(c.prefix)}
@@ -117,20 +120,20 @@ func (c *common) open() (closeAll func(), err error) {
 	}, nil
 }
 
-// addresses returns the nodes, comma-separated, from where they are given.
-func (c *common) addresses() (string, error) {
+// addresses returns the nodes from where they are given.
+func (c *common) addresses() ([]string, error) {
 	switch {
 	case c.nodes != "" && c.file != "":
-		return "", errors.New("-nodes and -nodes-file exclude each other")
+		return nil, errors.New("-nodes and -nodes-file exclude each other")
 	case strings.Contains(c.nodes, "@"):
-		return "", errors.New("-nodes must not contain users and passwords, which others could " +
+		return nil, errors.New("-nodes must not contain users and passwords, which others could " +
 			"see: use REDLOCK_NODES or -nodes-file")
 	case c.nodes != "":
-		return c.nodes, nil
+		return strings.Split(c.nodes, ","), nil
 	case c.file != "":
 		text, err := os.ReadFile(c.file)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		var list []string
 		for line := range strings.Lines(string(text)) {
@@ -139,14 +142,14 @@ func (c *common) addresses() (string, error) {
 			}
 		}
 		if len(list) == 0 {
-			return "", fmt.Errorf("%s names no node", c.file)
+			return nil, fmt.Errorf("%s names no node", c.file)
 		}
-		return strings.Join(list, ","), nil
-	}
-	if list := c.tool.env("REDLOCK_NODES"); list != "" {
 		return list, nil
 	}
-	return "", errors.New("no nodes: set REDLOCK_NODES, -nodes or -nodes-file")
+	if list := c.tool.env("REDLOCK_NODES"); list != "" {
+		return strings.Split(list, ","), nil
+	}
+	return nil, errors.New("no nodes: set REDLOCK_NODES, -nodes or -nodes-file")
 }
 
 // wait is how long to wait for a lock: a duration, or "forever".

@@ -78,7 +78,7 @@ const adminPassword = "admin-secret" // of the page
 // clients returns a Redlock on servers at the addresses, which are in the form of REDLOCK_NODES.
 func clients(t *testing.T, nodes string, config *tls.Config) *redlock.Redlock {
 	t.Helper()
-	all, err := nodeurl.ParseList(nodes)
+	all, err := nodeurl.Parse(strings.Split(nodes, ","))
 	require.NoError(t, err)
 	var pools []pool.Pool
 	for _, o := range all {

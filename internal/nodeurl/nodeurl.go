@@ -19,10 +19,10 @@ var (
 		"as %XX: redis://user:p%40ssword@host:6379/0")
 )
 
-// Open returns pools for the nodes at comma-separated addresses, see [ParseList], and a function
-// that closes their clients.
-func Open(addrs string) ([]pool.Pool, func() error, error) {
-	all, err := ParseList(addrs)
+// Open returns pools for the nodes at these addresses, see [Parse], and a function that closes
+// their clients.
+func Open(addrs []string) ([]pool.Pool, func() error, error) {
+	all, err := Parse(addrs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,16 +42,15 @@ func Open(addrs string) ([]pool.Pool, func() error, error) {
 	}, nil
 }
 
-// ParseList returns the options of clients for comma-separated addresses. An address is host:port
-// or a URL such as rediss://user:password@host:6379. The errors show no part of an address, which
-// may contain a password.
-func ParseList(addrs string) ([]*redis.Options, error) {
+// Parse returns the options of clients for these addresses. An address is host:port or a URL such
+// as rediss://user:password@host:6379. The errors show no part of an address, which may contain a
+// password.
+func Parse(addrs []string) ([]*redis.Options, error) {
 	var all []*redis.Options
-	list := strings.Split(addrs, ",")
-	for i, addr := range list {
+	for i, addr := range addrs {
 		options, err := parse(strings.TrimSpace(addr))
 		if err != nil {
-			return nil, fmt.Errorf("address %d of %d: %w", i+1, len(list), err)
+			return nil, fmt.Errorf("address %d of %d: %w", i+1, len(addrs), err)
 		}
 		all = append(all, options)
 	}
@@ -61,14 +60,14 @@ func ParseList(addrs string) ([]*redis.Options, error) {
 // parse returns the options of a client for one address.
 func parse(addr string) (*redis.Options, error) {
 	if !strings.Contains(addr, "://") {
-		if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "@/") {
+		if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "@/,") {
 			return nil, errAddr
 		}
 		return &redis.Options{Addr: addr, DialerRetries: 1}, nil
 	}
 	options, err := redis.ParseURL(addr)
 	// After a # in a password, the rest would not count.
-	if err != nil || strings.Contains(addr, "#") {
+	if err != nil || strings.Contains(addr, "#") || strings.Contains(options.Addr, ",") {
 		return nil, errURL
 	}
 	options.DialerRetries = 1

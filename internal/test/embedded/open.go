@@ -19,13 +19,13 @@ func init() { logging.Disable() }
 // function that Open returns closes the pools, and ends the embedded nodes.
 func Open(addrs string, n int) ([]pool.Pool, func() error, error) {
 	if addrs != "" {
-		return nodeurl.Open(addrs)
+		return nodeurl.Open(strings.Split(addrs, ","))
 	}
 	nodes, err := Start(n)
 	if err != nil {
 		return nil, nil, err
 	}
-	pools, closePools, err := nodeurl.Open(strings.Join(nodes.Addrs(), ","))
+	pools, closePools, err := nodeurl.Open(nodes.Addrs())
 	if err != nil {
 		nodes.Close()
 		return nil, nil, err

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// forwarded are the signals that end this process. A command in the same console gets them by
+// heeded returns the signals that end this process. A command in the same console gets them by
 // itself.
-var forwarded = []os.Signal{os.Interrupt, syscall.SIGTERM}
+func heeded() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM} }
 
 // ends reports whether a signal ends the wait for a lock.
 func ends(syscall.Signal) bool { return true }
@@ -17,10 +17,18 @@ func ends(syscall.Signal) bool { return true }
 // child is a running command. Windows has no process groups as Unix has: what the command starts
 // is not ended with it, and there is no TERM, so a command that loses its lock is ended at once.
 type child struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the command has ended
-	err  error         // of Wait; set when done is closed
+	cmd     *exec.Cmd
+	stops   chan os.Signal      // never
+	stopped chan syscall.Signal // never
+	done    chan struct{}       // closed when the command has ended
+	err     error               // of Wait; set when done is closed
 }
+
+// runSupervisor does nothing here.
+func runSupervisor([]string) bool { return false }
+
+// reapOrphans does nothing here.
+func reapOrphans() {}
 
 func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, done: make(chan struct{})}
@@ -39,6 +47,15 @@ func (c *child) signal(s syscall.Signal) {
 		c.kill()
 	}
 }
+
+// goOn is for a command that was stopped.
+func (c *child) goOn() {}
+
+// ask does nothing here.
+func (c *child) ask() {}
+
+// follow does nothing here.
+func (c *child) follow(syscall.Signal) bool { return false }
 
 func (c *child) kill() { _ = c.cmd.Process.Kill() }
 

@@ -69,8 +69,12 @@ type tool struct {
 }
 
 func main() {
+	if runSupervisor(os.Args) {
+		return
+	}
+	reapOrphans()
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
+	signal.Notify(signals, heeded()...)
 	t := &tool{os.Stdin, os.Stdout, os.Stderr, os.Getenv, signals}
 	os.Exit(t.command(os.Args[1:]))
 }

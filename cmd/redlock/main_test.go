@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -36,13 +37,17 @@ import (
 const asTool = "REDLOCK_TEST_AS_TOOL"
 
 func TestMain(m *testing.M) {
-	if file := os.Getenv(asStubborn); file != "" && os.Getenv("REDLOCK_NAME") != "" {
+	if file := os.Getenv(asStubborn); file != "" && os.Getenv("REDLOCK_NAME") != "" &&
+		len(os.Args) == 1 {
 		stubborn(file)
 		os.Exit(0)
 	}
 	if os.Getenv(asTool) != "" {
 		main()
+		os.Exit(0)
 	}
+	// Package os/signal keeps a goroutine from its first use on, which is no leak, nor of a bubble.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGWINCH)
 	// Most tests here run programs, which compute as they start. With twenty tests at a time, nodes
 	// take longer than their timeouts on two busy processors.
 	_ = flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)))
@@ -330,6 +335,14 @@ func TestNodesComeFromAFileToo(t *testing.T) {
 	cmd.Env = append(cmd.Env, "REDLOCK_NODES=127.0.0.1:1")
 	_, errs, status := result(t, cmd)
 	assert.Zero(t, status, errs)
+
+	// lesson L133
+	text = "redis://u:a,b@127.0.0.1:1\n" + strings.Join(nodes.Addrs(), ",")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	_, errs, status = result(t, command(t, nil, "status", "-nodes-file", file, "job"))
+	assert.Equal(t, exitUsage, status)
+	assert.Contains(t, errs, file+": address 2 of 2: neither host:port nor a redis:// or rediss:// "+
+		"URL; a line names one node")
 }
 
 func TestTooFewNodes(t *testing.T) {
@@ -346,10 +359,7 @@ func TestTooFewNodes(t *testing.T) {
 func TestSignalsReachTheCommand(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
-	for _, s := range []syscall.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
-		syscall.SIGUSR2,
-	} {
+	for _, s := range heeded() { // nohup go test ignores one of them
 		const script = `trap "echo got; exit 3" INT TERM HUP QUIT USR1 USR2
 echo ready; while :; do sleep 0.05; done`
 		cmd := underLock(t, nodes, "--", "sh", "-c", script)
@@ -378,9 +388,11 @@ func TestASignalEndsTheWait(t *testing.T) {
 	nodes, locks := setup(t)
 	m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
 	require.NoError(t, m.Lock())
-	for _, s := range []syscall.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
-	} {
+	for _, s := range heeded() {
+		s := s.(syscall.Signal)
+		if !ends(s) {
+			continue
+		}
 		cmd := command(t, nodes, "run", "-wait", "forever", "-name", "job", "--", "echo", "ran")
 		lines, wait := background(t, cmd)
 		waits(t, nodes, true)

@@ -19,7 +19,9 @@ type job struct {
 	name   string
 	grace  time.Duration
 	argv   []string
+	locks  *redlock.Redlock
 	locked *redlock.Mutex
+	lost   <-chan error // why the lock cannot be trusted any more, when that is so
 }
 
 // lockFlags are the flags of run and elect.
@@ -57,7 +59,12 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if c.limit != 0 {
 		opts = append(opts, redlock.WithMaxHold(c.limit))
 	}
-	return &job{c.tool, c.lock, c.grace, c.set.Args(), c.locks.NewMutex(c.lock, opts...)}
+	lost := make(chan error, 1)
+	opts = append(opts, redlock.WithEvents(&redlock.Events{
+		Lost: func(e redlock.Ended) { lost <- e.Err },
+	}))
+	return &job{c.tool, c.lock, c.grace, c.set.Args(), c.locks, c.locks.NewMutex(c.lock, opts...),
+		lost}
 }
 
 // check says what is wrong with the arguments.
@@ -96,7 +103,13 @@ func (t *tool) run(args []string) (int, error) {
 // whenGranted waits for the lock, runs the command, and returns its exit status.
 func (j *job) whenGranted(patience time.Duration) (int, error) {
 	ctx, stop := j.tool.interruptible(patience)
-	held, err := j.locked.Hold(ctx)
+	if err := j.heldAbove(ctx); err != nil {
+		stop()
+		return exitTaken, err
+	}
+	// The held context would end with ctx, whose time may be over just as the lock is granted. The
+	// lock is kept, and tells of its loss by itself.
+	_, err := j.locked.Hold(ctx)
 	s := stop()
 	switch {
 	case s != 0: // if the lock was granted nevertheless, Close releases it
@@ -104,16 +117,16 @@ func (j *job) whenGranted(patience time.Duration) (int, error) {
 	case err != nil:
 		return statusOf(err), err
 	}
-	return j.execute(held)
+	return j.execute()
 }
 
-// execute runs the command while held lasts, and then unlocks.
-func (j *job) execute(held context.Context) (int, error) {
+// execute runs the command while the lock lasts, and then unlocks.
+func (j *job) execute() (int, error) {
 	until := j.locked.Until()
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
 	cmd.Env = append(os.Environ(), "REDLOCK_NAME="+j.name,
-		"REDLOCK_UNTIL="+until.Format(time.RFC3339Nano))
+		"REDLOCK_UNTIL="+until.Format(time.RFC3339Nano), j.heldHere())
 	if token := j.locked.FencingToken(); token != 0 {
 		cmd.Env = append(cmd.Env, "REDLOCK_TOKEN="+strconv.FormatUint(token, 10))
 	}
@@ -124,7 +137,7 @@ func (j *job) execute(held context.Context) (int, error) {
 		}
 		return exitCannotRun, err
 	}
-	cause := j.attend(held, child)
+	cause := j.attend(child)
 	child.kill() // what it has left running in its group
 	_, unlocked := j.locked.UnlockContext(context.Background())
 	switch {
@@ -142,8 +155,8 @@ func (j *job) execute(held context.Context) (int, error) {
 
 // attend passes signals on to the child until it ends. If the lock ends first, the child gets
 // TERM at once, and KILL before anybody else can be granted the lock. Then attend returns why.
-func (j *job) attend(held context.Context, child *child) (cause error) {
-	lost := held.Done()
+func (j *job) attend(child *child) (cause error) {
+	lost := j.lost
 	var kill <-chan time.Time
 	for {
 		select {
@@ -151,8 +164,14 @@ func (j *job) attend(held context.Context, child *child) (cause error) {
 			return cause
 		case s := <-j.tool.signals:
 			child.signal(s.(syscall.Signal))
-		case <-lost:
-			lost, cause = nil, context.Cause(held)
+		case <-child.stops:
+			child.ask()
+		case s := <-child.stopped:
+			if child.follow(s) && j.confirmed() {
+				child.goOn()
+			}
+		case cause = <-lost:
+			lost = nil
 			child.signal(syscall.SIGTERM)
 			// After a proven loss Until is the zero time, and this is the least duration there is.
 			left := time.Until(j.locked.Until().Add(-j.grace / 4))
@@ -162,4 +181,11 @@ func (j *job) attend(held context.Context, child *child) (cause error) {
 			kill = nil
 		}
 	}
+}
+
+// confirmed reports whether the lock may still be trusted after this process has stood still. If
+// not, its loss is told.
+func (j *job) confirmed() bool {
+	_, err := j.locked.ExtendContext(context.Background())
+	return err == nil || errors.Is(err, redlock.ErrNoQuorum)
 }

@@ -4,9 +4,11 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,6 +25,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/redistest"
+	"github.com/redlock-go/redlock/redlocktest"
 )
 
 // The page docs/command.md lists the troubles that commands of this kind have had, and the test of
@@ -82,6 +86,43 @@ func TestTheCommandEndsWhenItsLockIsTaken(t *testing.T) {
 			dies(t, pid)
 		})
 	}
+}
+
+// The time to wait does not count any more when the lock is granted, even if it is over just then.
+// lesson L132
+func TestTheWaitEndsWithTheGrant(t *testing.T) {
+	t.Setenv(asTool, "1")
+	synctest.Test(t, func(t *testing.T) {
+		const patience = time.Second
+		over := func(redlock.Acquired) { time.Sleep(2 * patience) } // before Hold returns
+		late := redlock.Events{Acquire: func(ctx context.Context, _ redlock.Acquiring) (
+			context.Context, func(redlock.Acquired)) {
+			return ctx, over
+		}}
+		c := (&tool{env: os.Getenv, stderr: io.Discard}).lockFlags("run")
+		require.NoError(t, c.parse([]string{"-name", "job", "--", "sleep", "0.2"}))
+		c.locks = redlocktest.New(t, 3).Redlock().With(redlock.WithEvents(&late))
+		status, err := c.job().whenGranted(patience)
+		require.NoError(t, err)
+		assert.Zero(t, status)
+	})
+}
+
+// A command that runs the tool with its own lock would wait for itself.
+// lesson L134
+func TestALockWithinItselfIsAnError(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	const inner = `"$0" run -wait forever -name other -- "$0" run -wait forever -name job -- echo ran`
+	out, errs, status := result(t, underLock(t, nodes, "--", "sh", "-c", inner, os.Args[0]))
+	assert.Equal(t, exitTaken, status)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, `"job" is held by the redlock that runs this command`)
+
+	const others = `"$0" run -wait 1m -prefix a: -name job -- echo ran`
+	out, _, status = result(t, underLock(t, nodes, "--", "sh", "-c", others, os.Args[0]))
+	assert.Zero(t, status)
+	assert.Equal(t, "ran\n", out)
 }
 
 var freezes = flag.Int("freezes", 1, "how often TestAFrozenMajorityEndsTheCommand freezes the "+

@@ -1,0 +1,33 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// forwarded are the signals that a command gets too.
+var forwarded = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+	syscall.SIGUSR2,
+}
+
+// heeded returns those of them that were not ignored when this process started. The others stay
+// ignored, here and by the command: nohup ignores HUP, and a shell without job control INT and QUIT
+// for what it runs in the background.
+func heeded() (all []os.Signal) {
+	if signal.Ignored(syscall.SIGINT) {
+		signal.Ignore(syscall.SIGQUIT) // Go by itself keeps only HUP and INT ignored
+	}
+	for _, s := range forwarded {
+		if !signal.Ignored(s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// ends reports whether a signal ends the wait for a lock.
+func ends(s syscall.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }

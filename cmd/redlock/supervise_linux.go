@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+)
+
+// supervisor is the first argument that makes this program the supervisor of a command.
+//
+// A command is killed with the process that keeps its lock. The kernel can do that to one process,
+// but not to those that it has started. So a supervisor stands between the two. The processes below
+// it become its children when their own parents end, wherever they have moved: into another group,
+// or another session. It kills them when the process above it ends, and when the command ends.
+//
+// If the supervisor is killed, the process above it kills the command's group, and the kernel the
+// command.
+const supervisor = "supervise"
+
+// runSupervisor reports whether the arguments of this process make it a supervisor, and is one.
+func runSupervisor(args []string) bool {
+	if len(args) < 7 || args[1] != supervisor {
+		return false
+	}
+	supervise(args[2:])
+	return true
+}
+
+// supervise is the supervisor. Its arguments are those of start; it returns when no process of the
+// command is left that it may kill.
+func supervise(args []string) {
+	// The kernel kills the command when the thread ends that started it, not the process.
+	runtime.LockOSThread()
+	held, told, lend := inherited(args[0]), inherited(args[1]), args[2] == "true"
+	signal.Notify(make(chan os.Signal, 1), heeded()...) // they are for the command
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	const setChildSubreaper = 36
+	_, _, _ = syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0)
+	pid, err := syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2},
+		// Ctty is the standard input.
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Foreground: lend},
+	})
+	if err != nil {
+		errno, _ := err.(syscall.Errno)
+		fmt.Fprintln(told, reportFailed, int(errno))
+		return
+	}
+	fmt.Fprintln(told, reportStarted, pid)
+	released := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, held)
+		close(released)
+	}()
+	status := -1 // until the command has ended
+	for kill := false; ; {
+		alone := reap(func(p int, s syscall.WaitStatus) {
+			switch {
+			case p != pid:
+			case s.Stopped():
+				fmt.Fprintln(told, reportStopped, int(s.StopSignal()))
+			case s.Signaled():
+				status, kill = exitSignal+int(s.Signal()), true
+			default:
+				status, kill = s.ExitStatus(), true
+			}
+		})
+		left := !alone && kill && killAll(pid)
+		if status >= 0 && !left {
+			fmt.Fprintln(told, reportEnded, status)
+			return
+		}
+		select {
+		case <-ended:
+		case <-released:
+			kill, released = true, nil
+		}
+	}
+}
+
+// inherited is a file that start has given to the supervisor. The command does not get it.
+func inherited(number string) *os.File {
+	fd, _ := strconv.Atoi(number)
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), "")
+}
+
+// reap calls f for each child that has ended or was stopped, and reports whether none is left.
+func reap(f func(pid int, s syscall.WaitStatus)) (none bool) {
+	for {
+		var s syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &s, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return true
+		case pid == 0:
+			return false
+		default:
+			f(pid, s)
+		}
+	}
+}
+
+// reapOrphans waits for what ends below this process if it is the first of a PID namespace, whose
+// orphans are its children.
+func reapOrphans() {
+	if os.Getpid() != 1 {
+		return
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go func() {
+		for ; ; <-ended {
+			reap(func(int, syscall.WaitStatus) {})
+		}
+	}()
+}
+
+// killAll kills a process group and the children of this process. It reports whether there was a
+// child that it may kill. When that has ended, the children that it had are those of this process.
+func killAll(group int) (some bool) {
+	_ = syscall.Kill(-group, syscall.SIGKILL) // all at once
+	for _, pid := range children() {
+		some = syscall.Kill(pid, syscall.SIGKILL) == nil || some
+	}
+	return some
+}
+
+// children returns the children of this process. There are none if /proc shows another PID
+// namespace than that of this process.
+func children() (pids []int) {
+	self := strconv.Itoa(os.Getpid())
+	if shown, _ := os.Readlink("/proc/self"); shown != self {
+		return nil
+	}
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, _ := os.ReadFile("/proc/" + name + "/stat") // pid (name) state parent …
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) > 1 && string(fields[1]) == self {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+)
+
+var kills = flag.Int("kills", 2, "how often TestNothingOutlivesTheTool kills the tool")
+
+// marked returns the processes that have a line in their environment, and have not ended.
+func marked(t *testing.T, line string) (pids []int) {
+	t.Helper()
+	dirs, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
+		}
+		env, _ := os.ReadFile("/proc/" + d.Name() + "/environ") // none of a zombie
+		if bytes.Contains(append([]byte{0}, env...), []byte("\x00"+line+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// busy is a command with children everywhere, none of which heeds TERM.
+const busy = `trap "" TERM
+sleep 600 | cat & (sleep 600 & (sleep 600 &)) & [ -z "$0" ] || "$0" sleep 600 &
+echo $PPID $$; while :; do sleep 0.05; done`
+
+// setsid is the program of that name, or "".
+func setsid() string {
+	path, _ := exec.LookPath("setsid")
+	return path
+}
+
+// lesson L128
+func TestNothingOutlivesTheTool(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	for i := range *kills {
+		mark := fmt.Sprintf("REDLOCK_TEST_MARK=%d-%d", os.Getpid(), i)
+		cmd := underLock(t, nodes, "-expiry", "5s", "--", "sh", "-c", busy, setsid())
+		cmd.Env = append(cmd.Env, mark)
+		lines, wait := background(t, cmd)
+		line(t, lines)
+		require.Eventually(t, func() bool { return len(marked(t, mark)) >= 9 }, patient,
+			10*time.Millisecond)
+		require.NoError(t, cmd.Process.Kill())
+		next, nextWait := background(t, underLock(t, nodes, "--", "echo", "next"))
+		require.Equal(t, "next", line(t, next))
+		assert.Empty(t, marked(t, mark), "alive when the next holder's command ran")
+		wait()
+		nextWait()
+	}
+}
+
+// The tool itself kills what its supervisor would have killed.
+// lesson L128
+func TestTheCommandDiesWithItsSupervisor(t *testing.T) {
+	t.Parallel()
+	nodes, locks := setup(t)
+	lines, wait := background(t, underLock(t, nodes, "--", "sh", "-c", busy, ""))
+	var supervisor, command int
+	_, err := fmt.Sscan(line(t, lines), &supervisor, &command)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(supervisor, syscall.SIGKILL))
+	assert.Equal(t, 128+9, wait())
+	require.Eventually(t, func() bool { return syscall.Kill(-command, 0) != nil }, patient,
+		10*time.Millisecond)
+	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
+}
+
+// What has left the command's group or session ends with it, too.
+// lesson L128
+func TestNothingOutlivesTheCommandInAnotherSession(t *testing.T) {
+	t.Parallel()
+	if setsid() == "" {
+		t.Skip("there is no setsid")
+	}
+	nodes, _ := setup(t)
+	pid, _, status := result(t, underLock(t, nodes, "--", "sh", "-c",
+		`pid=$( (setsid sh -c 'echo $$; exec sleep 600 >/dev/null 2>&1' &) ); echo $pid; exit 3`))
+	require.Equal(t, 3, status)
+	dies(t, strings.TrimSpace(pid))
+}
+
+// A signal that nohup or a shell without job control ignores does not end the tool, while it waits
+// or later, and not the command.
+// lesson L130
+func TestSignalsThatAreIgnoredStayIgnored(t *testing.T) {
+	t.Parallel()
+	for traps, signals := range map[string][]syscall.Signal{
+		"HUP": {syscall.SIGHUP}, "INT QUIT": {syscall.SIGINT, syscall.SIGQUIT},
+	} {
+		t.Run(traps, func(t *testing.T) {
+			t.Parallel()
+			nodes, locks := setup(t)
+			m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
+			require.NoError(t, m.Lock())
+			cmd := underLock(t, nodes)
+			cmd.Args = []string{"sh", "-c", "trap '' " + traps + `; exec "$0" run -wait 1m -name job` +
+				` -- sh -c 'for s in ` + traps + `; do kill -s $s $$; done; echo alive; read x'`,
+				os.Args[0]}
+			path, err := exec.LookPath("sh")
+			require.NoError(t, err)
+			cmd.Path = path
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			lines, wait := background(t, cmd)
+			send := func() {
+				for _, s := range signals {
+					require.NoError(t, cmd.Process.Signal(s))
+				}
+			}
+			waits(t, nodes, true)
+			send()
+			_, err = m.Unlock()
+			require.NoError(t, err)
+			require.Equal(t, "alive", line(t, lines))
+			send()
+			_, err = in.Write([]byte("\n"))
+			require.NoError(t, err)
+			assert.Zero(t, wait())
+		})
+	}
+}
+
+// lesson L131
+func TestTheFirstProcessOfANamespaceReaps(t *testing.T) {
+	t.Parallel()
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("needs root, and the program unshare")
+	}
+	nodes, _ := setup(t)
+	const script = `(sleep 0.01 &) & sleep 0.01 & exec "$0" run -wait 1m -name job -- sh -c '
+(sleep 0.01 &); "$1" sleep 0.01 & sleep 0.3; echo $PPID $(cat /proc/1/stat)
+cat /proc/[0-9]*/stat 2>&-' "$0" "$1"`
+	cmd := command(t, nodes)
+	cmd.Path = unshare
+	cmd.Args = []string{"unshare", "-p", "-f", "--mount-proc", "sh", "-c", script, os.Args[0],
+		setsid()}
+	out, errs, status := result(t, cmd)
+	require.Zero(t, status, errs)
+	assert.NotContains(t, out, ") Z ", "a zombie")
+	assert.Contains(t, out, " 1 (", "the tool is the first process")
+}

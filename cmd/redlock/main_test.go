@@ -341,8 +341,8 @@ func TestNodesComeFromAFileToo(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	_, errs, status = result(t, command(t, nil, "status", "-nodes-file", file, "job"))
 	assert.Equal(t, exitUsage, status)
-	assert.Contains(t, errs, file+": address 2 of 2: neither host:port nor a redis:// or rediss:// "+
-		"URL; a line names one node")
+	assert.Contains(t, errs, file+": address 2 of 2: neither host:port nor a redis:// or "+
+		"rediss:// URL; a line names one node")
 }
 
 func TestTooFewNodes(t *testing.T) {

@@ -12,8 +12,9 @@ import (
 	"github.com/redlock-go/redlock"
 )
 
-// heldVariable is the environment variable that tells a command of the locks that the programs above
-// it hold for it. Each is told by a hash of its value, which is a secret, and another each time.
+// heldVariable is the environment variable that tells a command of the locks that the programs
+// above it hold for it. Each is told by a hash of its value, which is a secret, and another each
+// time.
 const heldVariable = "REDLOCK_HELD"
 
 func hashed(value string) string {

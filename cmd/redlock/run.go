@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,10 +62,24 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 	}
 	lost := make(chan error, 1)
 	opts = append(opts, redlock.WithEvents(&redlock.Events{
-		Lost: func(e redlock.Ended) { lost <- e.Err },
+		Lost:    func(e redlock.Ended) { lost <- e.Err },
+		Waiting: c.waiting,
 	}))
 	return &job{c.tool, c.lock, c.grace, c.set.Args(), c.locks, c.locks.NewMutex(c.lock, opts...),
 		lost}
+}
+
+// waiting tells the user that the lock is not granted yet, why, and behind whom it waits.
+func (c *lockFlags) waiting(w redlock.Waiting) {
+	behind, why := "", w.Err
+	if w.Ahead > 0 {
+		behind = fmt.Sprintf(", behind %d other processes", w.Ahead)
+	}
+	if why == nil {
+		why = errors.New("the nodes have not said anything yet")
+	}
+	c.tool.say(strings.TrimPrefix(c.set.Name(), "redlock "), fmt.Errorf(
+		"still waiting for %q after %v%s: %w", w.Name, w.Waited.Round(time.Second), behind, why))
 }
 
 // check says what is wrong with the arguments.

@@ -114,9 +114,9 @@ func TestSignalsThatAreIgnoredStayIgnored(t *testing.T) {
 			m := locks.NewMutex("job", redlock.WithExpiry(time.Hour))
 			require.NoError(t, m.Lock())
 			cmd := underLock(t, nodes)
-			cmd.Args = []string{"sh", "-c", "trap '' " + traps + `; exec "$0" run -wait 1m -name job` +
-				` -- sh -c 'for s in ` + traps + `; do kill -s $s $$; done; echo alive; read x'`,
-				os.Args[0]}
+			script := "trap '' " + traps + `; exec "$0" run -wait 1m -name job -- ` +
+				"sh -c 'for s in " + traps + "; do kill -s $s $$; done; echo alive; read x'"
+			cmd.Args = []string{"sh", "-c", script, os.Args[0]}
 			path, err := exec.LookPath("sh")
 			require.NoError(t, err)
 			cmd.Path = path

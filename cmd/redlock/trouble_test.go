@@ -108,12 +108,60 @@ func TestTheWaitEndsWithTheGrant(t *testing.T) {
 	})
 }
 
+// Who waits says so, with the reason.
+// lesson L136
+func TestALongWaitIsSaid(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	for what, tt := range map[string]struct {
+		args string
+		says []string
+	}{
+		"taken": {"run -wait forever", []string{`redlock run: still waiting for "job" after 2s`,
+			"taken on 3 of 3 nodes"}},
+		"missing right": {"elect", []string{`redlock elect: still waiting for "job" after 2s`,
+			"NOPERM", `"redlock doctor" says`}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			nodes := &cluster{}
+			for _, s := range redistest.Start(t, 3) {
+				if what == "taken" {
+					s.Must("SET", "job", "somebody")
+				}
+				s.Must("ACL", "SETUSER", "app", "on", ">pw", "&*", "+@all", "~*")
+				if what == "missing right" {
+					s.Must("ACL", "SETUSER", "app", "resetkeys", "~job")
+				}
+				nodes.list += ",redis://app:pw@" + s.Addr()
+			}
+			nodes.list = nodes.list[1:]
+			args := append(strings.Fields(tt.args), "-name", "job", "--", "true")
+			cmd := command(t, nodes, args...)
+			errs, err := cmd.StderrPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			lines, said := bufio.NewReader(errs), ""
+			for _, want := range tt.says {
+				for !strings.Contains(said, want) {
+					said += line(t, lines)
+				}
+			}
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			_, _ = io.Copy(io.Discard, errs)
+			_ = cmd.Wait()
+			assert.Equal(t, 128+15, cmd.ProcessState.ExitCode())
+		})
+	}
+}
+
 // A command that runs the tool with its own lock would wait for itself.
 // lesson L134
 func TestALockWithinItselfIsAnError(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)
-	const inner = `"$0" run -wait forever -name other -- "$0" run -wait forever -name job -- echo ran`
+	const inner = `"$0" run -wait forever -name other -- ` +
+		`"$0" run -wait forever -name job -- echo ran`
 	out, errs, status := result(t, underLock(t, nodes, "--", "sh", "-c", inner, os.Args[0]))
 	assert.Equal(t, exitTaken, status)
 	assert.Empty(t, out)

@@ -355,6 +355,7 @@ var failures = []failure{
 			return end(rl.NewMutex("x", redlock.WithValue("")).Unlock())
 		},
 		text: `redlock: "x" not released: redlock: WithValue(""): must not be empty`,
+		is:   "NotReleased",
 	},
 	{
 		name: "Unlock: expired",

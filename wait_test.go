@@ -303,7 +303,7 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 		nodes := sim.NewNodes(5)
 		a := redlock.New(nodes.Pools("a")...)
 		b := redlock.New(nodes.Pools("b")...).With(redlock.WithRetryDelay(time.Hour),
-			redlock.WithTries(redlock.Unlimited))
+			redlock.WithTries(redlock.Unlimited), redlock.WithNodeTimeout(6*time.Minute))
 		m := a.NewMutex("x", redlock.WithExpiry(2*time.Hour))
 		require.NoError(t, m.Lock())
 		synctest.Wait() // until all five nodes have it

@@ -165,7 +165,7 @@ func throughAdapters(t *testing.T, h *history) {
 				pools[i], closers = redigo.NewPool(p), append(closers, p.Close)
 			default:
 				client := goredis9.NewClient(&goredis9.Options{
-					Addr: "127.0.0.1:1", Protocol: 2 + c,
+					Addr: fmt.Sprintf("127.0.0.%d:1", i+1), Protocol: 2 + c,
 					// It would hold a mutex during I/O, which no bubble can look through.
 					MaintNotificationsConfig: &maintnotifications.Config{
 						Mode: maintnotifications.ModeDisabled,

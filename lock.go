@@ -11,14 +11,15 @@ import (
 )
 
 // lock makes attempts until one wins, tries of them have failed, or ctx is done. Its error says
-// whether the lock is this process's, if it has waited for that, and whose it is, if the mutex has
-// an owner itself.
+// whether the lock is this process's, if it has waited for that, and whose it is. If the mutex has
+// no owner itself, that is not asked after a single try or the end of ctx, which many callers may
+// come to at once.
 func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease, error) {
 	l, err := m.enter(ctx, tries, told)
 	if err != nil && tries != 1 {
 		m.sayNeighbour(err)
 	}
-	if err != nil && m.cfg.owned {
+	if err != nil && (m.cfg.owned || tries != 1 && ctx.Err() == nil) {
 		m.sayOwner(ctx, err)
 	}
 	return l, err

@@ -19,7 +19,8 @@ import (
 // A Lock that fails with [ErrTaken] then also says whose the lock is: taken on 3 of 5 nodes by
 // "pod-7". The text and the Owner of its [*Error] have it. For that it asks the nodes that refused
 // once more, after its last attempt. It waits for them for a node timeout at most, or for 5 ms if
-// its context is done. A Lock that is granted asks nothing.
+// its context is done. A Lock that is granted asks nothing. A Lock without an owner of its own asks
+// only if its tries are used up, and were more than one.
 func WithOwner(text string) Option {
 	return option(func(c *config) {
 		c.genValue, c.genValueBy, c.owned = nil, false, text != ""

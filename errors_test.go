@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -824,20 +825,23 @@ func TestNodesErrorsAreFoundByType(t *testing.T) {
 // lesson L145: neither its length, nor what it contains, makes the reply of a node unfit for a log,
 // a terminal or a report.
 func TestWhatNodesSayCanBeShown(t *testing.T) {
-	said := errors.New("ERR \x1b[31m\x00\xff " + strings.Repeat("x\x1b", 400_000))
+	said := errors.New("ERR \x1b[31m\x00\xff " + strings.Repeat("x\x1b", 40_000))
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		var mu sync.Mutex // guards log
 		var log strings.Builder
+		text := func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintln(&log, err)
+		}
 		rl = rl.With(redlock.WithEvents(&redlock.Events{
-			NodeState: func(s redlock.NodeState) { fmt.Fprintln(&log, s.Err) },
-			Node:      func(c redlock.NodeCall) { fmt.Fprintln(&log, c.Err) },
+			NodeState: func(s redlock.NodeState) { text(s.Err) },
+			Node:      func(c redlock.NodeCall) { text(c.Err) },
 		}))
 		for _, fate := range []sim.Fate{sim.Fail(said), sim.Reply(said.Error())} {
+			synctest.Wait()
 			log.Reset()
 			always(nodes, fate, fate, fate)
-			text := func(err error) {
-				t.Helper()
-				fmt.Fprintln(&log, err)
-			}
 			text(rl.NewMutex("x", redlock.WithFencing()).TryLock())
 			in, err := rl.Inspect(t.Context(), "x")
 			require.NoError(t, err)

@@ -46,7 +46,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 	above.Args = slices.Concat([]string{os.Args[0], supervisor, bare(held), bare(told),
 		strconv.FormatBool(lendsAtOnce()), cmd.Path}, cmd.Args)
 	above.Env, above.Stdin, above.Stdout, above.Stderr = cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr
-	// Whoever kills the group of this process does not kill the supervisor.
+	// A signal to the group of this process must not kill the supervisor.
 	above.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := above.Start(); err != nil {
 		c.close()

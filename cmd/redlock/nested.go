@@ -12,9 +12,8 @@ import (
 	"github.com/redlock-go/redlock"
 )
 
-// heldVariable is the environment variable that tells a command of the locks that the programs
-// above it hold for it. Each is told by a hash of its value, which is a secret, and another each
-// time.
+// heldVariable is the environment variable that lists the locks held by the redlock processes above
+// a command. It has a hash of each lock's value, because the value is a secret.
 const heldVariable = "REDLOCK_HELD"
 
 func hashed(value string) string {

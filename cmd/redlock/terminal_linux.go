@@ -78,9 +78,9 @@ func (c *child) ask() {
 	c.signal(syscall.SIGTSTP)
 }
 
-// follow does what is to be done after a signal has stopped the command. It gives it the terminal,
-// or stops this process, too, until the shell lets it go on. It reports whether the command may go
-// on then: this process may have stood still for longer than the lock lives.
+// follow reacts to a signal that has stopped the command. It either lends the command the terminal,
+// or stops this process as well until the shell continues it. It reports whether the command may go
+// on: this process may have been stopped for longer than the lock lives.
 func (c *child) follow(s syscall.Signal) (goOn bool) {
 	reads := s == syscall.SIGTTIN || s == syscall.SIGTTOU
 	switch {

@@ -1,10 +1,10 @@
 package redlock
 
 import (
+	"errors"
+
 	"github.com/redlock-go/redlock/internal/census"
-	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/line"
-	"github.com/redlock-go/redlock/internal/quorum"
 )
 
 // WithoutWaiting makes Lock, Hold and Do fail with [ErrTaken] as soon as they know that somebody
@@ -27,11 +27,11 @@ func (a *asker) skip(tries int) (*lease, error) {
 		if answer.Won || answer.Err != nil {
 			return a.won, answer.Err
 		}
-		d := a.met.Latest()
+		refusal := a.m.defeated(a.met.Latest())
 		delay := max(a.m.cfg.delay(try), 0)
 		end := a.m.core.now().Add(delay).Sub(began)
-		if a.hasHolder(d) || a.m.cfg.minHold > 0 && end >= a.m.cfg.minHold {
-			return nil, a.m.defeated(d)
+		if a.hasHolder(refusal) || a.m.cfg.minHold > 0 && end >= a.m.cfg.minHold {
+			return nil, refusal
 		}
 		if !a.m.core.pause(a.ctx, delay) {
 			return nil, a.Stopped(nil)
@@ -41,13 +41,12 @@ func (a *asker) skip(tries int) (*lease, error) {
 
 // hasHolder asks the nodes that refused an attempt whether a quorum of them has one value. Without
 // that, several callers may have refused each other.
-func (a *asker) hasHolder(d *grant.Defeat) bool {
-	var refused []*quorum.Node
-	for i, o := range d.Why().Outcomes {
-		if o.No() {
-			refused = append(refused, a.m.core.nodes[i])
-		}
+func (a *asker) hasHolder(refusal error) bool {
+	var e *Error
+	if !errors.As(refusal, &e) {
+		return false
 	}
+	refused := e.refused(a.m.core.nodes)
 	if len(refused) < a.m.core.quorum {
 		return false
 	}

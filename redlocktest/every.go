@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,16 +82,18 @@ func AtEveryCommand(
 
 // runWith runs the test once, with the fault at that moment.
 func runWith(t *testing.T, n int, f func(t *testing.T, c *Cluster), fault Fault, at moment) {
-	c, start, seen := New(t, n), time.Now(), 0
+	c, start := New(t, n), time.Now()
+	var seen atomic.Int64 // commands; some may still be under way when the run ends
 	t.Cleanup(func() {
-		if seen < at.number && !t.Skipped() && !t.Failed() {
+		if seen := int(seen.Load()); seen < at.number && !t.Skipped() && !t.Failed() {
 			t.Errorf("redlocktest: no lock was lost in this run, which tests nothing: its holders "+
 				"sent %d commands, and the lock was to be lost after command %d of the first run: "+
 				"let each run do the same until a lock is lost", seen, at.number)
 		}
 	})
 	c.count(func(m moment) {
-		if seen = m.number; seen != at.number {
+		seen.Store(int64(m.number))
+		if m.number != at.number {
 			return
 		}
 		t.Logf("redlocktest: after command %d, %s on node %d, at %v, %s", m.number, m.name, m.node,

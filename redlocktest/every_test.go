@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -275,6 +276,9 @@ func TestARunThatLosesNoLockFails(t *testing.T) {
 			assert.Equal(t, commands, strings.Count(out, "redlocktest: after command"))
 			assert.Equal(t, runs-commands,
 				strings.Count(out, "redlocktest: no lock was lost in this run"))
+			assert.Contains(t, out, "--- FAIL: TestMisuse")
+			assert.Contains(t, out, fmt.Sprintf("in %d of %d runs no lock was lost",
+				runs-commands, runs))
 		})
 	}
 }

@@ -1117,12 +1117,12 @@ func TestEventsTellOfTroubleTwice(t *testing.T) {
 				mustHold(t, rl.NewMutex("held"))
 				ctx, stop := context.WithCancel(t.Context())
 				var load sync.WaitGroup
-				for i := range 8 {
+				for i := range 4 {
 					load.Go(func() {
 						m := rl.NewMutex(fmt.Sprint("x", i/2))
 						for ctx.Err() == nil {
 							if m.LockContext(ctx) == nil {
-								time.Sleep(20 * time.Millisecond)
+								time.Sleep(50 * time.Millisecond)
 								mustUnlock(t, m)
 							}
 						}

@@ -74,7 +74,7 @@ func TestErrorsThatLastAreWaitedFor(t *testing.T) {
 				return err
 			},
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			err := wait(ctx)
 			cancel()
 			assert.Equal(t, "DeadlineExceeded Failed NoQuorum", matched(err))

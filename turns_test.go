@@ -30,10 +30,12 @@ func contend(t *testing.T, seed uint64, c contention) *contention {
 // lesson L88: within one process a release wakes the next waiter directly where announcements do
 // not.
 func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
-	for _, waiters := range []int{2, 4, 16} {
-		for _, hold := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
+	holds := []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond}
+	beside(t, func(t *testing.T, shard, shards uint64) {
+		for i := shard; i < 9; i += shards {
+			waiters, hold := []int{2, 4, 16}[i/3], holds[i%3]
 			c := contention{processes: 1, waiters: waiters, hold: hold,
-				last: larger(2*time.Second + 60*hold)}
+				last: larger(time.Second + 60*hold)}
 			with := contend(t, 1, c)
 			c.opts = []redlock.Option{redlock.WithoutAnnouncements()}
 			without := contend(t, 1, c)
@@ -43,13 +45,15 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 			assert.GreaterOrEqual(t, 1.1*float64(slices.Min(without.turns)+2),
 				float64(slices.Max(without.turns)), "in their order")
 		}
-	}
+	})
 }
 
 // lesson L88: and the processes still take turns.
 func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
-	for _, processes := range []int{2, 4} {
-		for _, hold := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
+	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond}
+	beside(t, func(t *testing.T, shard, shards uint64) {
+		for i := shard; i < 4; i += shards {
+			processes, hold := []int{2, 4}[i/2], holds[(i/2+i)%2]
 			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold,
 				last: 2 * time.Minute, // so that luck evens out
 				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
@@ -63,7 +67,7 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 			assert.GreaterOrEqual(t, float64(fewest)/float64(most), 0.5)
 			assert.GreaterOrEqual(t, float64(c.sum()), 0.4*float64(c.last/(hold+time.Millisecond)))
 		}
-	}
+	})
 }
 
 // lesson L88: pools that cannot subscribe, and servers that forbid to publish, are no reason to

@@ -161,7 +161,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// lesson L90: what servers of several kinds and versions say.
+// What servers of several kinds and versions say.
 const (
 	noScripts = "NOPERM this user has no permissions to run the 'eval|NOPERM User default has no " +
 		"permissions to run the 'eval"
@@ -211,7 +211,6 @@ var serverFaults = map[string]serverFault{
 	"maxclients": set("CONFIG SET maxclients 1;CLIENT KILL TYPE normal",
 		"CONFIG SET maxclients 10000").
 		says(hungUp, hungUp, hungUp).setApart(),
-	// lesson L39
 	"SCRIPT FLUSH": set("SCRIPT FLUSH", "PING"),
 	"MISCONF": {
 		apart: true,
@@ -363,12 +362,13 @@ func saysOf(t *testing.T, err error, texts map[int]string) {
 		require.NotNil(t, n, "node %d says nothing", node)
 		assert.True(t, mentions(n.Err.Error(), text), "node %d says %q, not %q", node, n.Err, text)
 		assert.ErrorContains(t, err, fmt.Sprintf("node %d (%s): %v", node, n.Addr, n.Err))
-		assert.Regexp(t, `^127\.0\.0\.1:\d+$`, n.Addr) // lesson L76
+		assert.Regexp(t, `^127\.0\.0\.1:\d+$`, n.Addr)
 	}
 }
 
 // lesson L43: with a minority of servers in trouble, a lock works; with a majority, the error
 // says who is in what trouble; when it is over, the same mutex goes on.
+// lesson L90: what servers of several kinds and versions say is known.
 func TestServerErrors(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()

@@ -177,8 +177,8 @@ func TestAHiccupOfAllServersFailsNobody(t *testing.T) {
 				}
 				if try == 5 {
 					if locks, unlocks = trial(func() {}); locks+unlocks > 0 || stood > 2*hiccup {
-						t.Skipf("the machine is too busy: without a hiccup %d TryLocks and %d "+
-							"Unlocks failed", locks, unlocks)
+						redistest.SkipBusy(t, "without a hiccup %d TryLocks and %d Unlocks failed",
+							locks, unlocks)
 					}
 					require.FailNow(t, "commands fail because of a hiccup that is shorter than "+
 						"the node timeout")

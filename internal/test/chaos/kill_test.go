@@ -104,7 +104,7 @@ func (s *slate) stand(i int) {
 func (s *slate) fatal(format string, args ...any) {
 	s.t.Helper()
 	if worst := s.pulse.Worst(); worst > electionExpiry/4 {
-		s.t.Skipf("the machine stood still for %v: "+format, append([]any{worst}, args...)...)
+		redistest.SkipBusy(s.t, "it stood still for %v: "+format, append([]any{worst}, args...)...)
 	}
 	s.t.Fatalf(format, args...)
 }

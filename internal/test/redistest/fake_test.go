@@ -16,6 +16,8 @@ type fakeTB struct {
 
 func (f *fakeTB) Helper() {}
 
+func (f *fakeTB) Name() string { return "TestFake" }
+
 func (f *fakeTB) Skip(args ...any) {
 	f.skipped, f.text = true, fmt.Sprint(args...)
 	runtime.Goexit()

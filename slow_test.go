@@ -47,7 +47,6 @@ func TestAHoldOutlastsSlowNodes(t *testing.T) {
 // lesson L119: and so it does through real clients, who dial again when they have given up.
 func TestAHoldOutlastsSlowServers(t *testing.T) {
 	redistest.Require(t)
-	t.Parallel()
 	for client, newPool := range adapters {
 		for expiry, answer := range map[time.Duration]time.Duration{
 			2 * time.Second: 300 * time.Millisecond,
@@ -69,7 +68,7 @@ func TestAHoldOutlastsSlowServers(t *testing.T) {
 				trip.Store(int64(answer))
 				time.Sleep(larger(2 * expiry))
 				if worst := pulse.Worst(); held.Err() != nil && worst > expiry/20 {
-					t.Skipf("needs a machine less busy: the servers answered %v late", worst)
+					redistest.SkipBusy(t, "the servers answered %v late", worst)
 				}
 				assert.NoError(t, context.Cause(held))
 				trip.Store(0)

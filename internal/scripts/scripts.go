@@ -9,6 +9,8 @@ package scripts
 
 import (
 	"embed"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/redlock-go/redlock/pool"
@@ -53,4 +55,17 @@ func script(name, id string, parts ...string) *pool.Script {
 		source.WriteString(code)
 	}
 	return &pool.Script{Name: name, Source: source.String(), ID: id}
+}
+
+// called finds the commands in a script: those that call and pcall are given, of the server or by
+// their local names.
+var called = regexp.MustCompile(`\bp?call\('([A-Z]+)'`)
+
+// Commands returns the commands that a script calls, sorted.
+func Commands(s *pool.Script) (names []string) {
+	for _, m := range called.FindAllStringSubmatch(s.Source, -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

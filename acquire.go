@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/checkup"
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/line"
@@ -63,7 +62,7 @@ func lasts(r line.Refusal) bool {
 		return false
 	}
 	said := d.Why().Outcomes
-	return said.Count(func(o quorum.Outcome) bool { return checkup.Lasts(o.Err) }) >=
+	return said.Count(func(o quorum.Outcome) bool { return quorum.Lasts(o.Err) }) >=
 		quorum.Blocking(len(said))
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
@@ -706,4 +707,60 @@ func testTroubleBetween(t *testing.T, newPool func(testing.TB, string) pool.Pool
 		eventually(t, fmt.Sprintf("no key on server %d", i),
 			func() bool { return s.Must("EXISTS", name) == int64(0) })
 	}
+}
+
+// check runs Check, and returns the report and its findings as "severity code nodes".
+func check(t *testing.T, rl *redlock.Redlock) (report *doctor.Report, found []string) {
+	t.Helper()
+	report, err := doctor.Check(t.Context(), rl)
+	require.NoError(t, err)
+	t.Log(report)
+	for _, f := range report.Findings {
+		found = append(found, fmt.Sprint(f.Severity, " ", f.Code, " ", f.Nodes))
+	}
+	return report, found
+}
+
+// What a server refuses although the user may, Check finds.
+func TestCheckFindsServersThatRefuse(t *testing.T) {
+	t.Parallel()
+	shared := redistest.Start(t, 3, redistest.AOF())
+	for name, want := range map[string][]string{
+		"OOM":         {"warning oom [1]"},
+		"NOREPLICAS":  {"warning noreplicas [1]"},
+		"MISCONF":     {"warning misconf [1]"},
+		"NOAUTH":      {"warning noauth [1]"},
+		"BUSY":        {"warning busy [1]"},
+		"READONLY":    {"critical replica [1]"}, // said once
+		"CLUSTERDOWN": {"warning cluster [0 1 2]", "warning clusterdown [1]"},
+	} {
+		f := serverFaults[name]
+		if f.apart {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				servers := redistest.Start(t, 3, append(f.opts, redistest.AOF())...)
+				checkFindsFault(t, servers, name, want)
+			})
+			continue
+		}
+		t.Run(name, func(t *testing.T) { checkFindsFault(t, shared, name, want) })
+	}
+}
+
+// checkFindsFault puts the second of three servers in trouble and out of it.
+func checkFindsFault(t *testing.T, servers []*redistest.Server, name string, want []string) {
+	f := serverFaults[name]
+	for _, s := range servers {
+		if f.prepare != nil {
+			f.prepare(t, s)
+		}
+	}
+	rl := reaching(t, adapters["goredis"], servers, 0, 1, 2).With(veryPatient)
+	f.inject(t, servers[1])
+	r, found := check(t, rl)
+	assert.ErrorContains(t, r.Nodes[1].Err, "acquire: "+name)
+	assert.Equal(t, want, found)
+	f.heal(t, servers[1])
+	r, _ = check(t, rl)
+	assert.NoError(t, r.Nodes[1].Err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
@@ -701,7 +702,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		const mistakes = "redlock: WithTries(0): must be at least 1, or Unlimited; redlock: " +
 			"WithRetryDelay(-1ns): must be at least 0"
 		oneLine(t, rl.NewMutex("x", both...).Lock(), mistakes)
-		_, err := rl.With(both...).Check(t.Context())
+		_, err := doctor.Check(t.Context(), rl.With(both...))
 		oneLine(t, err, mistakes)
 		_, err = rl.With(both...).Inspect(t.Context(), "x")
 		oneLine(t, err, mistakes)
@@ -715,7 +716,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		oneLine(t, rl.NewMutex("x").LockContext(ctx), "context canceled (first; second)")
 		_, err = rl.Inspect(ctx, "x")
 		oneLine(t, err, "context canceled (first; second)")
-		_, err = rl.Check(ctx)
+		_, err = doctor.Check(ctx, rl)
 		oneLine(t, err, "context canceled (first; second)")
 
 		err = rl.Do(t.Context(), "x", func(context.Context) error {
@@ -744,7 +745,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 4, strings.Count(in.String(), "\n"),
 			"a line for the lock and for each node")
-		report, err := rl.Check(t.Context())
+		report, err := doctor.Check(t.Context(), rl)
 		require.NoError(t, err)
 		for _, f := range report.Findings {
 			assert.NotContains(t, f.Problem+f.Advice, "\n")
@@ -812,7 +813,7 @@ func TestNodesErrorsAreFoundByType(t *testing.T) {
 	})
 	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		nodes[0].Always(sim.Reply("1"))
-		report, err := rl.With(redlock.WithFencing()).Check(t.Context())
+		report, err := doctor.Check(t.Context(), rl.With(redlock.WithFencing()))
 		require.NoError(t, err)
 		var reply *redlock.ReplyError
 		require.ErrorAs(t, report.Nodes[0].Err, &reply)
@@ -847,7 +848,7 @@ func TestWhatNodesSayCanBeShown(t *testing.T) {
 			require.NoError(t, err)
 			text(errors.New(in.String()))
 			text(in.Nodes[0].Err)
-			report, err := rl.With(redlock.WithFencing()).Check(t.Context())
+			report, err := doctor.Check(t.Context(), rl.With(redlock.WithFencing()))
 			require.NoError(t, err)
 			text(errors.New(report.String()))
 			text(report.Nodes[0].Err)

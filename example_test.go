@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/embedded"
 	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -726,27 +725,4 @@ func ExampleRedlock_Inspect() {
 	//   node 2  "w"…, never expires
 	//   node 3  no key
 	//   node 4  sim: connection refused
-}
-
-func ExampleRedlock_Check() {
-	servers, _ := embedded.Start(2)
-	defer servers.Close()
-	pools, closePools, _ := embedded.Open(strings.Join(servers.Addrs(), ","), 0)
-	defer closePools()
-	rl := redlock.New(pools...)
-	defer rl.Close()
-
-	report, err := rl.Check(context.Background())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, f := range report.Findings {
-		if f.Severity >= doctor.Warning {
-			fmt.Printf("%s: %s\n%s\n", f.Severity, f.Problem, f.Advice)
-		}
-	}
-	// Output:
-	// warning: Both nodes are needed: when either is down, nothing can be locked.
-	// Use three nodes.
 }

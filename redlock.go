@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/deployment"
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/line"
@@ -193,4 +194,17 @@ func (c *config) checkName(of, name, key string) error {
 			"needs a name whose key is not that of a fence counter or a queue"}
 	}
 	return nil
+}
+
+func init() { deployment.Of = deploymentOf }
+
+// deploymentOf is what package doctor gets to see of a *Redlock.
+func deploymentOf(rl any) (deployment.Deployment, error) {
+	r := rl.(*Redlock)
+	r.mustBeMade()
+	return deployment.Deployment{
+		Nodes: r.core.nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
+		Prefix: r.cfg.prefix, Channel: r.core.lines.Channel(),
+		Denied: heldBy, Exported: exported,
+	}, r.err
 }

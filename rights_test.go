@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -331,7 +332,7 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		return errors.Join(err, released)
 	},
 	"Check": func(t *testing.T, r *restricted) error {
-		report, err := r.announcing(t).Check(t.Context())
+		report, err := doctor.Check(t.Context(), r.announcing(t))
 		if err != nil {
 			return err
 		}
@@ -510,7 +511,7 @@ func testMissingRights(t *testing.T, rules []string, opts []redlock.Option) {
 	for client, newPool := range adapters {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
-			s := redistest.Start(t, 1, healthy)[0]
+			s := redistest.Start(t, 1, redistest.AOF())[0]
 			admin := newPool(t, s.Addr())
 			for _, without := range append([]string{""}, rules...) {
 				s.Must("ACL", "SETUSER", "app", "reset", "on", ">pw", "+unsubscribe", "+acl|whoami")
@@ -527,7 +528,7 @@ func testMissingRights(t *testing.T, rules []string, opts []redlock.Option) {
 				rl := redlock.New(newPool(t, "app:pw@"+s.Addr())).With(opts...)
 				advised := false
 				for range 3 {
-					r, err := rl.Check(t.Context())
+					r, err := doctor.Check(t.Context(), rl)
 					require.NoError(t, err)
 					again := false
 					for _, f := range r.Findings {

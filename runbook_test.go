@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -250,7 +251,7 @@ func TestTheRunbookHasTheCodesOfCheck(t *testing.T) {
 		}
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			nodes[1].Always(sim.Fail(errors.New(text)))
-			report, err := rl.Check(t.Context())
+			report, err := doctor.Check(t.Context(), rl)
 			require.NoError(t, err)
 			var codes []string
 			for _, f := range report.Findings {

@@ -1,6 +1,6 @@
 // Package doctor reports what makes locks on a deployment of Redis nodes unsafe or unavailable.
-// [github.com/redlock-go/redlock.Redlock.Check] examines the nodes and returns a [Report]. Its
-// [Report.String] is for people; [Finding.Code] and [NodeReport] are for programs.
+// [Check] examines the nodes of a [redlock.Redlock] and returns a [Report]. Its [Report.String] is
+// for people; [Finding.Code] and [NodeReport] are for programs.
 //
 // The codes of the findings:
 //
@@ -30,153 +30,171 @@
 package doctor
 
 import (
-	"crypto/sha256"
+	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/deployment"
+	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
-// Severity says how bad a [Finding] is.
-type Severity int
+// Each step of a Check is a file. trial.go lives a lock's life on a node, by the commands of
+// lock.go. inquiry.go asks the node about itself, and rights.go finds out what an ACL denies.
+// meet.go looks for pools that reach one server. judge.go draws the conclusions; trouble.go knows
+// the words in which servers and clients refuse. The result is in report.go, and its text in
+// text.go.
 
-const (
-	// Note is something to know: no lock is in danger.
-	Note Severity = iota + 1
-	// Warning is something that makes locks less safe or less available than they could be.
-	Warning
-	// Critical is something that breaks mutual exclusion, or makes locking impossible.
-	Critical
-)
-
-// String returns "note", "warning" or "critical".
-func (s Severity) String() string {
-	switch s {
-	case Note:
-		return "note"
-	case Warning:
-		return "warning"
-	case Critical:
-		return "critical"
+// Check reports what in the deployment makes locks unsafe or unavailable: it tries on every node
+// whether locks with the options of rl can live there, and asks the node about itself, by INFO,
+// TIME and CONFIG GET. It disturbs no lock and can be used in production: at the start, on a health
+// page, or by the command "redlock doctor". Do not call it before every lock: it sends many
+// commands. The comment of the package lists what it may find.
+//
+// On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of
+// its own, extends it, sees that another value does not release it, and releases it. It also stands
+// in the queue for that key, unless [redlock.WithoutAnnouncements] is set. If the pool is a
+// [pool.Subscriber], it then waits to be told of its turn.
+//
+// Two programs whose reports have the same [Report.Fingerprint] know the same nodes.
+//
+// The key is redlock:check: and 26 random letters, after the prefix of [redlock.WithKeyPrefix].
+// [redlock.WithFencing] raises the shared counter redlock:fence:330d, which stays. With
+// [redlock.WithFencePerName], the key has a counter of its own instead. Nothing else is written,
+// and the key and its own counter are gone when Check returns. On a node that does not answer, or
+// denies the deletion, they expire. That takes eleven node timeouts, and at least a second.
+//
+// If an ACL denies something, Check tries the rights that locks with these options need, one by
+// one, and reports those that are missing. With WithFencing it also reports whether an election
+// could not have its counter. The page docs/rights.md lists all rights.
+//
+// Check blocks until all nodes have answered, or until ctx is done. It takes 21 node timeouts at
+// most, and one where a node answers nothing. What a node does not tell of itself is reported as
+// unknown. So is everything that a pool that is no [pool.Doer] cannot ask. The error is a
+// [*redlock.OptionError], or the context's; then the report is nil. The Err of a node is a
+// [*redlock.GuardError] if only the restart guard keeps the node out. Check panics if ctx is nil,
+// or if redlock.New did not make rl.
+func Check(ctx context.Context, rl *redlock.Redlock) (*Report, error) {
+	d, err := deployment.Of(rl)
+	if ctx == nil {
+		panic("redlock: nil context")
 	}
-	return strconv.Itoa(int(s))
-}
-
-// Report is the result of an examination. A Report is not changed after it was made.
-type Report struct {
-	// Quorum is the number of nodes that make a holder.
-	Quorum int
-	// Nodes is what each node told, in node order.
-	Nodes []NodeReport
-	// Findings are the conclusions, the worst first.
-	Findings []Finding
-}
-
-// Worst returns the severity of the worst finding, 0 if there is none.
-func (r *Report) Worst() Severity {
-	if len(r.Findings) == 0 {
-		return 0
+	if err != nil {
+		return nil, err
 	}
-	return r.Findings[0].Severity
-}
-
-// Fingerprint is a short text that two programs share if they have the same nodes, in any order:
-// the number of the nodes, and the beginning of a hash of their addresses. Log it at the start of
-// each program. While the nodes are changed, it tells whether all programs know the same ones.
-// Another name of a server makes another fingerprint. It is "" if the pool of a node does not tell
-// its address.
-func (r *Report) Fingerprint() string {
-	var addrs []string
-	for _, n := range r.Nodes {
-		if n.Addr == "" {
-			return ""
-		}
-		addrs = append(addrs, n.Addr)
-	}
-	slices.Sort(addrs)
-	sum := sha256.Sum256([]byte(strings.Join(addrs, "\n")))
-	return fmt.Sprintf("%d-%x", len(addrs), sum[:4])
-}
-
-// Finding is something about a deployment that an operator should know.
-type Finding struct {
-	// Severity says how bad it is.
-	Severity Severity
-	// Code names the kind of finding, for programs: one of the words that the package's comment
-	// lists.
-	Code string
-	// Nodes are those it is about, or none if it is about the deployment as a whole.
-	Nodes []int
-	// Problem says what is wrong, in sentences for people. The words may change.
-	Problem string
-	// Advice says what to do, in the same way.
-	Advice string
-}
-
-// NodeReport is what an examination found out about one node. Unknown lists what a node did not
-// tell.
-type NodeReport struct {
-	// Node is the index of the node's pool in the call of New.
-	Node int
-	// Addr is the node's address, or "" if its pool does not tell it.
-	Addr string
-	// Err says why the node cannot take part in a lock. Either it does not answer, or it refuses
-	// something that a lock needs.
-	Err error
-	// Guarded is how long the restart guard still keeps the node out, if nothing else does. Err is
-	// the guard's error then, a *redlock.GuardError.
-	Guarded time.Duration
-	// Server is the kind of server and its version, "Redis 7.0.15".
-	Server string
-	// RunID is the random name that a server gives itself at each start.
-	RunID string
-	// Mode is "standalone", "cluster" or "sentinel".
-	Mode string
-	// Role is "master" or "slave".
-	Role string
-	// Replicas is how many replicas are connected.
-	Replicas int
-	// Uptime is in whole seconds, cut off.
-	Uptime time.Duration
-	// MaxMemory is in bytes, 0 for no limit.
-	MaxMemory int64
-	// Eviction is the policy when MaxMemory is reached: "noeviction".
-	Eviction string
-	// Persistence is "none", "RDB", or "AOF" with the fsync policy: "AOF always".
-	Persistence string
-	// ClockOffset is by how much the node's clock is ahead of this machine's, give or take
-	// ClockError.
-	ClockOffset time.Duration
-	// ClockError is half the round trip.
-	ClockError time.Duration
-	// Unheard says why the announcement of a release does not arrive, and waiters are not woken. It
-	// is nil if it arrives, or if the options turn announcements off.
-	Unheard error
-	// Denied lists what an ACL denies, in the words of ACL SETUSER: "+pexpire", "~app:*". It is not
-	// complete where the pool cannot send any command.
-	Denied []string
-	// User is the ACL user that lacks these rights, or "" if the node does not tell.
-	User string
-	// Unknown lists what could not be found out.
-	Unknown []Gap
-}
-
-// Gap is something about a node that could not be found out.
-type Gap struct {
-	// What is "server", "run id", "mode", "role", "replicas", "uptime", "memory", "persistence" or
-	// "clock".
-	What string
-	// Why is the client's error, or says that the node did not tell.
-	Why error
-}
-
-// Knows reports whether the node told about something, which is one of the words of [Gap].
-func (n *NodeReport) Knows(what string) bool {
-	for _, u := range n.Unknown {
-		if u.What == what {
-			return false
+	report := newPlan(d).examine(ctx)
+	for i := range report.Nodes {
+		n := &report.Nodes[i]
+		n.Err, n.Unheard = d.Exported(n.Err), d.Exported(n.Unheard)
+		for j := range n.Unknown {
+			n.Unknown[j].Why = d.Exported(n.Unknown[j].Why)
 		}
 	}
-	return true
+	if err := ctx.Err(); err != nil {
+		text, cause := err.Error(), context.Cause(ctx)
+		if cause != err {
+			text += fmt.Sprintf(" (%s)", oneline.Text(cause.Error()))
+		}
+		return nil, oneline.Error("redlock: not checked: "+text, err, cause)
+	}
+	return report, nil
+}
+
+// plan says which nodes are examined, and what locks need of them. Its terms are those of the
+// trials.
+type plan struct {
+	deployment.Deployment
+
+	// What locks use. Nobody else uses the examples of these names, and nothing is there.
+	key     name
+	counter name // for fencing; zero: there is none
+	term    name // the counter of an election, if that is another one; zero: there is none
+	channel name // for announcements; zero: there are none
+}
+
+// name is the name of a key or channel, and what all such names begin with.
+type name struct{ example, start string }
+
+func newPlan(d deployment.Deployment) *plan {
+	p := &plan{Deployment: d}
+	p.Terms.Expiry = p.life()
+	p.Terms.FenceTTL = p.life()
+	l := p.newLock()
+	p.key = name{l.Key(), p.Prefix}
+	if l.Fencing {
+		p.counter = name{l.Counter(), keys.SharedCounters}
+		own := name{example: keys.OwnCounter(l.Key())}
+		own.start, _, _ = strings.Cut(own.example, strings.TrimPrefix(l.Key(), p.Prefix))
+		if l.FencePerName {
+			p.counter.start = own.start
+		} else {
+			p.term = own
+		}
+	}
+	if l.Queues() {
+		p.channel = name{p.Channel, keys.TurnChannel}
+	}
+	return p
+}
+
+// newLock returns a lock with a key that nobody else uses.
+func (p *plan) newLock() wire.Lock {
+	const start = "redlock:check:"
+	l := wire.NewLock(p.Prefix+start+rand.Text(), &p.Terms, p.Tokens)
+	if l.Fencing && !l.FencePerName {
+		l.CountBy(keys.SharedCounter(start)) // one for all trials: it stays
+	}
+	return l
+}
+
+// budget is how long so many commands take at most, one after the other.
+func (p *plan) budget(commands int64) time.Duration {
+	return clock.Times(p.Terms.NodeTimeout, commands)
+}
+
+// life is how long the keys of a trial live. They are deleted, but the node may have stopped
+// answering by then.
+func (p *plan) life() time.Duration {
+	return max(p.budget(trialCommands), time.Second).Truncate(time.Millisecond)
+}
+
+// examine examines the nodes, all at the same time. It blocks until all of them have answered, at
+// most for 21 node timeouts, or until ctx is done; then the report is worth nothing.
+func (p *plan) examine(ctx context.Context) *Report {
+	// What a lock asks of a node comes first: it tells who is there at all.
+	trials := quorum.Survey(ctx, p.Nodes, p.budget(trialCommands),
+		func(ctx context.Context, n *quorum.Node) (trial, error) {
+			t := trial{lock: p.newOwner(n)}
+			err := t.run(ctx, n.Pool)
+			return t, err
+		})
+	nodes := quorum.Survey(ctx, p.Nodes, p.budget(inquiryCommands),
+		func(ctx context.Context, n *quorum.Node) (NodeReport, error) {
+			t := trials[n.Index]
+			if errors.Is(t.Err, quorum.ErrTimeout) {
+				return NodeReport{}, t.Err
+			}
+			q := inquiry{plan: p, report: NodeReport{
+				Err: t.Err, Guarded: t.Value.guarded, Unheard: t.Value.unheard,
+			}}
+			q.run(ctx, n.Pool)
+			return q.report, nil
+		})
+	report := &Report{Quorum: quorum.Majority(len(p.Nodes))}
+	for i, a := range nodes {
+		if a.Err != nil {
+			a.Value = silent(a.Err)
+		}
+		a.Value.Node, a.Value.Addr = i, p.Nodes[i].Addr()
+		report.Nodes = append(report.Nodes, a.Value)
+	}
+	p.judge(report, p.meet(ctx, report.Nodes))
+	return report
 }

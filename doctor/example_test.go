@@ -26,13 +26,32 @@ func nodes(n int) (servers *embedded.Nodes, locks *redlock.Redlock, done func())
 	}
 }
 
+func ExampleCheck() {
+	_, locks, done := nodes(2)
+	defer done()
+
+	report, err := doctor.Check(context.Background(), locks)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, f := range report.Findings {
+		if f.Severity >= doctor.Warning {
+			fmt.Printf("%s: %s\n%s\n", f.Severity, f.Problem, f.Advice)
+		}
+	}
+	// Output:
+	// warning: Both nodes are needed: when either is down, nothing can be locked.
+	// Use three nodes.
+}
+
 // A program decides by the codes of the findings.
 func Example() {
 	servers, locks, done := nodes(3)
 	defer done()
 	servers.Stop(1)
 
-	report, err := locks.Check(context.Background())
+	report, err := doctor.Check(context.Background(), locks)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -54,7 +73,7 @@ func ExampleReport_Worst() {
 	defer done()
 
 	health := func(w http.ResponseWriter, r *http.Request) {
-		report, err := locks.Check(r.Context())
+		report, err := doctor.Check(r.Context(), locks)
 		switch {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

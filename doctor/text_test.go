@@ -1,8 +1,6 @@
 package doctor_test
 
 import (
-	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/doctor"
-	"github.com/redlock-go/redlock/internal/test/leak"
 )
-
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
-
-var errOops = errors.New("oops")
 
 // unknown are gaps in a report.
 func unknown(what ...string) (gaps []doctor.Gap) {

@@ -83,8 +83,8 @@ type Subscription interface {
 	Close() error
 }
 
-// Doer is implemented by pools that can send any command. Redlock.Check
-// uses it to read INFO, TIME and CONFIG; no lock depends on it.
+// Doer is implemented by pools that can send any command. doctor.Check uses it to read INFO, TIME
+// and CONFIG; no lock depends on it.
 type Doer interface {
 	// Do sends one command and returns its reply under the rules of Pool.Eval; a RESP3 map may
 	// come as map[any]any, map[string]any, map[string]string, or a flat []any of keys and values.

@@ -79,7 +79,7 @@ func (t *tool) doctor(args []string) (int, error) {
 		if *guard != 0 {
 			opts = append(opts, redlock.WithRestartGuard(*guard))
 		}
-		report, err := c.locks.With(opts...).Check(ctx)
+		report, err := doctor.Check(ctx, c.locks.With(opts...))
 		if err != nil {
 			return statusOf(err), err
 		}

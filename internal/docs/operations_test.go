@@ -114,7 +114,7 @@ func TestTheConfigurationOfThePageIsSound(t *testing.T) {
 			nodes = strings.Replace(nodes, m[1], servers[i].Addr(), 1)
 		}
 		rl := clients(t, nodes, nil).With(redlock.WithKeyPrefix("app:"), redlock.WithFencing())
-		report, err := rl.Check(t.Context())
+		report, err := doctor.Check(t.Context(), rl)
 		require.NoError(t, err)
 		assert.True(t, strings.HasSuffix(report.String(), "\nNo problems found.\n"), "%v", report)
 		require.NoError(t, rl.Do(t.Context(), "x", func(context.Context) error { return nil }))
@@ -191,7 +191,7 @@ func TestTheUserOfThePageIsElected(t *testing.T) {
 	require.NoError(t, election.Resign(term))
 	require.Contains(t, read(t, operations), "redlock doctor -prefix app: -fencing")
 	check := func() []doctor.Finding {
-		report, err := rl.With(redlock.WithFencing()).Check(t.Context())
+		report, err := doctor.Check(t.Context(), rl.With(redlock.WithFencing()))
 		require.NoError(t, err)
 		return report.Findings
 	}
@@ -229,7 +229,7 @@ func TestTheConfigurationForTheGuardIsSound(t *testing.T) {
 	}
 	rl := clients(t, strings.Join(nodes, ","), nil).With(redlock.WithKeyPrefix("app:"),
 		redlock.WithRestartGuard(time.Hour))
-	report, err := rl.Check(t.Context())
+	report, err := doctor.Check(t.Context(), rl)
 	require.NoError(t, err)
 	for _, f := range report.Findings {
 		assert.Equal(t, "guard", f.Code, "%v", f)

@@ -57,9 +57,6 @@ func (o Outcome) No() bool { return o.Err == nil && !o.Reply.Yes() }
 // Gone reports whether the node said that it does not have the key.
 func (o Outcome) Gone() bool { return o.Err == nil && o.Means == Gone }
 
-// Denials are in the errors of servers that do not let a user have a command, a key or a channel.
-var Denials = []string{"NOPERM", "can't run this command or subcommand", "ACL failure in script"}
-
 // Missing reports whether the node had neither answered nor failed.
 func (o Outcome) Missing() bool { return o.Err == ErrUnanswered }
 

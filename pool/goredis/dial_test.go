@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/goredis"
@@ -110,7 +111,7 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 				return err
 			})
 			says("Check", func() error {
-				report, err := rl.Check(t.Context())
+				report, err := doctor.Check(t.Context(), rl)
 				if err != nil {
 					t.Fatal(err)
 				}

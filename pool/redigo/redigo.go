@@ -26,7 +26,7 @@
 // [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
 // replies when the contexts of all that share it have ended. It is closed within 10 ms then.
 //
-// Locks leave one connection of a MaxActive above 1 to [Pool.Do], and so to Redlock.Check. What
+// Locks leave one connection of a MaxActive above 1 to [Pool.Do], and so to doctor.Check. What
 // would need one more waits, and goes with others. If somebody else uses the pool, too, and it has
 // reached MaxActive, commands are not sent and fail. With Wait they wait for a connection. A
 // subscription's connection does not count.

@@ -14,6 +14,7 @@ import (
 	client "github.com/redis/rueidis"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/failover"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/pool"
@@ -210,7 +211,7 @@ func TestANodeThatCannotBeReachedSaysWhy(t *testing.T) {
 				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("TryLock: %v, want an error that says %q", err, c.want)
 			}
-			report, err := rl.Check(t.Context())
+			report, err := doctor.Check(t.Context(), rl)
 			if err != nil {
 				t.Fatal(err)
 			}

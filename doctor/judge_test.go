@@ -1,4 +1,4 @@
-package checkup_test
+package doctor_test
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
@@ -69,7 +70,7 @@ func TestReportString(t *testing.T) {
 		ds[2].clock = func() time.Time { return time.Now().Add(90 * time.Second) }
 		ds[3].Pool.(*sim.Link).Plan(func(sim.Op) sim.Fate { return sim.Hang() })
 		rl := redlock.New(pools...)
-		r, err := rl.Check(t.Context())
+		r, err := doctor.Check(t.Context(), rl)
 		require.NoError(t, err)
 		require.NoError(t, rl.Close()) // which sends the release once more
 		assert.Equal(t, `4 nodes, quorum 3: 2 critical, 4 warnings, 0 notes

@@ -1,4 +1,4 @@
-package checkup_test
+package doctor_test
 
 import (
 	"errors"

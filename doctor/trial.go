@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"cmp"
@@ -19,8 +19,6 @@ const trialCommands = 11
 // trial is a lock's life on a node.
 type trial struct {
 	lock    *owner
-	timeout time.Duration // of the node
-
 	guarded time.Duration // how long the restart guard keeps the node out, if nothing else does
 	unheard error         // why the announcement of the release did not arrive, or nil
 }
@@ -41,7 +39,7 @@ func (t *trial) run(ctx context.Context, p pool.Pool) error {
 		t.lock.abandon(ctx)
 		return step("acquire", err)
 	}
-	l := listen(ctx, p, t.lock, t.timeout)
+	l := listen(ctx, p, t.lock)
 	notQueued := t.lock.stand(ctx)
 	notExtended := step("extend", t.lock.extend(ctx))
 	notRefused := step("a stranger's release", t.lock.releaseAsStranger(ctx))
@@ -82,14 +80,14 @@ type listener struct {
 }
 
 // listen subscribes to the lock's announcements on a node, if the lock has any and the client can.
-func listen(ctx context.Context, p pool.Pool, lock *owner, timeout time.Duration) *listener {
+func listen(ctx context.Context, p pool.Pool, lock *owner) *listener {
 	channel, message := lock.announcement()
-	l := &listener{message: message, timeout: timeout}
+	l := &listener{message: message, timeout: lock.NodeTimeout}
 	subscriber, ok := p.(pool.Subscriber)
 	if !ok || channel == "" {
 		return l
 	}
-	limited, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	l.sub, l.err = subscriber.Subscribe(limited, channel)
 	if l.err != nil {

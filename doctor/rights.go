@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"cmp"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/redlock-go/redlock/doctor"
 )
 
 // right is something that an ACL has to allow for locks.
@@ -21,8 +19,8 @@ type right struct {
 var noScript = strings.Repeat("0", 40)
 
 // lockRights are the rights that locks need. The page docs/rights.md has them as a table.
-func (p *Plan) lockRights() []right {
-	key, keys := p.Key.Example, p.Key.pattern("~")
+func (p *plan) lockRights() []right {
+	key, keys := p.key.example, p.key.pattern("~")
 	rights := []right{
 		{"+set", []any{"SET", key, "v", "XX", "PX", 1}, keys}, // XX: it is not there
 		{"+get", []any{"GET", key}, keys},
@@ -34,35 +32,35 @@ func (p *Plan) lockRights() []right {
 		{"+evalsha", []any{"EVALSHA", noScript, 1, key, ""}, keys},
 		{keys, nil, ""},
 	}
-	if p.Counter != (Name{}) {
-		counters := p.Counter.pattern("~")
+	if p.counter != (name{}) {
+		counters := p.counter.pattern("~")
 		rights = append(rights,
-			right{"", []any{"GET", p.Counter.Example}, counters},
+			right{"", []any{"GET", p.counter.example}, counters},
 			right{counters, nil, ""})
 	}
-	if p.Guard > 0 {
+	if p.Terms.Guard > 0 {
 		rights = append(rights, right{"+info", []any{"INFO", "server"}, ""})
 	}
 	return rights
 }
 
 // electionRights are the rights that elections need, beyond those of locks with shared counters.
-func (p *Plan) electionRights() []right {
-	if p.Term == (Name{}) {
+func (p *plan) electionRights() []right {
+	if p.term == (name{}) {
 		return nil
 	}
-	counters := p.Term.pattern("~")
-	return []right{{"", []any{"GET", p.Term.Example}, counters}, {counters, nil, ""}}
+	counters := p.term.pattern("~")
+	return []right{{"", []any{"GET", p.term.example}, counters}, {counters, nil, ""}}
 }
 
 // announcementRights are the rights that waiting in the queue needs, beyond those of locks.
-func (p *Plan) announcementRights() []right {
-	if p.Channel == (Name{}) {
+func (p *plan) announcementRights() []right {
+	if p.channel == (name{}) {
 		return nil
 	}
-	key, keys, channels := p.Key.Example, p.Key.pattern("~"), p.Channel.pattern("&")
+	key, keys, channels := p.key.example, p.key.pattern("~"), p.channel.pattern("&")
 	return []right{
-		{"+publish", []any{"PUBLISH", p.Channel.Example, ""}, channels},
+		{"+publish", []any{"PUBLISH", p.channel.example, ""}, channels},
 		{"+subscribe", nil, channels},
 		{"+unsubscribe", nil, channels},
 		{"+ping", []any{"PING"}, ""},
@@ -78,7 +76,7 @@ func (p *Plan) announcementRights() []right {
 }
 
 // joinRights are those without which many releases do not go together.
-func (p *Plan) joinRights() []right {
+func (p *plan) joinRights() []right {
 	return slices.DeleteFunc(append(p.lockRights(), p.announcementRights()...),
 		func(r right) bool { return r.rule != "+mget" && r.rule != "+exists" })
 }
@@ -87,7 +85,7 @@ func (p *Plan) joinRights() []right {
 var reportRights = []right{{rule: "+info"}, {rule: "+time"}, {rule: "+config|get"}}
 
 // pattern is the rule that allows all such names.
-func (n Name) pattern(kind string) string { return kind + escape.Replace(n.Start) + "*" }
+func (n name) pattern(kind string) string { return kind + escape.Replace(n.start) + "*" }
 
 // escape escapes what has a meaning in the patterns of an ACL.
 var escape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
@@ -95,7 +93,7 @@ var escape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 // readRights finds out what an ACL denies.
 func (q *inquiry) readRights() {
 	n := &q.report
-	d := denials{end: time.Now().Add(q.plan.NodeTimeout), do: q.do}
+	d := denials{end: time.Now().Add(q.plan.Terms.NodeTimeout), do: q.do}
 	lock, announcements := q.plan.lockRights(), q.plan.announcementRights()
 	// The trial says nothing of some rights. It needs EVAL only where the node does not know a
 	// script, PING only if nothing happens for seconds, and others only to release many locks.
@@ -194,7 +192,7 @@ func userOf(err error) string {
 }
 
 // allow is the advice to grant the rights that were found to be missing, or all that are needed.
-func allow(n *doctor.NodeReport, needed []right) string {
+func allow(n *NodeReport, needed []right) string {
 	var missing, all []string
 	for _, right := range needed {
 		if right.rule == "" {

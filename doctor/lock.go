@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"context"
@@ -7,18 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
-
-// Life is how long the keys of a trial live. They are deleted, but the node may have stopped
-// answering by then.
-func Life(nodeTimeout time.Duration) time.Duration {
-	return max(TrialTime(nodeTimeout), time.Second).Truncate(time.Millisecond)
-}
 
 // owner is who has the lock of a trial. Its methods block until the node has answered, at most for
 // a node timeout, or until ctx is done. The error says why the outcome is not as it should be.
@@ -33,22 +26,11 @@ type owner struct {
 	place     *quorum.Footprint // of the member
 }
 
-// forTrial changes the terms of a lock that nobody else uses. The keys live for [Life].
-func forTrial(l *grant.Lock) *grant.Lock {
-	terms := *l.Terms
-	terms.Expiry = Life(l.NodeTimeout)
-	terms.FenceTTL = terms.Expiry
-	l.Terms = &terms
-	if l.Fencing && !l.FencePerName {
-		l.CountBy(keys.SharedCounter("redlock:check:")) // one for all trials: it stays
-	}
-	return l
-}
-
 // newOwner returns the owner of a lock on one node.
-func newOwner(l *grant.Lock, node int) *owner {
+func (p *plan) newOwner(n *quorum.Node) *owner {
 	o := &owner{
-		Lock: l.Lock, lane: l.Lanes[node : node+1], denied: l.Denied, value: rand.Text(),
+		Lock: p.newLock(), lane: quorum.Lanes([]*quorum.Node{n}), denied: p.Denied,
+		value:  rand.Text(),
 		member: line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
 	o.key, o.place = o.newFootprint(), o.newFootprint()
@@ -93,7 +75,7 @@ func (o *owner) stand(ctx context.Context) error {
 	if !o.Queues() {
 		return nil
 	}
-	_, err := o.step(ctx, o.place.Write, o.Stand(o.member, Life(o.NodeTimeout)), anything)
+	_, err := o.step(ctx, o.place.Write, o.Stand(o.member, o.Expiry), anything)
 	return err
 }
 

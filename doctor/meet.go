@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -15,34 +14,29 @@ import (
 // asked for one key, each with a value of its own. A server that has several pools has the value of
 // one of them. It returns for each node which pool's that is: its own, unless they meet. It
 // takes three node timeouts at most.
-func (p *Plan) meet(ctx context.Context, reports []doctor.NodeReport) []int {
-	owner, silent := make([]int, len(reports)), 0
+func (p *plan) meet(ctx context.Context, reports []NodeReport) []int {
+	owner, silent := make([]int, len(reports)), false
+	var all []*quorum.Node
 	for i, n := range reports {
 		owner[i] = i
-		if !fails(&n) && n.RunID == "" {
-			silent++
-		}
-	}
-	if silent == 0 || len(reports) == 1 {
-		return owner
-	}
-	lock, secret := forTrial(p.newLock()), rand.Text()+" "
-	value := func(n *quorum.Node) string { return secret + strconv.Itoa(n.Index) }
-	life := Life(p.NodeTimeout)
-	all := make([]*quorum.Node, 0, len(reports))
-	for i, n := range reports {
 		if !fails(&n) {
 			all = append(all, p.Nodes[i])
+			silent = silent || n.RunID == ""
 		}
 	}
-	quorum.Survey(ctx, all, p.NodeTimeout, func(ctx context.Context, n *quorum.Node) (bool, error) {
-		return n.Pool.SetNX(ctx, lock.Key(), value(n), life)
+	if !silent || len(reports) == 1 {
+		return owner
+	}
+	lock, secret, timeout := p.newLock(), rand.Text()+" ", p.Terms.NodeTimeout
+	value := func(n *quorum.Node) string { return secret + strconv.Itoa(n.Index) }
+	quorum.Survey(ctx, all, timeout, func(ctx context.Context, n *quorum.Node) (bool, error) {
+		return n.Pool.SetNX(ctx, lock.Key(), value(n), lock.Expiry)
 	})
-	found := quorum.Survey(ctx, all, p.NodeTimeout,
+	found := quorum.Survey(ctx, all, timeout,
 		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
 			return wire.Look(ctx, n.Pool, []string{lock.Key()})
 		})
-	quorum.Survey(ctx, all, p.NodeTimeout, func(ctx context.Context, n *quorum.Node) (any, error) {
+	quorum.Survey(ctx, all, timeout, func(ctx context.Context, n *quorum.Node) (any, error) {
 		return lock.Release(value(n), "").Command.Run(ctx, n.Pool)
 	})
 	for i, n := range all {

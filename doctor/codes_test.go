@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"maps"
@@ -29,7 +29,7 @@ func TestTheListOfCodesIsComplete(t *testing.T) {
 		made[string(f[1])] = true
 	}
 
-	page, err := os.ReadFile("../../doctor/doctor.go")
+	page, err := os.ReadFile("doctor.go")
 	require.NoError(t, err)
 	comment, _, _ := strings.Cut(string(page), "\npackage doctor\n")
 	items := regexp.MustCompile(`(?m)^//   - ([a-z, -]+):`).FindAllStringSubmatch(comment, -1)

@@ -1,8 +1,9 @@
-package checkup_test
+package doctor_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -10,26 +11,35 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
-	"github.com/redlock-go/redlock/internal/checkup/checkuptest"
-	"github.com/redlock-go/redlock/internal/test/leak"
+	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
 )
 
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var errOops = errors.New("oops")
 
-// check runs Check, and returns the report and its findings as "severity code nodes".
-func check(t *testing.T, rl *redlock.Redlock) (*doctor.Report, []string) {
+// check runs Check, and returns the report and its findings as "severity code nodes". Each has
+// advice, and the worst come first.
+func check(t *testing.T, rl *redlock.Redlock) (report *doctor.Report, found []string) {
 	t.Helper()
-	r, err := rl.Check(t.Context())
+	report, err := doctor.Check(t.Context(), rl)
 	require.NoError(t, err)
-	return r, checkuptest.Findings(t, r)
+	t.Log(report)
+	for i, f := range report.Findings {
+		found = append(found, fmt.Sprint(f.Severity, " ", f.Code, " ", f.Nodes))
+		assert.NotEmpty(t, f.Advice)
+		if i > 0 {
+			assert.LessOrEqual(t, f.Severity, report.Findings[i-1].Severity, "the worst come first")
+		}
+	}
+	return report, found
 }
 
 // bubble runs f in virtual time with n simulated nodes and a Redlock on them.

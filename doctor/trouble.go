@@ -1,8 +1,7 @@
-package checkup
+package doctor
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/redlock-go/redlock/internal/quorum"
 )
@@ -26,7 +25,7 @@ const noReplica = "Redlock needs independent masters: " +
 // troubles are looked through in this order: what is more exact comes first.
 var troubles = []trouble{{
 	"noperm",
-	quorum.Denials,
+	quorum.Lasting["noperm"],
 	"Lacks rights that a lock needs",
 	"", // made of the rights that are missing
 }, {
@@ -37,24 +36,24 @@ var troubles = []trouble{{
 		"EVALSHA. A proxy in between may keep it back: connect without one.",
 }, {
 	"noauth",
-	[]string{"NOAUTH"},
+	quorum.Lasting["noauth"],
 	"Asks for a password",
 	"Give the client the password, and the user if it is not the default one.",
 }, {
 	"wrongpass",
-	[]string{"WRONGPASS", "invalid password", "invalid username-password"},
+	quorum.Lasting["wrongpass"],
 	"Does not accept the user or the password",
 	"Give the client the user and the password that the server knows: " +
 		"ACL LIST on the server shows the users.",
 }, {
 	"crossslot",
-	[]string{"CROSSSLOT"},
+	quorum.Lasting["crossslot"],
 	"Is part of a cluster, where a lock cannot use a counter that names share",
 	"Use WithFencePerName in all users of a name, " +
 		"or independent servers, with cluster-enabled no.",
 }, {
 	"moved",
-	[]string{"MOVED", "ASK"},
+	quorum.Lasting["moved"],
 	"Is part of a cluster, and sends the client to another server",
 	noCluster,
 }, {
@@ -69,7 +68,7 @@ var troubles = []trouble{{
 	"Wait for the end. A server for locks alone has little to load.",
 }, {
 	"readonly",
-	[]string{"READONLY", "MASTERDOWN"},
+	quorum.Lasting["readonly"],
 	"Is a replica and refuses writes",
 	noReplica,
 }, {
@@ -141,37 +140,12 @@ var unreachable = trouble{
 
 // troubleOf tells which trouble an error speaks of.
 func troubleOf(err error) trouble {
-	text := err.Error()
-	for _, t := range troubles {
-		if slices.ContainsFunc(t.said, func(word string) bool { return hasWord(text, word) }) {
-			return t
-		}
+	i := slices.IndexFunc(troubles, func(t trouble) bool { return quorum.Says(err, t.said) })
+	if i < 0 {
+		return unreachable
 	}
-	return unreachable
-}
-
-// lasting are the codes of replies that stay the same until somebody changes the server or the
-// client.
-var lasting = []string{"noperm", "noauth", "wrongpass", "crossslot", "moved", "readonly"}
-
-// Lasts reports whether an error is such a reply.
-func Lasts(err error) bool { return err != nil && slices.Contains(lasting, troubleOf(err).code) }
-
-// hasWord reports whether a text contains a word that is not the end or the beginning of another.
-func hasWord(text, word string) bool {
-	letter := func(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-	for from := 0; ; {
-		i := strings.Index(text[from:], word)
-		if i < 0 {
-			return false
-		}
-		begin, end := from+i, from+i+len(word)
-		if (begin == 0 || !letter(text[begin-1])) && (end == len(text) || !letter(text[end])) {
-			return true
-		}
-		from = end
-	}
+	return troubles[i]
 }
 
 // isDenied reports whether an ACL forbids what was asked.
-func isDenied(err error) bool { return err != nil && troubleOf(err).code == "noperm" }
+func isDenied(err error) bool { return quorum.Says(err, quorum.Denials) }

@@ -1,4 +1,4 @@
-package checkup_test
+package doctor_test
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { cancel(errOops) })
 		start := time.Now()
-		r, err := rl.Check(ctx)
+		r, err := doctor.Check(ctx, rl)
 		assert.Nil(t, r)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, errOops)
@@ -82,7 +82,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 
 		// A client that does not come back costs a node timeout.
 		start = time.Now()
-		r, err = rl.Check(t.Context())
+		r, err = doctor.Check(t.Context(), rl)
 		require.NoError(t, err)
 		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
 		assert.Equal(t, 400*time.Millisecond, time.Since(start))
@@ -92,7 +92,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		ds[1].hang = make(chan struct{})
 		late := redlock.New(pools...)
 		start = time.Now()
-		r, err = late.Check(t.Context())
+		r, err = doctor.Check(t.Context(), late)
 		require.NoError(t, err)
 		assert.ErrorIs(t, r.Nodes[1].Err, redlock.ErrNodeTimeout)
 		assert.Equal(t, 2800*time.Millisecond, time.Since(start))
@@ -101,8 +101,24 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		nodes.Close()
 		require.NoError(t, rl.Close())
 	})
-	_, err := redlock.New().Check(t.Context())
+}
+
+// What the caller has done wrong is said before anything is sent.
+func TestCheckOfNothing(t *testing.T) {
+	_, err := doctor.Check(t.Context(), redlock.New())
 	assert.ErrorAs(t, err, new(*redlock.OptionError))
+
+	nodes := sim.NewNodes(3)
+	var noContext context.Context
+	assert.PanicsWithValue(t, "redlock: nil context", func() {
+		_, _ = doctor.Check(noContext, redlock.New(nodes.Pools("a")...))
+	})
+	for _, rl := range []*redlock.Redlock{nil, {}} {
+		assert.PanicsWithValue(t,
+			"redlock: this Redlock is nil or the zero value: make it with New",
+			func() { _, _ = doctor.Check(t.Context(), rl) })
+	}
+	assert.Zero(t, nodes.Count(""))
 }
 
 // The time for several commands is no longer than a duration can be.

@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"cmp"
@@ -7,21 +7,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/oneline"
 )
 
 // judge draws the conclusions from what the nodes told.
 type judge struct {
-	plan   *Plan
-	nodes  []doctor.NodeReport
+	plan   *plan
+	nodes  []NodeReport
 	owner  []int // see meet
-	report *doctor.Report
+	report *Report
 }
 
 // judge fills in the findings. A cause comes before what it causes.
-func (p *Plan) judge(r *doctor.Report, owner []int) {
+func (p *plan) judge(r *Report, owner []int) {
 	j := judge{p, r.Nodes, owner, r}
 	j.number()
 	j.identity()
@@ -35,14 +34,14 @@ func (p *Plan) judge(r *doctor.Report, owner []int) {
 	j.clocks()
 	j.version()
 	j.unknown()
-	slices.SortStableFunc(r.Findings, func(a, b doctor.Finding) int {
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Compare(b.Severity, a.Severity)
 	})
 }
 
 // find adds a finding.
-func (j *judge) find(s doctor.Severity, code string, nodes []int, problem, advice string) {
-	j.report.Findings = append(j.report.Findings, doctor.Finding{
+func (j *judge) find(s Severity, code string, nodes []int, problem, advice string) {
+	j.report.Findings = append(j.report.Findings, Finding{
 		Severity: s, Code: code, Nodes: nodes, Problem: problem, Advice: advice,
 	})
 }
@@ -50,7 +49,7 @@ func (j *judge) find(s doctor.Severity, code string, nodes []int, problem, advic
 // findEach adds a finding for each group of nodes of which the same is said, in node order. No
 // problem leaves a node out.
 func (j *judge) findEach(
-	s doctor.Severity, code string, say func(n *doctor.NodeReport) (problem, advice string),
+	s Severity, code string, say func(n *NodeReport) (problem, advice string),
 ) {
 	type words struct{ problem, advice string }
 	var order []words
@@ -74,9 +73,9 @@ func (j *judge) findEach(
 // findIf is findEach with one advice, and a problem that is a format for what tell returns. No text
 // leaves a node out.
 func (j *judge) findIf(
-	s doctor.Severity, code, problem, advice string, tell func(n *doctor.NodeReport) string,
+	s Severity, code, problem, advice string, tell func(n *NodeReport) string,
 ) {
-	j.findEach(s, code, func(n *doctor.NodeReport) (string, string) {
+	j.findEach(s, code, func(n *NodeReport) (string, string) {
 		text := tell(n)
 		if text == "" {
 			return "", ""
@@ -95,25 +94,25 @@ func when(condition bool, text string) string {
 
 // outvoted is the severity of nodes that take no part in locks. With too many of them, nothing can
 // be locked.
-func (j *judge) outvoted(otherwise doctor.Severity) doctor.Severity {
+func (j *judge) outvoted(otherwise Severity) Severity {
 	out := 0
 	for _, n := range j.nodes {
 		if n.Err != nil {
 			out++
 		}
 	}
-	if out > len(j.nodes)-j.plan.Quorum {
-		return doctor.Critical
+	if out > len(j.nodes)-j.report.Quorum {
+		return Critical
 	}
 	return otherwise
 }
 
 // fails reports whether a node takes no part in locks for a reason other than the restart guard.
-func fails(n *doctor.NodeReport) bool { return n.Err != nil && n.Guarded == 0 }
+func fails(n *NodeReport) bool { return n.Err != nil && n.Guarded == 0 }
 
-func isSentinel(n *doctor.NodeReport) bool { return n.Mode == "sentinel" }
+func isSentinel(n *NodeReport) bool { return n.Mode == "sentinel" }
 
-func isReplica(n *doctor.NodeReport) bool { return n.Role == "slave" }
+func isReplica(n *NodeReport) bool { return n.Role == "slave" }
 
 // sentence is the text of an error for the end of a sentence.
 func sentence(err error) string { return strings.TrimRight(oneline.Said(err.Error()), ". ") }
@@ -122,17 +121,17 @@ func (j *judge) number() {
 	n := len(j.nodes)
 	switch {
 	case n == 1:
-		j.find(doctor.Warning, "single", nil,
+		j.find(Warning, "single", nil,
 			"The only node is a single point of failure: when it is down, nothing can be locked.",
 			"Use three or five independent nodes, or a simpler lock on one Redis.")
 	case n == 2:
-		j.find(doctor.Warning, "even", nil,
+		j.find(Warning, "even", nil,
 			"Both nodes are needed: when either is down, nothing can be locked.",
 			"Use three nodes.")
 	case n%2 == 0:
-		j.find(doctor.Warning, "even", nil,
+		j.find(Warning, "even", nil,
 			fmt.Sprintf("%d nodes survive the loss of %d, as %d nodes do, "+
-				"and split votes more easily.", n, n-j.plan.Quorum, n-1),
+				"and split votes more easily.", n, n-j.report.Quorum, n-1),
 			fmt.Sprintf("Use %d nodes or %d.", n-1, n+1))
 	}
 }
@@ -158,7 +157,7 @@ func (j *judge) identity() {
 		if id := j.nodes[nodes[0]].RunID; id != "" {
 			what = fmt.Sprintf("run id %.8s…", id)
 		}
-		j.find(doctor.Critical, "same-server", nodes,
+		j.find(Critical, "same-server", nodes,
 			fmt.Sprintf("These pools reach the same server (%s), whose vote counts %d times.",
 				what, len(nodes)),
 			"Give every pool a server of its own, on a machine of its own.")
@@ -166,36 +165,36 @@ func (j *judge) identity() {
 }
 
 func (j *judge) role() {
-	j.findIf(doctor.Critical, "sentinel",
+	j.findIf(Critical, "sentinel",
 		"A %s keeps no keys.",
 		"Give the pool the address of a master.",
-		func(n *doctor.NodeReport) string { return when(isSentinel(n), "Sentinel") })
-	j.findIf(doctor.Critical, "replica",
+		func(n *NodeReport) string { return when(isSentinel(n), "Sentinel") })
+	j.findIf(Critical, "replica",
 		"A %s refuses writes, or its master overwrites them.", noReplica,
-		func(n *doctor.NodeReport) string { return when(isReplica(n), "replica") })
-	j.findIf(doctor.Warning, "replicas",
+		func(n *NodeReport) string { return when(isReplica(n), "replica") })
+	j.findIf(Warning, "replicas",
 		"A failover to a replica (%s) forgets the locks that it has not received.",
 		"Remove the replicas. "+
 			"Otherwise promote one only after its master has been down for the longest expiry.",
-		func(n *doctor.NodeReport) string {
+		func(n *NodeReport) string {
 			return when(n.Replicas > 0, fmt.Sprintf("%d connected", n.Replicas))
 		})
-	cluster := doctor.Warning
-	if slices.ContainsFunc(j.nodes, func(n doctor.NodeReport) bool {
+	cluster := Warning
+	if slices.ContainsFunc(j.nodes, func(n NodeReport) bool {
 		return n.Mode == "cluster" && n.Err != nil
 	}) {
-		cluster = j.outvoted(doctor.Warning) // it is the cause of what reach finds
+		cluster = j.outvoted(Warning) // it is the cause of what reach finds
 	}
 	j.findIf(cluster, "cluster",
 		"A server in %s mode refuses names in slots that it does not serve, "+
 			"and its failover forgets locks.", noCluster,
-		func(n *doctor.NodeReport) string { return when(n.Mode == "cluster", n.Mode) })
+		func(n *NodeReport) string { return when(n.Mode == "cluster", n.Mode) })
 }
 
 func (j *judge) reach() {
 	needed := j.plan.lockRights()
 	for _, t := range append(slices.Clone(troubles), unreachable) {
-		j.findEach(j.outvoted(doctor.Warning), t.code, func(n *doctor.NodeReport) (string, string) {
+		j.findEach(j.outvoted(Warning), t.code, func(n *NodeReport) (string, string) {
 			if !fails(n) || isSentinel(n) || isReplica(n) || troubleOf(n.Err).code != t.code {
 				return "", ""
 			}
@@ -219,7 +218,7 @@ func (j *judge) elections() {
 
 // lacks finds nodes that deny some of the rights, and do what locks need even so.
 func (j *judge) lacks(needed []right, problem string) {
-	j.findEach(doctor.Note, "noperm", func(n *doctor.NodeReport) (string, string) {
+	j.findEach(Note, "noperm", func(n *NodeReport) (string, string) {
 		if !deniesSome(n, needed) || fails(n) {
 			return "", ""
 		}
@@ -228,7 +227,7 @@ func (j *judge) lacks(needed []right, problem string) {
 }
 
 // deniesSome reports whether an ACL denies one of the rights.
-func deniesSome(n *doctor.NodeReport, needed []right) bool {
+func deniesSome(n *NodeReport, needed []right) bool {
 	return slices.ContainsFunc(needed, func(r right) bool {
 		return slices.Contains(n.Denied, r.rule)
 	})
@@ -236,7 +235,7 @@ func deniesSome(n *doctor.NodeReport, needed []right) bool {
 
 func (j *judge) announcements() {
 	needed := j.plan.announcementRights()
-	j.findEach(doctor.Warning, "announcements", func(n *doctor.NodeReport) (string, string) {
+	j.findEach(Warning, "announcements", func(n *NodeReport) (string, string) {
 		if n.Unheard == nil || fails(n) {
 			return "", ""
 		}
@@ -251,37 +250,37 @@ func (j *judge) announcements() {
 }
 
 func (j *judge) memory() {
-	evicts := func(n *doctor.NodeReport) bool {
+	evicts := func(n *NodeReport) bool {
 		return n.Knows("memory") && n.Eviction != "noeviction"
 	}
-	j.findIf(doctor.Critical, "eviction",
+	j.findIf(Critical, "eviction",
 		"A node whose memory is full drops keys (maxmemory-policy %s), held locks among them.",
 		"Set maxmemory-policy noeviction, or use a server for locks alone.",
-		func(n *doctor.NodeReport) string {
+		func(n *NodeReport) string {
 			return when(evicts(n) && n.MaxMemory > 0, n.Eviction)
 		})
-	j.findIf(doctor.Note, "eviction",
+	j.findIf(Note, "eviction",
 		"A node could drop held locks if maxmemory were set (maxmemory-policy %s).",
 		"Set maxmemory-policy noeviction before somebody sets maxmemory.",
-		func(n *doctor.NodeReport) string {
+		func(n *NodeReport) string {
 			return when(evicts(n) && n.MaxMemory == 0, n.Eviction)
 		})
 }
 
 func (j *judge) restart() {
-	if j.plan.Guard > 0 {
-		j.findIf(j.outvoted(doctor.Note), "guard",
+	if j.plan.Terms.Guard > 0 {
+		j.findIf(j.outvoted(Note), "guard",
 			"Has restarted. The restart guard keeps it out for another %s.",
-			fmt.Sprintf("Wait until it has been up for longer than %v.", j.plan.Guard),
-			func(n *doctor.NodeReport) string { return when(n.Guarded > 0, n.Guarded.String()) })
+			fmt.Sprintf("Wait until it has been up for longer than %v.", j.plan.Terms.Guard),
+			func(n *NodeReport) string { return when(n.Guarded > 0, n.Guarded.String()) })
 		return
 	}
-	j.findIf(doctor.Warning, "restart",
+	j.findIf(Warning, "restart",
 		"A restart forgets locks (persistence: %s), and the node could grant them again.",
 		"Use WithRestartGuard with the longest expiry in use, "+
 			"or keep a restarted node away for that long. "+
 			"Or set appendonly yes and appendfsync always.",
-		func(n *doctor.NodeReport) string {
+		func(n *NodeReport) string {
 			return when(n.Persistence != "AOF always", n.Persistence)
 		})
 }
@@ -291,7 +290,7 @@ func (j *judge) restart() {
 const clockLimit = time.Second
 
 func (j *judge) clocks() {
-	var known []*doctor.NodeReport
+	var known []*NodeReport
 	for i := range j.nodes {
 		if j.nodes[i].Knows("clock") {
 			known = append(known, &j.nodes[i])
@@ -300,7 +299,7 @@ func (j *judge) clocks() {
 	if len(known) == 0 {
 		return
 	}
-	slices.SortStableFunc(known, func(a, b *doctor.NodeReport) int {
+	slices.SortStableFunc(known, func(a, b *NodeReport) int {
 		return cmp.Compare(a.ClockOffset, b.ClockOffset)
 	})
 	// The clock in the middle is right, if any is.
@@ -317,14 +316,14 @@ func (j *judge) clocks() {
 	slices.Sort(wrong)
 	const advice = "Let chrony or ntpd keep the time, by slewing."
 	if len(wrong) > 0 {
-		j.find(doctor.Warning, "clock", wrong,
+		j.find(Warning, "clock", wrong,
 			fmt.Sprintf("The clock differs from the others' by %v or more. "+
 				"Locks do not need equal clocks, "+
 				"but a jump that corrects this one makes them expire early or late.",
 				most.Round(time.Millisecond)), advice)
 	}
 	if d := middle.ClockOffset.Abs() - middle.ClockError; d > clockLimit {
-		j.find(doctor.Warning, "clock", nil,
+		j.find(Warning, "clock", nil,
 			fmt.Sprintf("This machine's clock differs from the nodes' by %v or more. "+
 				"If nodes lose their data, the order of fencing tokens depends on clients' clocks.",
 				d.Round(time.Millisecond)), advice)
@@ -332,25 +331,25 @@ func (j *judge) clocks() {
 }
 
 func (j *judge) version() {
-	older := func(major, minor int) func(n *doctor.NodeReport) string {
-		return func(n *doctor.NodeReport) string {
+	older := func(major, minor int) func(n *NodeReport) string {
+		return func(n *NodeReport) string {
 			var a, b int
 			_, err := fmt.Sscanf(n.Server, "Redis %d.%d", &a, &b)
 			return when(err == nil && (a < major || a == major && b < minor), n.Server)
 		}
 	}
-	if j.plan.Guard > 0 {
+	if j.plan.Terms.Guard > 0 {
 		// Older servers replicate a script's text, and then refuse writes after INFO.
-		j.findIf(doctor.Critical, "version",
+		j.findIf(Critical, "version",
 			"%s is too old for WithRestartGuard, which needs Redis 5.0.",
 			"Upgrade the server.", older(5, 0))
 	}
-	j.findIf(doctor.Warning, "version",
+	j.findIf(Warning, "version",
 		"%s is no longer maintained.", "Upgrade to Redis 7 or newer, or to Valkey.", older(6, 2))
 }
 
 func (j *judge) unknown() {
-	j.findEach(doctor.Note, "unknown", func(n *doctor.NodeReport) (string, string) {
+	j.findEach(Note, "unknown", func(n *NodeReport) (string, string) {
 		if len(n.Unknown) == 0 || fails(n) {
 			return "", "" // there is a finding of its own
 		}

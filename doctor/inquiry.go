@@ -1,4 +1,4 @@
-package checkup
+package doctor
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -24,8 +23,8 @@ var (
 
 // inquiry asks a node about itself. The report's Err and Unheard are those of the trial.
 type inquiry struct {
-	plan   *Plan
-	report doctor.NodeReport
+	plan   *plan
+	report NodeReport
 	do     func(args ...any) (any, error)
 }
 
@@ -37,7 +36,7 @@ func (q *inquiry) run(ctx context.Context, p pool.Pool) {
 		return
 	}
 	q.do = func(args ...any) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, q.plan.NodeTimeout)
+		ctx, cancel := context.WithTimeout(ctx, q.plan.Terms.NodeTimeout)
 		defer cancel()
 		reply, err := doer.Do(ctx, args...)
 		if err != nil {
@@ -56,13 +55,13 @@ func (q *inquiry) run(ctx context.Context, p pool.Pool) {
 
 func (q *inquiry) unknown(why error, what ...string) {
 	for _, w := range what {
-		q.report.Unknown = append(q.report.Unknown, doctor.Gap{What: w, Why: why})
+		q.report.Unknown = append(q.report.Unknown, Gap{What: w, Why: why})
 	}
 }
 
 // silent is the report of a node that has told nothing.
-func silent(why error) doctor.NodeReport {
-	q := inquiry{report: doctor.NodeReport{Err: why}}
+func silent(why error) NodeReport {
+	q := inquiry{report: NodeReport{Err: why}}
 	q.unknown(why, everything...)
 	return q.report
 }

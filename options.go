@@ -277,7 +277,6 @@ func (c *config) finish() error {
 	c.finishNodeTimeout(&wrong)
 	c.checkValue(&wrong)
 	c.checkTimes(&wrong)
-	c.Window = max(c.NodeTimeout.Milliseconds(), 1)
 	return oneline.Join(wrong...)
 }
 

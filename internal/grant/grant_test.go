@@ -246,7 +246,7 @@ func TestDefeats(t *testing.T) {
 // lesson L106: a node that keeps the key for one in the queue has not granted it. What it said to
 // the attempt before that counts, unless it has said since that the key is somebody else's.
 func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
-	terms := wire.Terms{Queue: true, NodeTimeout: 100 * time.Millisecond, Window: 100}
+	terms := wire.Terms{Queue: true, NodeTimeout: 100 * time.Millisecond}
 	lock := &grant.Lock{Lock: wire.NewLock("x", &terms, nil), Now: time.Now}
 	with(t, 3, terms, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
 		var all grant.Defeats

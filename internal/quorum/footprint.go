@@ -3,14 +3,15 @@ package quorum
 import (
 	"context"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
 )
 
 // Footprint is what one acquisition leaves on the nodes: the lanes of its owner, and for each of
 // them a mark of what was written there. It is safe for concurrent use once it is open.
 type Footprint struct {
 	lanes  []Lane
-	marks  []Mark  // one a lane
-	few    [5]Mark // the marks of the usual numbers: saves 1 of 16 allocations of a lock
+	marks  []Mark // one a lane
 	budget time.Duration
 	expiry time.Duration
 }
@@ -19,12 +20,7 @@ type Footprint struct {
 // answer, unless a Spec says otherwise. What is written expires after the expiry: until then an
 // Undo is owed.
 func (f *Footprint) Open(lanes []Lane, budget, expiry time.Duration) {
-	f.lanes, f.budget, f.expiry = lanes, budget, expiry
-	if n := len(lanes); n > len(f.few) {
-		f.marks = make([]Mark, n)
-	} else {
-		f.marks = f.few[:n]
-	}
+	f.lanes, f.marks, f.budget, f.expiry = lanes, make([]Mark, len(lanes)), budget, expiry
 }
 
 // TakeOver says that somebody else has sent the Writes.
@@ -90,7 +86,7 @@ type Spec struct {
 // commands do not end with it.
 func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 	lanes := f.lanes
-	r := newRound(len(lanes))
+	r := &Round{calls: make([]call, len(lanes))}
 	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
 	if r.need == 0 {
 		r.need = Majority(len(lanes))
@@ -112,7 +108,9 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 			on.mark = &f.marks[i]
 		}
 	}
-	lanes[0].node.schedule.add(r)
+	r.mu.Lock() // so that no call settles before there is a timer
+	r.timer = time.AfterFunc(clock.Ahead(r.budget-last), r.expire)
+	r.mu.Unlock()
 	for i := range lanes {
 		if out, reply, err := s.leftOut(i); out {
 			r.settle(&r.calls[i], reply, err)

@@ -31,19 +31,18 @@ type Node struct {
 	Starter pool.Starter
 	Carrier pool.Carrier
 
-	health   health // where a Watch looks
-	tracker  *Tracker
-	schedule *schedule // of all nodes
-	gate     gate
-	owed     ledger
+	health  health // where a Watch looks
+	tracker *Tracker
+	gate    gate
+	owed    ledger
 }
 
 // Nodes makes a group of the pools. The tracker counts their commands, from the time they are
 // submitted until the client has returned.
 func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
-	nodes, schedule := make([]*Node, len(pools)), &schedule{}
+	nodes := make([]*Node, len(pools))
 	for i, p := range pools {
-		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker, schedule: schedule}
+		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker}
 		nodes[i].Starter, _ = p.(pool.Starter)
 		nodes[i].Carrier, _ = p.(pool.Carrier)
 	}

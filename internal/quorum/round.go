@@ -69,10 +69,9 @@ type Round struct {
 	vote   func(node int, reply Reply) bool
 	budget time.Duration
 	expiry time.Duration // of the key that an Undo takes back
-	ctx    term.Term     // values only; ended at its limit or when every call has settled
-	place  place         // in the schedule, which ends the calls with the context
-	timer  *time.Timer   // ends in expire, for what is not in the schedule; guarded by mu
+	ctx    term.Term     // values only; ended at its limit, or when every call has settled
 	start  time.Time
+	timer  *time.Timer // ends in expire; mu guards it
 	haste  *time.Timer // ends in giveUp, or nil; mu guards it
 
 	over    atomic.Bool // nobody wants what has not been sent
@@ -83,31 +82,6 @@ type Round struct {
 	tally   Tally
 	decided bool
 	done    chan struct{} // closed when decided; nil as long as nobody waits for that
-}
-
-// newRound returns a round on n lanes, allocated in one piece with the calls of the usual numbers.
-// That saves 2 of 17 allocations of a Lock and its Unlock.
-func newRound(n int) *Round {
-	switch {
-	case n == 1:
-		return roundWith(func(room *[1]call) []call { return room[:n] })
-	case n <= 3:
-		return roundWith(func(room *[3]call) []call { return room[:n] })
-	case n <= 5:
-		return roundWith(func(room *[5]call) []call { return room[:n] })
-	}
-	return &Round{calls: make([]call, n)}
-}
-
-// roundWith returns a round and the room for its calls; Go does not slice an array of a type
-// parameter by itself.
-func roundWith[Room any](calls func(*Room) []call) *Round {
-	r := &struct {
-		Round
-		room Room
-	}{}
-	r.calls = calls(&r.room)
-	return &r.Round
 }
 
 // deadline is when the nodes must have answered.
@@ -148,10 +122,7 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 	}
 	r.decide()
 	if r.tally.Pending == 0 {
-		r.calls[0].lane.node.schedule.remove(r)
-		if r.timer != nil {
-			r.timer.Stop()
-		}
+		r.timer.Stop()
 		r.ctx.Cancel()
 	}
 }
@@ -204,15 +175,16 @@ func (r *Round) giveUp() {
 // expire ends the context of the commands, and leaves clients a moment to say why they have no
 // answer. Then it counts every missing answer as a failure, and lets the lanes go on without it.
 func (r *Round) expire() {
-	r.mu.Lock()
-	r.ctx.Expire() // also when the timer fires so late that the deadline has passed
+	r.ctx.Expire()
 	if left := time.Until(r.deadline()); left > 0 {
-		r.timer = time.AfterFunc(left, r.expire)
-		r.mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.tally.Pending > 0 {
+			r.timer.Reset(left)
+		}
 		return
 	}
 	r.expired.Store(true)
-	r.mu.Unlock()
 	// Asked for without mu: a client may settle a call meanwhile.
 	outcomes := make([]error, len(r.calls))
 	for i := range r.calls {

@@ -150,9 +150,9 @@ func (l *Lock) Release(value, member string) quorum.Command {
 	c := quorum.Command{Read: readReleased}
 	switch {
 	case member != "":
-		c.Command = l.eval(scripts.Release, l.queue[:], value, l.Window, member)
+		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window(), member)
 	case l.Queues():
-		c.Command = l.eval(scripts.Release, l.queue[:], value, l.Window)
+		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window())
 	default:
 		c.Command = l.eval(scripts.Release, l.lockKey(), value)
 	}
@@ -164,7 +164,7 @@ func (l *Lock) Release(value, member string) quorum.Command {
 func (l *Lock) TakeBack(value, member string, ticket int64) quorum.Command {
 	c := l.Release(value, member)
 	if ticket != 0 {
-		c.Command = l.eval(scripts.Release, l.queue[:], value, l.Window, member, ticket,
+		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window(), member, ticket,
 			line.QueueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
@@ -191,7 +191,7 @@ func (l *Lock) Forget(key, text string) quorum.Command {
 // become a greater one. The queue is kept for so long after the last who came, or renewed it.
 func (l *Lock) Stand(member line.Member, keep time.Duration) quorum.Command {
 	keys := []string{l.keys[0], l.queue[1], keys.Ticket(l.keys[0]), keys.Roll(l.keys[0])}
-	args := append(make([]any, 0, 8), l.Window, member.ID, member.Ticket, 0,
+	args := append(make([]any, 0, 8), l.window(), member.ID, member.Ticket, 0,
 		keep.Milliseconds(), int64(line.RollGrace/time.Second), 0)
 	if member.Agreed {
 		args[3] = 1

@@ -15,12 +15,9 @@ import (
 // Terms are on what terms locks are asked for: what the commands of many locks have in common.
 // They do not change once a Lock has them.
 type Terms struct {
-	Expiry      time.Duration // of the key, in whole milliseconds
-	DriftFactor float64       // by how much of the time that passes clocks may differ
-	NodeTimeout time.Duration
-	// How long a reservation lasts: the node timeout in milliseconds, as what scripts are given.
-	// That saves 1 of 16 allocations of a Lock and its Unlock.
-	Window       any
+	Expiry       time.Duration // of the key, in whole milliseconds
+	DriftFactor  float64       // by how much of the time that passes clocks may differ
+	NodeTimeout  time.Duration
 	Queue        bool          // waiters stand in a queue on the nodes
 	Fencing      bool          // each acquisition has a token
 	FencePerName bool          // from a counter that is the lock's own
@@ -39,6 +36,9 @@ func (t *Terms) Drift() time.Duration {
 
 // Validity is for how long a lock may be trusted, from when the nodes are asked for it.
 func (t *Terms) Validity() time.Duration { return t.Expiry - t.Drift() }
+
+// window is how long a node reserves the lock for somebody, in milliseconds.
+func (t *Terms) window() int64 { return max(t.NodeTimeout.Milliseconds(), 1) }
 
 // Lingering is how long the keys of a lock live on that is left taken for so much longer: a node's
 // clock may be faster than ours.

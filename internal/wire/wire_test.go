@@ -24,7 +24,8 @@ func lock(terms wire.Terms) *wire.Lock {
 
 // Each command reads the replies that its script may return, and takes no other for an answer.
 func TestReplies(t *testing.T) {
-	l := lock(wire.Terms{Expiry: time.Second, Guard: time.Second, Queue: true, Window: 50})
+	l := lock(wire.Terms{Expiry: time.Second, Guard: time.Second, Queue: true,
+		NodeTimeout: 50 * time.Millisecond})
 	ms := time.Millisecond
 	for _, tt := range []struct {
 		name  string
@@ -137,7 +138,7 @@ func TestProposals(t *testing.T) {
 func TestCommandsOfOneNode(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		for _, terms := range []wire.Terms{
-			{Expiry: time.Second, Queue: true, Window: 50},
+			{Expiry: time.Second, Queue: true, NodeTimeout: 50 * time.Millisecond},
 			{Expiry: time.Second, Guard: time.Second, Fencing: true, FencePerName: true},
 		} {
 			l := lock(terms)

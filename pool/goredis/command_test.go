@@ -74,7 +74,7 @@ func setCommand(ctx context.Context, args []any) *command {
 
 // The commands of a lock that is free have their arguments in the room of the command.
 func TestRoomForTheArguments(t *testing.T) {
-	terms := wire.Terms{Expiry: time.Second, Queue: true, Window: int64(400)}
+	terms := wire.Terms{Expiry: time.Second, Queue: true, NodeTimeout: 400 * time.Millisecond}
 	lock := wire.NewLock("k", &terms, &wire.Tokens{Now: time.Now})
 	for name, said := range map[string]quorum.Command{
 		"acquire": lock.Acquire("v"),

@@ -86,7 +86,11 @@ func bidStart(c *command) string { return fmt.Sprintf("%d %s ", len(c.key), c.ke
 // bidding returns the bid that c has the key of, if it is one for c's key. The caller holds the
 // mutex.
 func (n *Node) bidding(c *command) bid {
-	text, ok := strings.CutPrefix(n.get(c.bid).value, bidStart(c))
+	bids := n.get(c.bid).value
+	if bids == "" {
+		return bid{}
+	}
+	text, ok := strings.CutPrefix(bids, bidStart(c))
 	parts := strings.SplitN(text, " ", 4)
 	if !ok || len(parts) < 4 {
 		return bid{}

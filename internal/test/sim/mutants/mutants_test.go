@@ -185,7 +185,8 @@ var mutants = []mutant{
 		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.Footprint.start", "	lanes[0].node.schedule.add(r)\n", "",
+		"internal/quorum.Footprint.start", "r.budget-last), r.expire)\n",
+		"r.budget-last), func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",
@@ -321,8 +322,8 @@ var mutants = []mutant{
 	}}, bids, 100, []string{"I22 one lock"}},
 	{"M58", "a simulated node takes up a bid for another lock", []edit{{
 		"internal/test/sim.Node.bidding",
-		"	text, ok := strings.CutPrefix(n.get(c.bid).value, bidStart(c))\n",
-		"	length, text, ok := strings.Cut(n.get(c.bid).value, \" \")\n" +
+		"	text, ok := strings.CutPrefix(bids, bidStart(c))\n",
+		"	length, text, ok := strings.Cut(bids, \" \")\n" +
 			"	if end, _ := strconv.Atoi(length); ok {\n		text = text[end+1:]\n	}\n",
 	}}, bids, 100, []string{"I22 one lock"}},
 	{"M59", "what a node says of a bid counts whichever lock it says it of", []edit{{

@@ -395,6 +395,81 @@ func ExampleRedlock_Do() {
 	// <nil>
 }
 
+// A transfer holds both accounts, whichever comes first, and no other transfer waits for it in the
+// opposite order.
+func ExampleRedlock_DoAll() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	from, to := "account:7", "account:3"
+	err := rl.DoAll(context.Background(), []string{from, to}, func(ctx context.Context) error {
+		fmt.Println("transfer from", from, "to", to)
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// transfer from account:7 to account:3
+	// <nil>
+}
+
+// A semaphore: all processes together make at most two reports at a time. A third one waits.
+func ExampleRedlock_DoAny() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+	ctx, slots := context.Background(), redlock.Slots("report", 2)
+
+	first, _ := rl.LockAny(ctx, slots)
+	err := rl.DoAny(ctx, slots, func(ctx context.Context, slot string) error {
+		fmt.Println("another slot:", slot != first.Name())
+		_, err := rl.LockAny(ctx, slots, redlock.WithTries(1))
+		fmt.Println("a third one:", errors.Is(err, redlock.ErrTaken))
+		return nil
+	})
+	fmt.Println(err)
+	first.Unlock()
+	// Output:
+	// another slot: true
+	// a third one: true
+	// <nil>
+}
+
+// Whoever wants to keep a slot beyond a function locks it, and unlocks its mutex.
+func ExampleRedlock_LockAny() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	slot, err := rl.LockAny(context.Background(), redlock.Slots("worker", 1))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer slot.Unlock()
+	fmt.Println(slot.Name())
+	// Output: worker#0
+}
+
+func ExampleSlots() {
+	fmt.Println(redlock.Slots("report", 3))
+	// Output: [report#0 report#1 report#2]
+}
+
+// Each of several locks has a token of its own.
+func ExampleFencingTokenOf() {
+	rl := redlock.New(nodes()...).With(redlock.WithFencing())
+	defer rl.Close()
+
+	names := []string{"account:3", "account:7"}
+	rl.DoAll(context.Background(), names, func(ctx context.Context) error {
+		for _, name := range names {
+			fmt.Println(name, redlock.FencingTokenOf(ctx, name) > 0)
+		}
+		return nil
+	})
+	// Output:
+	// account:3 true
+	// account:7 true
+}
+
 // Locks are not reentrant: who has a lock and asks for it again would wait for itself. The error
 // says so at once, where the context tells.
 func Example_selfDeadlock() {

@@ -128,7 +128,7 @@ func (h *hold) begin() bool {
 // the held context. If Close released the lock while fn ran, the error matches [ErrReleased]
 // instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
-	opts ...Option) (err error) {
+	opts ...Option) error {
 	if fn == nil {
 		return &OptionError{"Do", nil, "needs a function"}
 	}
@@ -137,10 +137,15 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	if err != nil {
 		return err
 	}
+	return m.during(ctx, func() error { return fn(held) })
+}
+
+// during runs what is done under a hold of the mutex, and unlocks it.
+func (m *Mutex) during(ctx context.Context, fn func() error) (err error) {
 	defer func() {
 		var closeErr error
 		if m.current().over() {
-			closeErr = newError(name, "not held to the end", "released by Close", ErrReleased)
+			closeErr = newError(m.name, "not held to the end", "released by Close", ErrReleased)
 		}
 		_, unlockErr := m.UnlockContext(ctx)
 		if errors.Is(unlockErr, ErrNotHeld) {
@@ -148,7 +153,7 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 		}
 		err = oneline.Join(err, closeErr, unlockErr)
 	}()
-	return fn(held)
+	return fn()
 }
 
 // glance is the least time after which a hold looks at the clocks again.

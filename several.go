@@ -1,0 +1,208 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// maxNames is how many names DoAll takes: each is a lock of its own, one after the other.
+const maxNames = 64
+
+// DoAll runs fn while it holds the locks of all the names: a transfer between two accounts, for
+// instance. The context of fn is done as soon as one of them cannot be trusted any more. Names may
+// be given in any order, and more than once.
+//
+// The locks are ordinary ones, held one inside the other as by [Redlock.Do], in the order of their
+// keys, and released in the reverse order. Whoever uses DoAll for names that overlap thus waits in
+// one order, and there is no deadlock. A Do within a Do has no such order: two that nest the same
+// names differently block each other until the tries of one are used up.
+//
+// DoAll waits for each lock as Do does, with the options for each: by default for about five
+// seconds, or until ctx is done. It holds those before meanwhile. If a lock cannot be had, DoAll
+// releases those that it has, and returns the error of that one, which has its name and matches
+// [ErrFailed]; fn is not called. The other errors are those of Do. Between 1 and 64 names are
+// allowed; anything else is an [*OptionError].
+//
+// [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
+// [FencingTokenOf].
+func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error,
+	opts ...Option) error {
+	r.mustBeMade()
+	needContext(ctx)
+	if fn == nil {
+		return &OptionError{"DoAll", nil, "needs a function"}
+	}
+	names = distinct(names)
+	if len(names) == 0 || len(names) > maxNames {
+		return &OptionError{"DoAll", fmt.Sprintf("%d names", len(names)),
+			fmt.Sprintf("needs from 1 to %d names", maxNames)}
+	}
+	for _, name := range names { // before anything is sent
+		if m := r.NewMutex(name, opts...); m.err != nil {
+			return m.misuse(notAcquired, ErrFailed)
+		}
+	}
+	return r.doAll(ctx, names, func(ctx context.Context) error {
+		return fn(context.WithValue(ctx, tokenKey{}, uint64(0)))
+	}, opts)
+}
+
+// doAll is DoAll for names in their order.
+func (r *Redlock) doAll(ctx context.Context, names []string, fn func(ctx context.Context) error,
+	opts []Option) error {
+	if len(names) == 0 {
+		return fn(ctx)
+	}
+	return r.Do(ctx, names[0], func(ctx context.Context) error {
+		return r.doAll(ctx, names[1:], fn, opts)
+	}, opts...)
+}
+
+// distinct returns the names in their order, each once.
+func distinct(names []string) []string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// FencingTokenOf is [FencingToken] of the lock with that name, of which ctx is the held context, or
+// was derived from it: it is for the function that [Redlock.DoAll] calls. It is 0 if ctx comes from
+// no hold of that name, or if that is held without [WithFencing].
+func FencingTokenOf(ctx context.Context, name string) uint64 {
+	needContext(ctx)
+	if h := holdOf(ctx, func(h *hold) bool { return h.l.m.name == name }); h != nil {
+		return h.l.Token
+	}
+	return 0
+}
+
+// Slots returns k names, "name#0" and so on, for [Redlock.DoAny] and [Redlock.LockAny]. They make
+// a semaphore of k permits: at most k hold one of them at a time, because each is a lock of its
+// own. If processes give different numbers, the greatest counts. Slots returns nothing if k is less
+// than 1.
+func Slots(name string, k int) []string {
+	var names []string
+	for i := range max(k, 0) {
+		names = append(names, fmt.Sprintf("%s#%d", name, i))
+	}
+	return names
+}
+
+// DoAny runs fn while it holds the lock of one of the names, which fn is told. With [Slots] that is
+// a semaphore: at most k of fn run at a time, in all processes together. The name is also a number
+// for the worker that nobody else has at the same time.
+//
+//	slots := redlock.Slots("report", 8)
+//	err := rl.DoAny(ctx, slots, func(ctx context.Context, slot string) error {
+//		return report(ctx)
+//	})
+//
+// DoAny waits as [Redlock.LockAny] does, and otherwise behaves as [Redlock.Do]: the lock is kept
+// while fn runs, the context of fn is done if it is lost, and the errors are the same.
+func (r *Redlock) DoAny(ctx context.Context, names []string,
+	fn func(ctx context.Context, name string) error, opts ...Option) error {
+	if fn == nil {
+		return &OptionError{"DoAny", nil, "needs a function"}
+	}
+	l, err := r.lockAny(ctx, "DoAny", names, opts)
+	if err != nil {
+		return err
+	}
+	held, err := l.keep(ctx)
+	if err != nil {
+		return err
+	}
+	return l.m.during(ctx, func() error { return fn(held, l.m.name) })
+}
+
+// LockAny locks one of the names, and returns its mutex, as [Mutex.LockContext] would leave it: its
+// owner extends and unlocks it.
+//
+// It tries the names in a random order, up to 20 of them. If none is free, it waits in the line of
+// one, chosen at random, for a retry delay, tries two others, and goes on like that. Each such
+// round costs a try. It gives up when its tries are used up, by default after about five seconds,
+// or when ctx is done. With [WithoutWaiting] it only tries them. Among those who wait for different
+// names there is no order.
+//
+// The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
+// LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
+// of each name that is tried. [WithMaxWaiters] counts for each name.
+func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (*Mutex, error) {
+	l, err := r.lockAny(ctx, "LockAny", names, opts)
+	if err != nil {
+		return nil, err
+	}
+	return l.m, nil
+}
+
+const (
+	// maxProbes is how many names are tried before the first wait. More would take as many round
+	// trips, and each would be a command to every node.
+	maxProbes = 20
+	// fewProbes is how many are tried between two waits.
+	fewProbes = 2
+	// leastWait is how long the wait for a name takes at least, where the retry delay is shorter.
+	leastWait = 5 * time.Millisecond
+)
+
+// lockAny is LockAny for a caller of that name.
+func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, opts []Option) (
+	*lease, error) {
+	r.mustBeMade()
+	needContext(ctx)
+	var all []*Mutex
+	for _, name := range distinct(names) {
+		m := r.NewMutex(name, opts...)
+		if m.err != nil {
+			return nil, m.misuse(notAcquired, ErrFailed)
+		}
+		all = append(all, m)
+	}
+	if len(all) == 0 {
+		return nil, &OptionError{caller, names, "needs a name"}
+	}
+	cfg := all[0].cfg
+	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
+		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		l, err := probe(ctx, all[:min(probes, len(all))])
+		switch {
+		case err == nil, ctx.Err() != nil, errors.Is(err, ErrClosed):
+			return l, err
+		case try == cfg.tries || cfg.noWait:
+			return nil, lastOf(len(all), err)
+		}
+		patience, cancel := context.WithTimeout(ctx, max(cfg.delay(try), leastWait))
+		l, err = all[len(all)-1].tellLock(patience, Unlimited, nil)
+		cancel()
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			return l, err
+		}
+	}
+}
+
+// probe tries mutexes once, one after the other, until one is locked. It stops early if the nodes
+// are the reason that one is not.
+func probe(ctx context.Context, mutexes []*Mutex) (l *lease, err error) {
+	for _, m := range mutexes {
+		l, err = m.tellLock(ctx, 1, nil)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, ErrTaken) {
+			break
+		}
+	}
+	return l, err
+}
+
+// lastOf says in the error of the last of n names that it was one of them.
+func lastOf(n int, err error) error {
+	var e *Error
+	if n == 1 || !errors.As(err, &e) {
+		return err
+	}
+	last := *e
+	last.failed = fmt.Sprintf("%s, the last of %d names", notAcquired, n)
+	return &last
+}

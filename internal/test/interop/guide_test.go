@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "write the diff of the programs into the
 
 func TestGuideShowsTheDiffOfTheTwoPrograms(t *testing.T) {
 	// diff exits with 1 where there are differences.
-	diff, err := exec.Command("diff", "-u", "--label", "before/main.go",
+	diff, err := exec.Command("diff", "-U1", "--label", "before/main.go",
 		"--label", "after/main.go",
 		"migration/before/main.go", "migration/after/main.go").Output()
 	require.ErrorContains(t, err, "exit status 1")

@@ -25,7 +25,6 @@ func sqlOfTheDocs(t *testing.T) map[string]fencedSQL {
 	found := map[string]fencedSQL{}
 	for file, block := range map[string]string{
 		"docs/safety.md": "(?s)```sql\n(.*?)```",
-		"README.md":      "(?s)```sql\n(.*?)```",
 		"mutex.go":       `((?:(?m:^//\t[A-Z].*\n)){3})`,
 	} {
 		text, err := os.ReadFile(file)

@@ -27,8 +27,7 @@ import (
 	"github.com/redlock-go/redlock/redlocktest"
 )
 
-// The page docs/command.md lists the troubles that commands of this kind have had, and the test of
-// each.
+// These are troubles that commands of this kind have had, as docs/command.md says.
 
 // No shell reads the arguments.
 func TestArgumentsReachTheCommandAsTheyAre(t *testing.T) {

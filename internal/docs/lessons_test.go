@@ -19,7 +19,7 @@ import (
 var (
 	mark     = regexp.MustCompile(`\blessons? (L\d+(?:(?:, | and )L\d+)*)`)
 	number   = regexp.MustCompile(`L\d+`)
-	row      = regexp.MustCompile(`(?m)^\| (L\d+) `)
+	row      = regexp.MustCompile(`(?m)^- (L\d+): `)
 	testName = regexp.MustCompile(`^(Test|Fuzz)`)
 )
 

@@ -633,24 +633,32 @@ func TestTheCommandsInsideTheServer(t *testing.T) {
 	}
 }
 
-// Links to a heading of a page for operators lead to one.
+// Links to a page lead to one, and those to a heading to one.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	heading, link := regexp.MustCompile(`(?m)^#+ (.*)$`),
 		regexp.MustCompile(`\]\(([^):]*?)(?:#([^)]*))?\)`)
 	noise := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-	pages := map[string]map[string]bool{} // the anchors of each
+	known := map[string]map[string]bool{} // the anchors of each page
 	anchors := func(page string) map[string]bool {
-		if pages[page] == nil {
-			pages[page] = map[string]bool{}
+		if known[page] == nil {
+			known[page] = map[string]bool{}
 			for _, m := range heading.FindAllStringSubmatch(read(t, page), -1) {
 				slug := noise.ReplaceAllString(strings.ToLower(m[1]), "")
-				pages[page][strings.ReplaceAll(slug, " ", "-")] = true
+				known[page][strings.ReplaceAll(slug, " ", "-")] = true
 			}
 		}
-		return pages[page]
+		return known[page]
 	}
-	for _, page := range []string{operations, "docs/changing-nodes.md", "docs/README.md",
-		"README.md"} {
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "model/*.md", "benchmarks/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		pages = append(pages, found...)
+	}
+	require.Greater(t, len(pages), 20)
+	for _, path := range pages {
+		page, err := filepath.Rel(root, path)
+		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(strings.ReplaceAll(read(t, page), "\n", " "),
 			-1) {
 			target := page

@@ -3,7 +3,6 @@ package docs
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,15 +19,27 @@ import (
 
 const root = "../.."
 
-// lesson L84: the README's client gets the README's error: one node of three is taken, and
-// another one is down.
-func TestReadmeShowsARealError(t *testing.T) {
-	page, err := os.ReadFile(root + "/README.md")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(page), "\n    redlock: ")
-	require.True(t, ok, "no error in the README")
+// The lines at the top of the README are in its whole program, which the gate compiles.
+func TestReadmeBeginsWithItsProgram(t *testing.T) {
+	both := blocks(t, "README.md", "go")
+	require.Len(t, both, 2)
+	program := map[string]bool{}
+	for line := range strings.Lines(both[1]) {
+		program[strings.TrimSpace(line)] = true
+	}
+	for line := range strings.Lines(both[0]) {
+		line = strings.TrimSpace(line)
+		assert.True(t, program[line] || line == "}", "the program lacks the line %q", line)
+	}
+}
+
+// lesson L84: the README's client gets the error that docs/options.md shows: one node of three is
+// taken, and another one is down.
+func TestThePageShowsARealError(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "docs/options.md"), "\n    redlock: ")
+	require.True(t, ok, "no error on the page")
 	line, _, _ := strings.Cut(rest, "\n")
-	require.Contains(t, string(page), "redis.Options{Addr: addr, DialerRetries: 1}",
+	require.Contains(t, read(t, "README.md"), "redis.Options{Addr: addr, DialerRetries: 1}",
 		"the client of the README's program")
 
 	nodes, err := embedded.Start(3)

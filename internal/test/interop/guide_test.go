@@ -31,7 +31,8 @@ var update = flag.Bool("update", false, "write the diff of the programs into the
 
 func TestGuideShowsTheDiffOfTheTwoPrograms(t *testing.T) {
 	// diff exits with 1 where there are differences.
-	diff, err := exec.Command("diff", "-u", "--label", "before/main.go", "--label", "after/main.go",
+	diff, err := exec.Command("diff", "-U1", "--label", "before/main.go",
+		"--label", "after/main.go",
 		"migration/before/main.go", "migration/after/main.go").Output()
 	require.ErrorContains(t, err, "exit status 1")
 
@@ -179,7 +180,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 	have := exported(t, root)
 	named := regexp.MustCompile(`\bredlock\.([A-Z]\w*)|` +
 		`[^.\w]((?:With|Err|Default)[A-Z]\w*|WithoutAnnouncements)\b`)
-	for _, page := range []string{"/README.md", "/CHANGELOG.md"} {
+	for _, page := range []string{"/README.md", "/CHANGELOG.md", "/docs/options.md"} {
 		found := named.FindAllStringSubmatch(read(t, root+page), -1)
 		require.NotEmpty(t, found, page)
 		for _, m := range found {
@@ -188,12 +189,12 @@ func TestPagesNameWhatExists(t *testing.T) {
 	}
 }
 
-// The README's tables list every option and every error, and the defaults as they are.
-func TestReadmeTablesAreComplete(t *testing.T) {
-	readme := read(t, root+"/README.md")
+// The tables of docs/options.md list every option and every error, and the defaults as they are.
+func TestTablesOfOptionsAndErrorsAreComplete(t *testing.T) {
+	page := read(t, root+"/docs/options.md")
 	row := func(pattern string, args ...any) bool {
 		pattern = "(?m)^\\|[^|]*" + fmt.Sprintf(pattern, args...)
-		return regexp.MustCompile(pattern).MatchString(readme)
+		return regexp.MustCompile(pattern).MatchString(page)
 	}
 	wanted := regexp.MustCompile(`^(With\w+|Err[A-Z]\w*)$`)
 	for name := range exported(t, root) {

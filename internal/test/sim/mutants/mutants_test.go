@@ -437,7 +437,7 @@ func (m mutant) found(text string) string {
 		case invariant.MatchString(what):
 			return what
 		default:
-			return "the test's own bounds"
+			return "bounds"
 		}
 	}
 	return ""
@@ -448,17 +448,7 @@ func TestMutantsDie(t *testing.T) {
 	if !*kill {
 		t.Skip("needs -kill; it takes some minutes")
 	}
-	rows := make(map[string]string) // by what they are about
-	row := func(about string, begun time.Time, cells ...any) {
-		rows[about] = fmt.Sprintf("| %s | %s | %s | %v | %v | %s |", cells...)
-		t.Logf("%s %.1f s", rows[about], time.Since(begun).Seconds())
-	}
-	number := func(n any) any {
-		if n == 0 || n == "" {
-			return "–"
-		}
-		return n
-	}
+	rows := make(map[string]string) // by the names of mutants
 	selected := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool {
 		return *only != "" && !slices.Contains(strings.Split(*only, ","), m.name)
 	})
@@ -473,18 +463,16 @@ func TestMutantsDie(t *testing.T) {
 		}
 		begun := time.Now()
 		text, passed := simulate("", test, longest[test])
-		what := "nothing"
 		if !passed {
 			t.Errorf("%s fails without a planted bug:\n%s", test, text)
-			what = "**fails**"
 		}
-		row(test, begun, "–", "none", "`"+test+"`", "–", number(longest[test]), what)
+		t.Logf("%s, no bug, %d schedules, %.1f s", test, longest[test], time.Since(begun).Seconds())
 	}
 	for _, m := range selected {
 		t.Run(m.name, func(t *testing.T) {
 			begun := time.Now()
 			text, _ := simulate(m.overlay(t, t.TempDir()), m.test, m.schedules)
-			what, by, after := m.found(text), "`"+m.test+"`", ""
+			what, by, after := m.found(text), "`"+m.test+"`", "–"
 			if f := schedulesRun.FindStringSubmatch(text); f != nil && m.schedules > 0 {
 				after = f[1]
 			}
@@ -494,44 +482,38 @@ func TestMutantsDie(t *testing.T) {
 			case what == "":
 				t.Errorf("%s survives: %s; %s does not say any of %q\n%s", m.name, m.bug, m.test,
 					m.breaks, text)
-				by, after, what = "**not found** by "+by, "", ""
 			}
-			row(m.name, begun, m.name, m.bug, by, number(after), number(m.schedules), what)
+			what, _, _ = strings.Cut(what, " ") // the number of the invariant
+			rows[m.name] = fmt.Sprintf("- %s: %s (%s, %s)", m.name, m.bug, by, what)
+			t.Logf("%s after %s of %d schedules, %.1f s", rows[m.name], after, m.schedules,
+				time.Since(begun).Seconds())
 		})
 	}
 	if *update {
 		require.False(t, t.Failed(), "docs/mutants.md stays as it is")
-		write(t, slices.Sorted(maps.Keys(longest)), rows)
+		write(t, rows)
 	}
 }
 
-// write writes docs/mutants.md, with the rows of these tests over the unchanged code, and of all
-// mutants. Those that are not new stay as they are.
-func write(t *testing.T, tests []string, rows map[string]string) {
+// write writes docs/mutants.md, with the rows of all mutants. Those that are not new stay as they
+// are.
+func write(t *testing.T, rows map[string]string) {
 	const page = root + "/docs/mutants.md"
 	old, err := os.ReadFile(page)
 	require.NoError(t, err)
 	was := make(map[string]string)
 	for line := range strings.Lines(string(old)) {
-		if cells := strings.Split(line, " | "); len(cells) == 6 {
-			about := strings.TrimPrefix(cells[0], "| ")
-			if about == "–" {
-				about = strings.Trim(cells[2], "`")
-			}
-			was[about] = strings.TrimSuffix(line, "\n")
+		if name, _, found := strings.Cut(line, ": "); found {
+			was[strings.TrimPrefix(name, "- ")] = strings.TrimSuffix(line, "\n")
 		}
 	}
-	text := head + "| | planted bug | found by | after schedules | of at most | what broke |\n" +
-		"|---|---|---|---|---|---|\n"
+	text := head
 	for _, m := range mutants {
-		tests = append(tests, m.name)
-	}
-	for _, about := range tests {
-		row := rows[about]
+		row := rows[m.name]
 		if row == "" {
-			row = was[about]
+			row = was[m.name]
 		}
-		require.NotEmpty(t, row, "%s has no row yet", about)
+		require.NotEmpty(t, row, "%s has no row yet", m.name)
 		text += row + "\n"
 	}
 	require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
@@ -539,15 +521,13 @@ func write(t *testing.T, tests []string, rows map[string]string) {
 
 const head = `# Planted bugs
 
-` + "`go test ./internal/test/sim/mutants -kill -update`" +
-	` writes this page. It replaces part of the
-sources by each bug while it builds the simulation. The named test must find the bug within the
-stated number of schedules. It must find it by what the bug breaks: a failure for any other reason
-does not count.
+` + "`go test ./internal/test/sim/mutants -kill -update`" + ` writes this page. Each bug
+replaces a part of the sources while the simulation is built. The test in parentheses must find
+it, within the number of schedules that mutants_test.go gives it, by what the bug breaks: an
+[invariant](testing.md#what-is-checked), or bounds of its own. The same tests run for as long over
+the unchanged code, and find nothing.
 
-The first rows are the same tests over the unchanged code. They run for as long as the longest of
-them may take. They find nothing. M5 is a bug of the simulation, not of the library. It shows that
-the simulation checks the log of the nodes. M27 to M29 are bugs of the scripts. A test finds them by
-running the Lua text beside the simulated nodes.
+M5, M48, M58 and M60 are bugs of the simulation's nodes: they show that it checks their log. Bugs
+"of the Lua" are found by running the scripts beside the simulated nodes.
 
 `

@@ -84,11 +84,9 @@ func (r *page) method() {
 	r.p("Client and servers share the machine, each in a session of its own, as services are. " +
 		"They talk over loopback: round trips are short, and processors are scarce. " +
 		"[Far nodes](#far-nodes) puts a network in between.")
-	r.p("Callers of a group of one node send their commands each by itself, as the peers do, " +
-		"unless they are a crowd: more than 7, whose commands come as fast as 30 in a " +
-		"millisecond. A crowd shares two batches at a time. For each of the others redlock does " +
-		"more: 4 to 7 callers who come back at once on loopback took 1.0 to 1.3 times as long as " +
-		"the peers.")
+	r.p("Callers of a node share round trips: up to three commands are under way by themselves, " +
+		"or three batches of a group of one node. The others wait, and go together as the next " +
+		"batch. The peers send each command by itself.")
 }
 
 // moreRounds says what is measured in more rounds than the rest.

@@ -14,6 +14,14 @@ type Command struct {
 	// command is handed to a Pool.
 	Alone bool
 
+	// Joint, if not nil, is a script that does for several commands at once what each of them does:
+	// see OneServer of package batch. They are made by Eval, have the same number of keys, and at
+	// least one argument. The script is given their first keys, then their second ones, and so on,
+	// and then the first argument of each. It replies with their number if the reply to each of
+	// them is 1. Otherwise it replies with an array of their replies, which has null for each
+	// command that it has left undone. It is set before the command is handed to a Pool.
+	Joint *Script
+
 	script *Script // nil for SET NX PX, which has only a line
 	keys   []string
 

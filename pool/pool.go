@@ -3,7 +3,8 @@
 // A [Pool] is one node, usually a thin adapter around a client's own connections. Adapters ship
 // with redlock for go-redis (pool/goredis) and redigo (pool/redigo). Those for rueidis
 // (pool/rueidis) and valkey-go (pool/valkeygo) are modules of their own. An adapter for another
-// client is two methods; package pool/pooltest proves that it behaves.
+// client is two methods: the example below is a complete one, and package pool/pooltest proves that
+// it behaves.
 //
 // Optional interfaces say what a node can do beyond locking. A Pool implements
 // them where its client can: [Subscriber] to wake waiters when a lock is released, which

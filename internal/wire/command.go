@@ -156,6 +156,9 @@ func (l *Lock) Release(value, member string) quorum.Command {
 	default:
 		c.Command = l.eval(scripts.Release, l.lockKey(), value)
 	}
+	if member == "" {
+		c.Joint = scripts.Releases
+	}
 	return c
 }
 
@@ -182,9 +185,9 @@ func (l *Lock) Leave(member line.Member) quorum.Command {
 
 // Forget deletes a key other than the lock's if it holds the text.
 func (l *Lock) Forget(key, text string) quorum.Command {
-	return quorum.Command{
-		Command: l.eval(scripts.Release, []string{key}, text), Read: readReleased,
-	}
+	c := l.eval(scripts.Release, []string{key}, text)
+	c.Joint = scripts.Releases
+	return quorum.Command{Command: c, Read: readReleased}
 }
 
 // Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may

@@ -20,7 +20,6 @@ import (
 // node answers batches. A call to a key that begins with "slow" waits for the gate first.
 type node struct {
 	*testing.T
-	alone bool                  // in its group
 	calls batch.Batcher[string] // the room has what was answered
 	gate  chan struct{}
 
@@ -34,13 +33,8 @@ type call = batch.Call[string]
 
 // inBubble runs f in virtual time. The bubble fails if a goroutine is left 60 ms later.
 func inBubble(t *testing.T, f func(n *node)) {
-	inBubbleOf(t, false, f)
-}
-
-// inBubbleOf is inBubble for a group that has no other node, if alone.
-func inBubbleOf(t *testing.T, alone bool, f func(n *node)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &node{T: t, alone: alone, gate: make(chan struct{})}
+		n := &node{T: t, gate: make(chan struct{})}
 		n.calls.Send, n.calls.Abandon = n.send, n.abandon
 		f(n)
 		time.Sleep(idle)
@@ -137,16 +131,12 @@ func (n *node) start(ctx context.Context, key string) *outcome {
 
 func (n *node) begin(ctx context.Context, key string) *outcome {
 	o := &outcome{n: n, key: key, began: time.Now()}
-	command := pool.SetNX(key, "v", time.Minute)
-	command.Alone = n.alone
-	n.calls.Start(ctx, command, o)
+	n.calls.Start(ctx, pool.SetNX(key, "v", time.Minute), o)
 	return o
 }
 
-const (
-	few      = 3  // calls go by themselves at the same time
-	fewAlone = 16 // where the group has one node
-)
+// few is how many calls are under way before others wait.
+const few = 3
 
 // occupy starts a few calls, which wait for the gate. What comes then waits for a batch to return.
 func (n *node) occupy() (slow outcomes) {
@@ -234,35 +224,54 @@ func TestACallIsSentAtOnce(t *testing.T) {
 	})
 }
 
-// Callers who come at random times do not wait for each other.
+// A few callers who come at random times do not wait for each other.
 func TestAFewCallsGoByThemselves(t *testing.T) {
-	for alone, few := range map[bool]int{false: few, true: fewAlone} {
-		inBubbleOf(t, alone, func(n *node) { fewGoByThemselves(n, few) })
-	}
-}
-
-func fewGoByThemselves(n *node, few int) {
-	for range 5 {
-		for i := range few - 1 {
-			n.start(n.Context(), "slow")
-			o := n.start(n.Context(), "k")
-			if o.granted(); o.after != 0 {
-				n.Errorf("a call waited for %v behind %d others", o.after, i+1)
+	inBubble(t, func(n *node) {
+		for range 5 {
+			for i := range few - 1 {
+				n.start(n.Context(), "slow")
+				o := n.start(n.Context(), "k")
+				if o.granted(); o.after != 0 {
+					t.Errorf("a call waited for %v behind %d others", o.after, i+1)
+				}
+			}
+			slow := n.start(n.Context(), "slow")
+			waits := n.start(n.Context(), "k")
+			if slow.open(); !waits.open() {
+				t.Errorf("a call was sent beside %d others", few)
+			}
+			for range few {
+				n.gate <- struct{}{}
+			}
+			if waits.granted(); waits.after != 0 {
+				t.Errorf("a call went %v after a batch had returned", waits.after)
 			}
 		}
-		slow := n.start(n.Context(), "slow")
-		waits := n.start(n.Context(), "k")
-		if slow.open(); !waits.open() {
-			n.Errorf("a call was sent beside %d others", few)
+	})
+}
+
+// Where the group has one node, a few batches go however many calls they have.
+func TestAFewBatchesOfOneNodeGo(t *testing.T) {
+	inBubble(t, func(n *node) {
+		start := func() *outcome {
+			o := &outcome{n: n, key: "slow", began: time.Now()}
+			command := pool.SetNX("slow", "v", time.Minute)
+			command.Alone = true
+			n.calls.Start(n.Context(), command, o)
+			return o
 		}
-		for range few {
-			n.gate <- struct{}{}
+		all := n.occupy()
+		for range 5 {
+			all = append(all, start())
 		}
-		if waits.granted(); waits.after != 0 {
-			n.Errorf("a call went %v after another had returned", waits.after)
-		}
-		time.Sleep(idle) // a crowd is forgotten
-	}
+		n.gate <- struct{}{} // five calls go
+		n.gate <- struct{}{}
+		synctest.Wait()
+		all = append(all, start()) // beside them, and another one
+		n.want(append(occupied(), slices.Repeat([]string{"slow"}, 5), []string{"slow"})...)
+		close(n.gate)
+		all.granted()
+	})
 }
 
 func TestCallsThatArriveMeanwhileAreTheNextBatch(t *testing.T) {
@@ -273,35 +282,6 @@ func TestCallsThatArriveMeanwhileAreTheNextBatch(t *testing.T) {
 		close(n.gate)
 		append(slow, a, b).granted()
 		n.want(append(occupied(), []string{"a", "b"})...)
-	})
-}
-
-// A small batch that returns leaves the queue to a large one under way. So callers who come back at
-// once come together.
-func TestThoseOfASmallBatchWaitForALargeOne(t *testing.T) {
-	inBubble(t, func(n *node) {
-		slow := n.occupy()
-		var large outcomes
-		for range few {
-			large = append(large, n.start(n.Context(), "slow in a large batch"))
-		}
-		n.gate <- struct{}{} // to the first one, whose worker takes the large batch
-		slow[0].granted()
-		a, b := n.start(n.Context(), "a"), n.start(n.Context(), "b")
-		for range few - 1 {
-			n.gate <- struct{}{}
-		}
-		slow.granted()
-		if !a.open() || !b.open() {
-			t.Error("a call did not wait for the large batch")
-		}
-		for range few {
-			n.gate <- struct{}{}
-		}
-		append(large, a, b).granted()
-		if sent := n.sent(); !slices.Equal(sent[len(sent)-1], []string{"a", "b"}) {
-			t.Errorf("the last batch is %q", sent[len(sent)-1])
-		}
 	})
 }
 
@@ -402,22 +382,19 @@ func TestBatchesUnderWayAreBounded(t *testing.T) {
 // A client may have fewer connections than that.
 func TestSendsUnderWayAreBounded(t *testing.T) {
 	for most := 1; most <= 20; most++ {
-		for _, alone := range []bool{false, true} {
-			inBubbleOf(t, alone, func(n *node) {
-				n.calls.MaxSends = most
-				var all outcomes
-				for range 300 {
-					all = append(all, n.start(n.Context(), "slow"))
-					time.Sleep(time.Millisecond)
-				}
-				if got, want := len(n.sent()), min(most, 18); got != want {
-					t.Errorf("%d batches are under way, want %d of at most %d", got, want, most)
-				}
-				close(n.gate)
-				time.Sleep(time.Millisecond) // the last of a crowd wait for others
-				all.granted()
-			})
-		}
+		inBubble(t, func(n *node) {
+			n.calls.MaxSends = most
+			var all outcomes
+			for range 300 {
+				all = append(all, n.start(n.Context(), "slow"))
+				time.Sleep(time.Millisecond)
+			}
+			if got, want := len(n.sent()), min(most, 18); got != want {
+				t.Errorf("%d batches are under way, want %d of at most %d", got, want, most)
+			}
+			close(n.gate)
+			all.granted()
+		})
 	}
 }
 
@@ -1007,118 +984,13 @@ func TestAnIdleBatcherHasNoGoroutine(t *testing.T) {
 	})
 }
 
-// After a busy time, few workers wait for the next call.
-func TestFewWorkersStay(t *testing.T) {
-	inBubble(t, func(n *node) {
-		for range 1000 {
-			n.start(n.Context(), "slow")
-			time.Sleep(time.Millisecond)
-		}
-		before := workers()
-		close(n.gate)
-		synctest.Wait()
-		if after := workers(); before <= fewAlone || after != fewAlone {
-			t.Errorf("of %d workers %d stay, want %d of more", before, after, fewAlone)
-		}
-	})
-}
-
-// A busy Batcher has room and calls already: at worst one batch begins with a new worker.
-func TestACallIsNoAllocation(t *testing.T) {
-	calls := batch.Batcher[struct{}]{
-		Send: func(_ context.Context, all []*batch.Call[struct{}]) {
-			for _, c := range all {
-				c.Answer("OK", nil)
-			}
-		},
-	}
-	set, all := pool.SetNX("k", "v", time.Minute), make(told, 1)
-	n := testing.AllocsPerRun(1000, func() {
-		calls.Start(t.Context(), set, all)
-		<-all
-	})
-	if n > 0 {
-		t.Errorf("a call makes %v allocations, want none", n)
-	}
-}
-
-// A caller of Do still has its call when it learns that its context has ended. The outcome may have
-// come meanwhile. If the call were another's by then, that would leave the queue unsent.
-func TestTheCallOfDoIsNotUsedAgain(t *testing.T) {
-	for between := range 4 {
-		inBubble(t, func(n *node) {
-			ctx := &lingering{
-				Context: n.Context(), done: make(chan struct{}), left: make(chan struct{}),
-			}
-			go func() { _, _ = n.calls.Do(ctx, pool.SetNX("slow", "v", time.Minute)) }()
-			synctest.Wait()
-			close(ctx.done) // Do is about to take its call back
-			synctest.Wait()
-			n.gate <- struct{}{} // and the call is answered
-			for range between {
-				n.start(n.Context(), "other").granted()
-			}
-			slow, queued := n.start(n.Context(), "slow"), n.start(n.Context(), "queued")
-			close(ctx.left)
-			synctest.Wait()
-			close(n.gate)
-			slow.granted()
-			queued.granted()
-		})
-	}
-}
-
-// lingering is a context whose Err returns late, once it has ended.
-type lingering struct {
-	context.Context
-	done, left chan struct{}
-}
-
-func (c *lingering) Done() <-chan struct{} { return c.done }
-
-func (c *lingering) Err() error {
-	select {
-	case <-c.done:
-		<-c.left
-		return context.Canceled
-	default:
-		return nil
-	}
-}
-
-// What Send has not answered it may still have.
-func TestACallWithoutAnAnswerIsNotUsedAgain(t *testing.T) {
-	inBubble(t, func(n *node) {
-		var calls []*call
-		send := n.calls.Send
-		n.calls.Send = func(ctx context.Context, all []*call) {
-			for _, c := range all {
-				if slices.Contains(calls, c) {
-					t.Errorf("%s is a call without an answer", key(c))
-				}
-			}
-			if key(all[0]) == "panic" {
-				calls = append(calls, all...)
-			}
-			send(ctx, all)
-		}
-		for range 5 {
-			var why *pool.PanicError
-			if o := n.start(n.Context(), "panic"); !errors.As(o.err, &why) {
-				t.Errorf("a call whose client panics: %v", o.err)
-			}
-			n.start(n.Context(), "a").granted()
-		}
-	})
-}
-
 // workers returns how many workers there are in bubbles.
 func workers() (n int) {
 	synctest.Wait()
 	buf := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 		if strings.Contains(stack, "synctest bubble") &&
-			strings.Contains(stack, "(*worker[...]).work") {
+			strings.Contains(stack, "(*Batcher[...]).work") {
 			n++
 		}
 	}

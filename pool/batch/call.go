@@ -19,16 +19,14 @@ type Call[T any] struct {
 	command *pool.Command
 	to      pool.Receiver
 
-	joined []*Call[T] // the releases that go together in this one, or nil
-	line   []any      // what is sent of those
-
-	kept     bool // by a caller of Do
-	apart    bool // a release that does not go together with others
-	bySource bool // an EVAL takes the place of the EVALSHA
-	dropped  bool // from the queue; the Batcher's mu guards it
-	carried  bool // by the goroutine of its caller
-	crowded  bool // the first of a batch of a crowd
-	again    bool // it goes in a later batch
+	joined   []*Call[T] // those for which it stands, or nil: see join
+	line     []any      // what is sent of those
+	apart    bool       // it does not go together with others
+	bySource bool       // an EVAL takes the place of the EVALSHA
+	kept     bool       // by a caller of Do
+	carried  bool       // by the goroutine of its caller
+	handed   bool       // to Send; the Batcher's mu guards it
+	again    bool       // it goes in a later batch
 	answered bool
 	reply    any
 	err      error
@@ -60,26 +58,24 @@ func (c *Call[T]) Answer(reply any, err error) { c.answered, c.reply, c.err = tr
 // Carried reports whether the goroutine of a caller sends the call: see [Batcher.Carry].
 func (c *Call[T]) Carried() bool { return c.carried }
 
-// Crowded reports whether the call is the first of a batch of a crowd: see [Batcher]. The only node
-// of its group is asked then.
-func (c *Call[T]) Crowded() bool { return c.crowded }
-
 // HandOver is called by Send instead of Answer, for a call that is carried and has not been sent. A
-// goroutine of the Batcher sends it then. All calls of a batch are carried, or none.
+// goroutine of the Batcher sends it then.
 func (c *Call[T]) HandOver() { c.again = true }
 
 // Answered reports whether Answer was called.
 func (c *Call[T]) Answered() bool { return c.answered }
 
 // outcome returns what to tell the receiver.
-func (c *Call[T]) outcome() (any, error) {
+func (c *Call[T]) outcome(explain func(error) error) (reply any, err error) {
 	if c.command.Script() == nil {
-		return granted(c.reply, c.err)
+		reply, err = granted(c.reply, c.err)
+	} else if reply, err = c.reply, c.err; err != nil {
+		reply = nil
 	}
-	if c.err != nil {
-		return nil, c.err
+	if err != nil {
+		err = explain(c.ended(err))
 	}
-	return c.reply, nil
+	return reply, err
 }
 
 // ended returns the error with which the call ends. That of a batch's context may be another one
@@ -108,13 +104,14 @@ func granted(reply any, err error) (any, error) {
 	return false, fmt.Errorf("pool: SET NX was answered by %T %v, not by OK or null", reply, reply)
 }
 
-// withSource returns the EVAL that takes the place of an EVALSHA whose script the node does not
-// know. It returns nil if that is not what went wrong, or nobody waits any more.
-func (c *Call[T]) withSource() *Call[T] {
-	script := c.command.Script()
-	if script == nil || c.bySource || !pool.IsNoScript(c.err) || c.ctx.Err() != nil {
+// next returns the call that takes the place of this one in a later batch, or nil if it is over. If
+// the node does not know the script of an EVALSHA, that is an EVAL, unless nobody waits any more.
+func (c *Call[T]) next() *Call[T] {
+	unknown := c.command.Script() != nil && !c.bySource && pool.IsNoScript(c.err) &&
+		c.ctx.Err() == nil
+	if !unknown && !c.again {
 		return nil
 	}
 	return &Call[T]{ctx: c.ctx, command: c.command, to: c.to, apart: c.apart,
-		bySource: true}
+		bySource: c.bySource || unknown}
 }

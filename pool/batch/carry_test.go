@@ -16,9 +16,7 @@ import (
 // carry lets the goroutine of a caller send a SET NX.
 func (n *node) carry(ctx context.Context, key string) *outcome {
 	o := &outcome{n: n, key: key, began: time.Now()}
-	command := pool.SetNX(key, "v", time.Minute)
-	command.Alone = n.alone
-	n.calls.Carry(ctx, command, o)
+	n.calls.Carry(ctx, pool.SetNX(key, "v", time.Minute), o)
 	return o
 }
 
@@ -47,37 +45,35 @@ func TestALoneCallerSendsItsOwnCall(t *testing.T) {
 
 // Others wait for a worker's batch then.
 func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
-	for alone, few := range map[bool]int{false: few, true: fewAlone} {
-		inBubbleOf(t, alone, func(n *node) {
-			for range 3 {
-				done := make(chan *outcome)
-				for range few {
-					go func() { done <- n.carry(n.Context(), "slow") }()
-				}
-				if w := workers(); w > 0 {
-					t.Errorf("there are %d workers, want none", w)
-				}
-				go func() { done <- n.carry(n.Context(), "slow, one more") }()
-				one := <-done // it is not sent
-				if !one.open() {
-					t.Errorf("a call was sent beside %d others", few)
-				}
-				for range few + 1 {
-					n.gate <- struct{}{}
-				}
-				for range few {
-					(<-done).granted()
-				}
-				one.granted()
-				time.Sleep(idle)
+	inBubble(t, func(n *node) {
+		for range 3 {
+			done := make(chan *outcome)
+			for range few {
+				go func() { done <- n.carry(n.Context(), "slow") }()
 			}
-		})
-	}
+			if w := workers(); w > 0 {
+				t.Errorf("there are %d workers, want none", w)
+			}
+			go func() { done <- n.carry(n.Context(), "slow, one more") }()
+			one := <-done // it is not sent
+			if !one.open() {
+				t.Errorf("a call was sent beside %d others", few)
+			}
+			for range few + 1 {
+				n.gate <- struct{}{}
+			}
+			for range few {
+				(<-done).granted()
+			}
+			one.granted()
+			time.Sleep(idle)
+		}
+	})
 }
 
 // No more callers send their own calls than the client has connections for.
 func TestCarriedCallsAreBounded(t *testing.T) {
-	inBubbleOf(t, true, func(n *node) {
+	inBubble(t, func(n *node) {
 		n.calls.MaxSends = 2
 		done := make(chan *outcome, 4)
 		for range cap(done) {
@@ -93,7 +89,7 @@ func TestCarriedCallsAreBounded(t *testing.T) {
 
 // A Receive that panics leaves nothing behind that the next callers use.
 func TestACallerWhoseReceiveFails(t *testing.T) {
-	inBubbleOf(t, true, func(n *node) {
+	inBubble(t, func(n *node) {
 		for range 3 {
 			n.carry(n.Context(), "k").granted()
 		}
@@ -124,7 +120,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 	})
 }
 
-// A call that waits already is not sent by the caller of another one, unless there is a crowd.
+// A call that waits already is not sent by the caller of another one.
 func TestACallerSendsNobodyElsesCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var carried []bool

@@ -136,7 +136,9 @@ func release(keys ...string) *pool.Command {
 	if len(keys) > 1 {
 		args = append(args, int64(200))
 	}
-	return pool.Eval(scripts.Release, keys, args...)
+	c := pool.Eval(scripts.Release, keys, args...)
+	c.Joint = scripts.Releases
+	return c
 }
 
 // batch starts the commands while others are under way, and returns their outcomes when all

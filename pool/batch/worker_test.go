@@ -12,16 +12,13 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-func TestAYieldLetsOthersGoFirstUnlessThatTakesLong(t *testing.T) {
+func TestAYieldLetsOthersGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var w worker[int]
-
 	first := 0
 	for range 20 {
 		var went atomic.Bool
 		go went.Store(true)
-		w.rest = time.Time{} // a machine that is busy makes any yield a long one
-		w.yield()
+		yield()
 		if went.Load() {
 			first++
 		}
@@ -29,46 +26,26 @@ func TestAYieldLetsOthersGoFirstUnlessThatTakesLong(t *testing.T) {
 	if first < 15 { // now and then the scheduler chooses otherwise
 		t.Errorf("a goroutine that was ready went first %d of 20 times", first)
 	}
+}
 
-	var computed atomic.Int64
+func TestThereIsARestAfterALongYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var over atomic.Bool
 	defer over.Store(true)
 	go func() {
-		for !over.Load() {
-			computed.Add(1)
+		for !over.Load() { // which computes
 		}
 	}()
-	w.rest = time.Time{}
 	begun := time.Now()
-	for tries := 0; w.rest.IsZero(); tries++ {
+	var rest time.Time
+	for tries := 0; rest.IsZero(); tries++ {
 		if tries == 100 {
 			t.Fatal("yields to a goroutine that computes never took long")
 		}
-		w.yield()
+		rest = yield()
 	}
-	if rest := w.rest.Sub(begun); rest < longYield*yieldRest || time.Until(w.rest) > longestRest {
-		t.Errorf("after a long yield there is none until %v after its beginning", rest)
-	}
-
-	// The runtime lets the other go first by itself now and then.
-	w.rest = time.Now().Add(time.Hour)
-	var before int64
-	for tries := 0; ; tries++ {
-		if tries == 100 {
-			t.Fatal("a yield did not wait for the end of the rest")
-		}
-		before = computed.Load()
-		if w.yield(); computed.Load() == before {
-			break
-		}
-	}
-
-	for tries := 0; computed.Load() == before; tries++ {
-		if tries == 100 {
-			t.Fatal("there was no yield after the rest")
-		}
-		w.rest = time.Now()
-		w.yield()
+	if rest.Before(begun.Add(100*longYield)) || time.Until(rest) > longestRest {
+		t.Errorf("after a long yield there is none until %v after its beginning", rest.Sub(begun))
 	}
 }
 
@@ -117,9 +94,7 @@ func batches(t *testing.T, callers, rounds int) (sizes []int) {
 	for come := 0; come < callers; runtime.Gosched() {
 		calls.mu.Lock()
 		come = len(calls.queue)
-		for _, w := range calls.sending {
-			come += len(w.calls)
-		}
+		come += calls.underWay
 		calls.mu.Unlock()
 	}
 	close(gate)

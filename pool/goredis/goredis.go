@@ -8,10 +8,10 @@
 // refused because of itself.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// each by itself; up to sixteen in a group of one node. Those that arrive while so many are under
-// way go together as the next pipeline. A crowd of callers of one node goes in two pipelines. Where
-// that takes longer than a millisecond, commands go on one of up to 16 connections. Where none of
-// those brings a reply, there is one more every 100 ms, up to 48. Hooks see pipelines then.
+// each by itself. Those that arrive while so many are under way go together as the next pipeline.
+// In a group of one node, up to three pipelines are under way. Where that takes longer than a
+// millisecond, commands go on one of up to 16 connections. Where none of those brings a reply,
+// there is one more every 100 ms, up to 48. Hooks see pipelines then.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a Cluster or Ring client sends each release by
@@ -68,8 +68,8 @@
 // connection.
 //
 // With ContextTimeoutEnabled and one node, a caller sends its own commands, unless the context of
-// its Lock may end: see [Pool.Carry]. In a crowd it sends those of others with them. Hooks run on
-// the caller's goroutine then. One that blocks holds up the caller.
+// its Lock may end: see [Pool.Carry]. Hooks run on the caller's goroutine then. One that blocks
+// holds up the caller.
 //
 // # Which clients
 //

@@ -162,8 +162,9 @@ var startTests = []test{
 		}
 		for i := range keys {
 			told.Add(1)
-			s.pool.(pool.Starter).Start(s.ctx,
-				pool.Eval(scripts.Release, keys[i], "v", expiry.Milliseconds()),
+			command := pool.Eval(scripts.Release, keys[i], "v", expiry.Milliseconds())
+			command.Joint = scripts.Releases
+			s.pool.(pool.Starter).Start(s.ctx, command,
 				receive(func(reply any, err error) {
 					defer told.Done()
 					replies[i] = reply

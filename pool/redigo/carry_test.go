@@ -131,7 +131,7 @@ func TestWhatALoneCallerSendsEndsInTime(t *testing.T) {
 
 // A few callers take idle connections, each another one. Those who find none do not dial.
 func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
-	const callers, nodeTimeout = 7, 200 * time.Millisecond
+	const callers, nodeTimeout = 3, 200 * time.Millisecond
 	for idle := range callers + 1 {
 		inBubble(t, func(b *bench) {
 			b.inner.MaxIdle = callers

@@ -11,10 +11,10 @@
 // TLS and authentication are the pool's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// each on a connection of its own; up to sixteen in a group of one node. Those that arrive while so
-// many are under way go together, on one connection. A crowd of callers of one node goes in halves,
-// on two connections. Where that takes longer than a millisecond, commands go on another one, of up
-// to 16. Where none of those brings a reply, there is one more every 100 ms, up to 48.
+// each on a connection of its own. Those that arrive while so many are under way go together, on
+// one connection. In a group of one node, up to three connections are in use. Where that takes
+// longer than a millisecond, commands go on another one, of up to 16. Where none of those brings a
+// reply, there is one more every 100 ms, up to 48.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: MONITOR, and a connection
 // of one's own type, see one command for several locks. A Pool whose server has refused keys of

@@ -93,19 +93,12 @@ func (p *Pool) isUnsent(ctx context.Context, r rueidis.RedisResult) bool {
 	return !ends || time.Now().Before(end)
 }
 
-// isOwn reports whether calls go on a connection of their own: what callers carry, and the batches
-// of a crowd of callers of one node. The goroutine that sends them writes and reads there, unless
-// AlwaysPipelining is set. On the connection for all, two other goroutines do that: locks of eight
-// callers took 1.05 times as long.
-//
-// When the node has just been reached, connections from before may be lost without being noticed.
-// Then a crowd goes on the connection for all, which is not.
+// isOwn reports whether a call goes on a connection of its own: what its caller carries. The
+// goroutine that sends it writes and reads there, unless AlwaysPipelining is set. On the connection
+// for all, two other goroutines do that.
 func (p *Pool) isOwn(ctx context.Context, c *call) bool {
-	if c.Crowded() && p.link.isNew() {
-		return false
-	}
 	_, ends := ctx.Deadline()
-	return p.plain && ends && (c.Carried() || c.Crowded())
+	return p.plain && ends && c.Carried()
 }
 
 // command returns the command with the given name and arguments. Without keys that rueidis knows

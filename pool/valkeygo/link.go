@@ -20,9 +20,6 @@ const (
 	// maxAsks bounds the questions of an attempt. One may have gone on a connection that was lost
 	// before, or that the end of another command's context has broken.
 	maxAsks = 3
-	// unnoticed is for how long valkey-go may not notice that an idle connection is lost. It looks
-	// once a second.
-	unnoticed = 1500 * time.Millisecond
 	// stale is how old a failure can be and still be told.
 	stale = time.Minute
 )
@@ -106,14 +103,6 @@ var errSilent = fmt.Errorf("no reply within %v", attemptTime)
 
 // lost notes that the client has failed to bring a reply.
 func (l *link) lost() { l.open.Store(false) }
-
-// isNew reports whether the node has been reached so lately that connections from before may be
-// lost without being noticed.
-func (l *link) isNew() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.since) < unnoticed
-}
 
 // why returns the error of the last attempt, if that failed and is not long ago.
 func (l *link) why() error {

@@ -71,9 +71,9 @@ func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*
 }
 
 // quit ends a connection to a server that is not the master: behind one address, the next one may
-// reach that. Valkey-go has no method for it, so the server is asked to close the connection. The PING
-// then fails, by which valkey-go notices at once. Every user may send QUIT. Other commands that are
-// on their way there fail as well, and would have been refused.
+// reach that. Valkey-go has no method for it, so the server is asked to close the connection. The
+// PING then fails, by which valkey-go notices at once. Every user may send QUIT. Other commands that
+// are on their way there fail as well, and would have been refused.
 func (p *Pool) quit(ctx context.Context, own bool) {
 	p.client.DoMulti(ctx, p.command([]any{"QUIT"}, own), p.command([]any{"PING"}, own))
 }
@@ -95,19 +95,12 @@ func (p *Pool) isUnsent(ctx context.Context, r valkey.ValkeyResult) bool {
 	return !ends || time.Now().Before(end)
 }
 
-// isOwn reports whether calls go on a connection of their own: what callers carry, and the batches
-// of a crowd of callers of one node. The goroutine that sends them writes and reads there, unless
-// AlwaysPipelining is set. On the connection for all, two other goroutines do that: locks of eight
-// callers took 1.05 times as long.
-//
-// When the node has just been reached, connections from before may be lost without being noticed.
-// Then a crowd goes on the connection for all, which is not.
+// isOwn reports whether a call goes on a connection of its own: what its caller carries. The
+// goroutine that sends it writes and reads there, unless AlwaysPipelining is set. On the connection
+// for all, two other goroutines do that.
 func (p *Pool) isOwn(ctx context.Context, c *call) bool {
-	if c.Crowded() && p.link.isNew() {
-		return false
-	}
 	_, ends := ctx.Deadline()
-	return p.plain && ends && (c.Carried() || c.Crowded())
+	return p.plain && ends && c.Carried()
 }
 
 // command returns the command with the given name and arguments. Without keys that valkey-go knows

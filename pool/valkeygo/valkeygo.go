@@ -15,9 +15,9 @@
 // TLS and authentication are the client's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
-// or sixteen in a group of one node. Those that arrive while so many are under way go together. All
-// go on one connection, in order, unless the client is one for a cluster. Callers who send their
-// own commands have others: see Contexts. So has a crowd of callers of one node.
+// or three batches in a group of one node. Those that arrive while so many are under way go
+// together. All go on one connection, in order, unless the client is one for a cluster. Callers who
+// send their own commands have others: see Contexts.
 //
 // Releases that go together are one EVALSHA with the keys of their locks: hooks, traces and MONITOR
 // see one command for several locks. A Pool of a client for a cluster sends each release by itself.
@@ -33,8 +33,8 @@
 //   - DisableCache: without it, each connection begins with CLIENT TRACKING, for which many users
 //     have no right, and which RESP2 and some servers do not have. Locks do not use the cache.
 //   - BlockingPoolSize bounds the connections that a group of one node has beside that for all. It
-//     also bounds those of the user's commands that block. Two cores on loopback needed 11 of them,
-//     and 16 are enough while the node answers. Locks wait for one that is free.
+//     also bounds those of the user's commands that block. Locks need three of them, and wait for
+//     one that is free.
 //   - ConnLifetime: with it, valkey-go sends commands again that had no reply when the time of a
 //     connection was over. A lock stays exclusive, but may be refused because of itself, or look
 //     lost at its release: see [pool.Pool].
@@ -58,12 +58,11 @@
 // back. A command that valkey-go has taken cannot be called back: the node may execute it later.
 //
 // The callers of a group of one node send their own commands, unless the contexts of their Locks
-// may end: see [Pool.Carry]. In a crowd one of them sends those of others with them. Each has a
-// connection to itself then, one of those for commands that block, but no crowd has just after the
-// node was reached. The functions of the user's by which valkey-go connects run on the caller's
-// goroutine. A DialFn, DialCtxFn or AuthCredentialsFn
-// that ignores its context holds up the caller. On a node that does not answer, so do
-// BlockingPoolCleanup and ConnLifetime, for a second for each connection that they close.
+// may end: see [Pool.Carry]. Each of up to three has a connection to itself then, one of those for
+// commands that block. The functions of the user's by which valkey-go connects run on the caller's
+// goroutine. A DialFn, DialCtxFn or AuthCredentialsFn that ignores its context holds up the caller.
+// On a node that does not answer, so do BlockingPoolCleanup and ConnLifetime, for a second for each
+// connection that they close.
 //
 // # Which clients
 //

@@ -57,7 +57,7 @@ func FailInTime(t testing.TB, nodeTimeout time.Duration, calls ...Call) {
 }
 
 // few is how many callers of a node send their own commands at the same time.
-const few = 7
+const few = 3
 
 // FewFailInTime makes few callers try to lock the name at the same time, in a bubble. Each fails
 // for want of a quorum, at the node timeout, and sends its own command. Carried counts those, or is

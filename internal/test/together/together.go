@@ -40,7 +40,9 @@ func Release(
 	told.Add(Many)
 	server.Freeze()
 	for i := range Many {
-		p.Start(ctx, pool.Eval(scripts.Release, []string{key(i), key(i) + ":q"}, "v", 200),
+		release := pool.Eval(scripts.Release, []string{key(i), key(i) + ":q"}, "v", 200)
+		release.Joint = scripts.Releases
+		p.Start(ctx, release,
 			receiver(func(reply any, err error) {
 				all[i] = Outcome{reply, err}
 				told.Done()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/term"
 )
 
 // ErrUnsent is the outcome of a command that was certainly not sent: its round was over
@@ -69,7 +68,7 @@ type Round struct {
 	vote   func(node int, reply Reply) bool
 	budget time.Duration
 	expiry time.Duration // of the key that an Undo takes back
-	ctx    term.Term     // values only; ended at its limit, or when every call has settled
+	ctx    roundContext  // values only; ended at its limit, or when every call has settled
 	start  time.Time
 	timer  *time.Timer // ends in expire; mu guards it
 	haste  *time.Timer // ends in giveUp, or nil; mu guards it

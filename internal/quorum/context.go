@@ -1,5 +1,4 @@
-// Package term makes contexts that need no timer.
-package term
+package quorum
 
 import (
 	"context"
@@ -8,11 +7,10 @@ import (
 	"time"
 )
 
-// Term is a context that carries the values of another one, and ends when it is told to: by Cancel,
-// or by Expire at its limit. It is what [context.WithDeadline] makes, without the timer, whose work
-// somebody else does. It allocates its Done channel on demand, which saves 2 of 17 allocations of a
-// Lock and its Unlock.
-type Term struct {
+// roundContext is the context of a round's commands. It carries the values of another one, and ends
+// when it is told to: by Cancel, or by Expire at its limit. It is what [context.WithDeadline] makes,
+// without the timer, which the round has.
+type roundContext struct {
 	context.Context           // values
 	Limit           time.Time // the deadline; zero if there is none
 
@@ -23,10 +21,10 @@ type Term struct {
 }
 
 // Deadline implements [context.Context].
-func (t *Term) Deadline() (time.Time, bool) { return t.Limit, !t.Limit.IsZero() }
+func (t *roundContext) Deadline() (time.Time, bool) { return t.Limit, !t.Limit.IsZero() }
 
 // Done implements [context.Context].
-func (t *Term) Done() <-chan struct{} {
+func (t *roundContext) Done() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.done == nil {
@@ -39,7 +37,7 @@ func (t *Term) Done() <-chan struct{} {
 }
 
 // Err implements [context.Context].
-func (t *Term) Err() error {
+func (t *roundContext) Err() error {
 	if err := t.ended.Load(); err != nil {
 		return *err
 	}
@@ -53,12 +51,12 @@ var (
 )
 
 // Cancel ends the context because nobody needs it any more, unless it has ended.
-func (t *Term) Cancel() { t.end(&errCanceled) }
+func (t *roundContext) Cancel() { t.end(&errCanceled) }
 
 // Expire ends the context because its time is over, unless it has ended.
-func (t *Term) Expire() { t.end(&errDeadline) }
+func (t *roundContext) Expire() { t.end(&errDeadline) }
 
-func (t *Term) end(err *error) {
+func (t *roundContext) end(err *error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended.Load() != nil {

@@ -1,0 +1,48 @@
+package quorum
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+type valueKey struct{}
+
+// A context ends once, for the first reason, whether its channel was asked for before or after.
+func TestARoundContextEndsOnce(t *testing.T) {
+	limit := time.Now().Add(time.Hour)
+	for want, ends := range map[error][]func(*roundContext){
+		context.Canceled:         {(*roundContext).Cancel, (*roundContext).Expire},
+		context.DeadlineExceeded: {(*roundContext).Expire, (*roundContext).Cancel},
+	} {
+		for _, early := range []bool{true, false} {
+			values := context.WithValue(t.Context(), valueKey{}, "value")
+			ctx := &roundContext{Context: values, Limit: limit}
+			if early {
+				select {
+				case <-ctx.Done():
+					t.Error("it has ended at its beginning")
+				default:
+				}
+			}
+			assert.NoError(t, ctx.Err())
+			for _, end := range ends {
+				end(ctx)
+			}
+			<-ctx.Done()
+			assert.Equal(t, want, ctx.Err())
+			assert.Equal(t, "value", ctx.Value(valueKey{}))
+		}
+	}
+}
+
+func TestATermMayHaveNoDeadline(t *testing.T) {
+	_, ok := (&roundContext{Context: t.Context()}).Deadline()
+	assert.False(t, ok)
+	limit := time.Now()
+	deadline, ok := (&roundContext{Context: t.Context(), Limit: limit}).Deadline()
+	assert.True(t, ok)
+	assert.Equal(t, limit, deadline)
+}

@@ -12,7 +12,7 @@ import (
 // without the timer, which the round has.
 type roundContext struct {
 	context.Context           // values
-	Limit           time.Time // the deadline; zero if there is none
+	Limit           time.Time // the deadline
 
 	ended atomic.Pointer[error]
 
@@ -21,7 +21,7 @@ type roundContext struct {
 }
 
 // Deadline implements [context.Context].
-func (t *roundContext) Deadline() (time.Time, bool) { return t.Limit, !t.Limit.IsZero() }
+func (t *roundContext) Deadline() (time.Time, bool) { return t.Limit, true }
 
 // Done implements [context.Context].
 func (t *roundContext) Done() <-chan struct{} {

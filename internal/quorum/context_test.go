@@ -37,12 +37,3 @@ func TestARoundContextEndsOnce(t *testing.T) {
 		}
 	}
 }
-
-func TestATermMayHaveNoDeadline(t *testing.T) {
-	_, ok := (&roundContext{Context: t.Context()}).Deadline()
-	assert.False(t, ok)
-	limit := time.Now()
-	deadline, ok := (&roundContext{Context: t.Context(), Limit: limit}).Deadline()
-	assert.True(t, ok)
-	assert.Equal(t, limit, deadline)
-}

@@ -72,10 +72,15 @@ func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*
 
 // quit ends a connection to a server that is not the master: behind one address, the next one may
 // reach that. Valkey-go has no method for it, so the server is asked to close the connection. The
-// PING then fails, by which valkey-go notices at once. Every user may send QUIT. Other commands that
-// are on their way there fail as well, and would have been refused.
+// PING behind it fails, and so may others, until the client has noticed. Every user may send QUIT.
+// Other commands that are on their way there fail as well, and would have been refused.
 func (p *Pool) quit(ctx context.Context, own bool) {
 	p.client.DoMulti(ctx, p.command([]any{"QUIT"}, own), p.command([]any{"PING"}, own))
+	for range maxTries {
+		if p.client.Do(ctx, p.command([]any{"PING"}, own)).NonValkeyError() == nil {
+			return
+		}
+	}
 }
 
 // maxTries is how often a command is tried that does not go out: see isUnsent.

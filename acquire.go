@@ -69,7 +69,7 @@ func lasts(r line.Refusal) bool {
 
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
 // wins. Only a claim has a member.
-func (a *asker) attempt(how line.Attempt, member *line.Member) *grant.Defeat {
+func (a *asker) attempt(how line.Attempt, member *wire.Member) *grant.Defeat {
 	a.told.attempt()
 	l, wrong := newAttempt(a.m, notAcquired)
 	if wrong != nil {
@@ -90,7 +90,7 @@ func (a *asker) adopt(l *lease) {
 
 // Claim implements [line.Asker]. It claims with the bid's value, which some nodes may have, unless
 // none has told so and the bid is old.
-func (a *asker) Claim(member line.Member, takenUp int) line.Answer {
+func (a *asker) Claim(member wire.Member, takenUp int) line.Answer {
 	bid := a.bid
 	a.bid = nil
 	if bid == nil || takenUp == 0 && !bid.IsFresh() {
@@ -110,7 +110,7 @@ func (a *asker) Claim(member line.Member, takenUp int) line.Answer {
 }
 
 // claimAnew claims with a new value. An older bid, if there is one, is taken back.
-func (a *asker) claimAnew(member line.Member, old *lease) (answer line.Answer) {
+func (a *asker) claimAnew(member wire.Member, old *lease) (answer line.Answer) {
 	if old != nil {
 		// Also if a function of the caller's panics.
 		defer func() { old.Withdraw(a.ctx, !answer.Won) }()
@@ -124,7 +124,7 @@ func (a *asker) claimAnew(member line.Member, old *lease) (answer line.Answer) {
 }
 
 // Bid implements [line.Asker].
-func (a *asker) Bid(member line.Member, number string) (life time.Duration) {
+func (a *asker) Bid(member wire.Member, number string) (life time.Duration) {
 	if !a.m.nodes.Bids() || a.m.cfg.minHold > 0 {
 		return 0
 	}
@@ -159,12 +159,12 @@ func (a *asker) Settle(stands bool) (value string) {
 }
 
 // Stand implements [line.Asker].
-func (a *asker) Stand(member line.Member) quorum.Command {
-	return a.m.nodes.Stand(member, line.QueueTTL)
+func (a *asker) Stand(member wire.Member) quorum.Command {
+	return a.m.nodes.Stand(member, wire.QueueTTL)
 }
 
 // Leave implements [line.Asker].
-func (a *asker) Leave(member line.Member) quorum.Command { return a.m.nodes.Leave(member) }
+func (a *asker) Leave(member wire.Member) quorum.Command { return a.m.nodes.Leave(member) }
 
 // Waits implements [line.Asker].
 func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) line.Refusal {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
-	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -29,7 +28,7 @@ type owner struct {
 	value     string
 	key       *quorum.Footprint // with the value
 	number    int64             // that acquire returned: what the counter holds
-	member    line.Member       // of the queue
+	member    wire.Member       // of the queue
 	place     *quorum.Footprint // of the member
 }
 
@@ -49,7 +48,7 @@ func forTrial(l *grant.Lock) *grant.Lock {
 func newOwner(l *grant.Lock, node int) *owner {
 	o := &owner{
 		Lock: l.Lock, lane: l.Lanes[node : node+1], denied: l.Denied, value: rand.Text(),
-		member: line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
+		member: wire.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
 	o.key, o.place = o.newFootprint(), o.newFootprint()
 	return o

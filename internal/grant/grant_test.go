@@ -252,7 +252,7 @@ func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
 		var all grant.Defeats
 		stand := func() *grant.Defeat {
 			place := open("")
-			member := line.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
+			member := wire.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
 			r := place.Write(t.Context(), quorum.Spec{Command: lock.Stand(member, time.Minute)})
 			began := time.Now()
 			time.Sleep(time.Second)

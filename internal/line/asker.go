@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // Wish is a key that somebody wants, and how that one waits for it.
@@ -31,11 +32,11 @@ type Asker interface {
 	// Claim asks for the key, which nodes have reserved for the member. If it is not granted, the
 	// member keeps its place in the queue, and there is no bid any more. So many nodes have taken
 	// the member's bid up: if they are a quorum, Claim has nothing to ask.
-	Claim(m Member, takenUp int) Answer
+	Claim(m wire.Member, takenUp int) Answer
 	// Bid tells the nodes in advance what the member will claim, under a number that it hears, with
 	// the key, from those that take the bid up. It does not wait. It returns for how long nodes
 	// keep the bid, 0 if there is none: not every lock can be bid for.
-	Bid(m Member, number string) (life time.Duration)
+	Bid(m wire.Member, number string) (life time.Duration)
 	// Withdraw takes the bid back, if there is one: nodes that have taken it up hand the key on.
 	// The member keeps its place in the queue if it stays. Withdraw does not wait.
 	Withdraw(stays bool)
@@ -50,9 +51,9 @@ type Asker interface {
 
 	// Stand is the command that stands in the queue. Its reply means [quorum.Standing] or
 	// [quorum.Turn].
-	Stand(m Member) quorum.Command
+	Stand(m wire.Member) quorum.Command
 	// Leave is the command that leaves the queue.
-	Leave(m Member) quorum.Command
+	Leave(m wire.Member) quorum.Command
 	// Waits notes what a round of standing in the queue has come to. It returns nil if that says
 	// nothing, because the context has cut the round short.
 	Waits(r *quorum.Round, began time.Time, cut bool) Refusal
@@ -95,13 +96,4 @@ type Refusal interface {
 	// Failing reports whether there is no quorum because of nodes that answered with errors. They
 	// would do so again, also to one whose turn it is.
 	Failing() bool
-}
-
-// Member is a waiter in the queue on the nodes.
-type Member struct {
-	ID     string // the channel of the process, and a number
-	Ticket int64
-	Agreed bool   // a quorum of nodes has the ticket
-	Value  string // of the attempt that was refused before, or ""
-	Renews bool   // the time for which nodes keep the queue begins anew
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/test/leak"
 	"github.com/redlock-go/redlock/internal/turn"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -242,7 +243,7 @@ func (a *asker) Attempt(how Attempt) Answer {
 	return answer
 }
 
-func (a *asker) Bid(m Member, number string) time.Duration {
+func (a *asker) Bid(m wire.Member, number string) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.noBids {
@@ -264,7 +265,7 @@ func (a *asker) Withdraw(bool) {
 	}
 }
 
-func (a *asker) Claim(m Member, takenUp int) Answer {
+func (a *asker) Claim(m wire.Member, takenUp int) Answer {
 	if takenUp > len(a.boards)/2 {
 		return Answer{Won: a.take(a, Attempt{})}
 	}
@@ -306,7 +307,7 @@ func (a *asker) GiveBack() {
 func (a *asker) Unsettled() bool                              { return a.unsettled }
 func (a *asker) Waits(*quorum.Round, time.Time, bool) Refusal { return refusal{} }
 
-func (a *asker) Stand(m Member) quorum.Command {
+func (a *asker) Stand(m wire.Member) quorum.Command {
 	agreed := 0
 	if m.Agreed {
 		agreed = 1
@@ -325,7 +326,7 @@ func (a *asker) Stand(m Member) quorum.Command {
 	}
 }
 
-func (a *asker) Leave(m Member) quorum.Command {
+func (a *asker) Leave(m wire.Member) quorum.Command {
 	return quorum.Command{
 		Command: pool.Eval(&pool.Script{Name: "leave"}, nil, m.ID),
 		Read: func(*pool.Command, any, error) (quorum.Reply, error) {
@@ -356,7 +357,7 @@ type board struct {
 	fails    error      // of each who stands here, or nil
 	stands   int        // commands
 	opened   time.Time  // when the latest subscription was asked for
-	queue    []Member
+	queue    []wire.Member
 	last     int64
 	held     bool
 	reserved string
@@ -466,7 +467,7 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 		b.reserved = ""
 		b.reserve()
 	}
-	b.queue = slices.DeleteFunc(b.queue, func(m Member) bool { return m.ID == id })
+	b.queue = slices.DeleteFunc(b.queue, func(m wire.Member) bool { return m.ID == id })
 	if s.Name == "leave" {
 		return nil, nil
 	}
@@ -475,15 +476,15 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 		ticket = max(ticket, b.last+1)
 	}
 	b.last = max(b.last, ticket)
-	b.queue = append(b.queue, Member{ID: id, Ticket: ticket})
-	slices.SortStableFunc(b.queue, func(x, y Member) int { return int(x.Ticket - y.Ticket) })
+	b.queue = append(b.queue, wire.Member{ID: id, Ticket: ticket})
+	slices.SortStableFunc(b.queue, func(x, y wire.Member) int { return int(x.Ticket - y.Ticket) })
 	if !b.held && b.reserved == "" {
 		b.reserve()
 		if b.reserved == id {
 			return quorum.Reply{Means: quorum.Turn, Number: ticket, Left: -1}, nil
 		}
 	}
-	before := slices.IndexFunc(b.queue, func(m Member) bool { return m.ID == id })
+	before := slices.IndexFunc(b.queue, func(m wire.Member) bool { return m.ID == id })
 	return quorum.Reply{
 		Means: quorum.Standing, Number: ticket, Before: int32(before), Left: -1,
 	}, nil

@@ -17,7 +17,7 @@ const (
 	// then costs go-redis its connection, too. In 9 of 17 runs they had 0 to 28 turns a second, and
 	// with this rule in 2 of 39. With 2 instead of 4, one of 4 runs had 31.
 	spareTimes = 4
-	// maxSpare bounds that. With it, one in the queue asks again within [RollGrace].
+	// maxSpare bounds that. With it, one in the queue asks again within [wire.RollGrace].
 	maxSpare = 2 * time.Second
 )
 

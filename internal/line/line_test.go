@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // A release that nobody has heard of yet is not lost behind a doubt.
@@ -208,14 +209,14 @@ func TestNobodyReliesOnMessages(t *testing.T) {
 
 // Nodes keep a queue for a time. One who stays renews it in time, and costs little.
 func TestWhoStaysRenewsTheQueue(t *testing.T) {
-	const lasts = 10 * QueueTTL
+	const lasts = 10 * wire.QueueTTL
 	for _, before := range []int{0, 1, 100, 1_000, 100_000} {
 		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()
 			for _, b := range g.boards {
 				for i := range before {
 					id := fmt.Sprint("others:", i)
-					b.queue = append(b.queue, Member{ID: id, Ticket: int64(i)})
+					b.queue = append(b.queue, wire.Member{ID: id, Ticket: int64(i)})
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
@@ -224,7 +225,7 @@ func TestWhoStaysRenewsTheQueue(t *testing.T) {
 			assert.Equal(t, context.DeadlineExceeded, g.lock(ctx, ls, 1, wish))
 			at := time.Duration(0)
 			for _, next := range append(g.renewals, lasts) {
-				assert.Less(t, next-at, QueueTTL*2/3, "%d before it", before)
+				assert.Less(t, next-at, wire.QueueTTL*2/3, "%d before it", before)
 				at = next
 			}
 			assert.LessOrEqual(t, len(g.renewals), int(lasts/renewal)+1, "%d before it", before)

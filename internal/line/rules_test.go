@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // While somebody of a process has the key, its next waiter does not stand in the queue: a release
@@ -317,7 +318,7 @@ func TestAProcessThatHasHandedTheKeyOnLetsTheNextClaimIt(t *testing.T) {
 				b := g.boards[0]
 				for _, b := range g.boards {
 					for i := range tt.before {
-						b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+						b.queue = append(b.queue, wire.Member{ID: strconv.Itoa(i), Ticket: int64(i)})
 					}
 				}
 				stands := func() (after time.Duration) { // and gives up
@@ -649,7 +650,7 @@ func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
 				for _, b := range g.boards {
 					b.opens = opens
 					for i := range tt.before {
-						b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+						b.queue = append(b.queue, wire.Member{ID: strconv.Itoa(i), Ticket: int64(i)})
 					}
 				}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -799,7 +800,7 @@ func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {
 			g.takes = takes
 			for _, b := range g.boards {
 				for i := range 300 {
-					b.queue = append(b.queue, Member{ID: strconv.Itoa(i), Ticket: int64(i)})
+					b.queue = append(b.queue, wire.Member{ID: strconv.Itoa(i), Ticket: int64(i)})
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 3*rest)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // ranksPerDelay is how many before a waiter make it ask again one more retry delay later.
@@ -207,11 +208,11 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 }
 
 // latest is how long a waiter with so many before it waits at most before it asks again. The nodes
-// keep its place for longer. With fewer than 300 before it, they keep the place for [RollGrace]
-// after they find that somebody has died. With 300 or more, they keep it for [RollGrace] and 10 ms
+// keep its place for longer. With fewer than 300 before it, they keep the place for [wire.RollGrace]
+// after they find that somebody has died. With 300 or more, they keep it for [wire.RollGrace] and 10 ms
 // for each of these, counted from when the waiter last asked. See stand.lua.
 func latest(before int64) time.Duration {
-	return max(maxDelayQueued, min(clock.Times(perWaiter, before), QueueTTL/2))
+	return max(maxDelayQueued, min(clock.Times(perWaiter, before), wire.QueueTTL/2))
 }
 
 // denials are in the errors of servers and proxies that do not let a user have the commands of the

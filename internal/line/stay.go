@@ -7,11 +7,12 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/turn"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 const (
 	// maxDelayQueued bounds how long one in the queue waits before asking again, unless perWaiter
-	// for each before it is more.
+	// for each before it is more. It is less than [wire.RollGrace].
 	maxDelayQueued = 3 * time.Second
 	perWaiter      = 10 * time.Millisecond
 	// maxSilences is how many rounds without a quorum of answers are made in a row.
@@ -20,13 +21,8 @@ const (
 	// twice as long after each further one. During a silence, messages may be reason for more.
 	maxClaims  = 6
 	claimDelay = 4 * time.Millisecond
-	// QueueTTL is how long a queue outlives the last who came, or renewed it.
-	QueueTTL = time.Minute
 	// renewal is how often those who stay renew it.
 	renewal = 10 * time.Second
-	// RollGrace is how long those in the queue have to ask again when somebody has died. Nodes cut
-	// their clocks off to seconds: it may be a second less. It is more than maxDelayQueued.
-	RollGrace = 5 * time.Second
 )
 
 // A stay is one waiter's wait in the queue that the nodes keep.
@@ -60,7 +56,7 @@ type stay struct {
 	listener  *turn.Listener
 	ready     <-chan struct{} // closed when turns can be heard; nil if they could be before
 	call      *turn.Call
-	member    Member
+	member    wire.Member
 	footprint quorum.Footprint // of the place; what is asked for in its turn has its own
 
 	// Rounds of standing: the first, until slow nodes have the ticket, or nil; and the latest, with
@@ -104,9 +100,9 @@ func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	if !listener.Hears() {
 		s.ready = listener.Ready()
 	}
-	s.footprint.Open(w.Lanes, w.NodeTimeout, QueueTTL)
+	s.footprint.Open(w.Lanes, w.NodeTimeout, wire.QueueTTL)
 	defer s.call.End()
-	s.member = Member{ID: w.lines.source.Channel + s.call.Number, Value: w.asker.Settle(true)}
+	s.member = wire.Member{ID: w.lines.source.Channel + s.call.Number, Value: w.asker.Settle(true)}
 	if !time.Now().Before(w.due) && w.used+1 != w.Tries {
 		w.draw(minTry)
 	}

@@ -23,7 +23,6 @@ const maxExpiries = 3
 // leave the retry delay as it is, unless the key was released.
 type head struct {
 	expiries int  // attempts within the delay because keys had expired
-	resting  bool // until due the key is left to other processes
 	denied   bool // the latest stay was
 
 	led, asked time.Time // since when it is the head, and when it last asked since then
@@ -69,7 +68,7 @@ func (w *Waiter) lead() (won bool, err error) {
 				return false, err
 			case end == served:
 				ln.taken = true
-				w.lines.granted(ln, w.Expiry)
+				w.lines.granted(w.Key, ln, queued, w.Expiry)
 				return true, nil
 			case end == lastTry:
 				why, ask = overdue, true
@@ -97,13 +96,10 @@ func (w *Waiter) lead() (won bool, err error) {
 func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	ln := w.line
 	ln.taken = false // if this is cut short, the next head tries
-	answer, alone := w.attempt(why == overdue)
+	answer := w.attempt(why == overdue)
 	w.asked = time.Now()
 	if answer.Won || answer.Refusal != nil {
 		ln.taken = true
-	}
-	if answer.Won || answer.Refusal != nil && alone {
-		w.lines.tried(w.Key, ln, why, answer.Won, w.drawn, time.Now())
 	}
 	if w.denied && (answer.Won || answer.Refusal != nil && answer.Refusal.Answered()) {
 		w.lines.deny(w.Key, time.Now())
@@ -111,7 +107,7 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	w.denied = false
 	switch {
 	case answer.Won:
-		w.lines.granted(ln, w.Expiry)
+		w.lines.granted(w.Key, ln, why, w.Expiry)
 		return true, true, nil
 	case answer.Err != nil:
 		return false, true, answer.Err
@@ -120,7 +116,7 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 		return false, true, nil
 	}
 	switch why {
-	case overdue, passedOn, freed:
+	case overdue, freed:
 		w.draw(0)
 	}
 	return false, false, nil
@@ -157,7 +153,7 @@ func (w *Waiter) fallBack() {
 // unable reports whether an attempt at a key that was just released has failed, though nobody has
 // it and others wait: a node timeout may be too short for the way to the nodes.
 func (w *Waiter) unable(r Refusal, why reason) bool {
-	return (why == freed || why == passedOn) && w.line.places.Len() > 1 && !r.Taken()
+	return why == freed && w.line.places.Len() > 1 && !r.Taken()
 }
 
 // sleep waits until there is reason for an attempt, or to stand in the queue on the nodes: when
@@ -189,7 +185,11 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 		}
 		// What comes at the same time is looked at in the same order.
 		if isRung || received(ln.bell) {
-			if why := ln.hear(); w.heeds(why) {
+			switch why := ln.hear(); why {
+			case arrived: // which is nothing
+			case left:
+				w.due = sooner(w.due, maxRest)
+			default:
 				return why, nil
 			}
 		}
@@ -229,23 +229,4 @@ func (w *Waiter) waives(l *turn.Listener, opening bool, now time.Time) bool {
 	least := clock.Times(w.drawn, minDelays)
 	pause := min(max(w.asked.Sub(w.led), least), most)
 	return w.line.spare(now) > 0 || opening && !l.Deaf() && now.Sub(w.asked) < pause
-}
-
-// heeds reports whether what the bell was rung for is reason to do something.
-func (w *Waiter) heeds(why reason) bool {
-	if why != passedOn {
-		return why != arrived // which is nothing
-	}
-	now := time.Now()
-	rest, has := w.lines.leaveTo(w.Key, w.drawn, now)
-	switch {
-	case has:
-		return false
-	case rest > 0:
-		if !w.resting {
-			w.resting, w.due = true, now.Add(rest)
-		}
-		return false
-	}
-	return true
 }

@@ -25,14 +25,14 @@ const (
 type reason uint8
 
 const (
-	arrived  reason = iota // the waiter is new, or new at the head
-	overdue                // the retry delay is over: the only reason that uses up a try
-	expired                // the keys of a holder have expired, as far as is known
-	missed                 // something may have been missed
-	passedOn               // this process released the key, and others poll
-	freed                  // this process released the key, and nobody queues for it
-	queued                 // this process released the key, and others queue: none for an attempt
-	heard                  // turns can be heard, or soon will be: none for an attempt
+	arrived reason = iota // the waiter is new, or new at the head
+	overdue               // the retry delay is over: the only reason that uses up a try
+	expired               // the keys of a holder have expired, as far as is known
+	missed                // something may have been missed
+	left                  // this process leaves the key to others for a moment: none for an attempt
+	freed                 // this process released the key, and nobody queues for it
+	queued                // this process released the key, and others queue: none for an attempt
+	heard                 // turns can be heard, or soon will be: none for an attempt
 )
 
 // A line is what the waiters of one process for one key share. It exists while somebody waits.
@@ -45,25 +45,24 @@ type line struct {
 	users    int            // in the line or on the way
 	listener *turn.Listener // nil if nobody wants to queue on the nodes
 	held     time.Time      // until then, one of the line has the key; zero: it was released
+	again    bool           // it was granted the key since its process last began to release that
 	longest  time.Duration  // node timeout of those who have joined
 
 	// The head of the line guards these.
 	ends  time.Time // when a quorum of keys will have expired, as the first in the queue is told
 	taken bool      // it was found taken, or was taken; no release has been heard of since
 
-	mu       sync.Mutex    // guards what follows
-	rung     reason        // what the bell was rung for
-	latest   Refusal       // of anybody in the line, or nil
-	began    time.Time     // when the latest attempt did
-	took     time.Duration // the latest of which is known what it came to
-	next     time.Time     // when the head makes the next attempt if nothing happens
-	spared   time.Time     // until then, silent nodes are left alone
-	stands   bool          // the head, in the queue on the nodes
-	ahead    int64         // of it in that queue, as a node has said last; 0: nobody, or not known
-	told     time.Time     // when Wish.Long was called last
-	quiet    time.Duration // after that it is not called for so long
-	underWay int           // attempts
-	crossed  bool          // two of the line have asked at a time, since nobody did
+	mu     sync.Mutex    // guards what follows
+	rung   reason        // what the bell was rung for
+	latest Refusal       // of anybody in the line, or nil
+	began  time.Time     // when the latest attempt did
+	took   time.Duration // the latest of which is known what it came to
+	next   time.Time     // when the head makes the next attempt if nothing happens
+	spared time.Time     // until then, silent nodes are left alone
+	stands bool          // the head, in the queue on the nodes
+	ahead  int64         // of it in that queue, as a node has said last; 0: nobody, or not known
+	told   time.Time     // when Wish.Long was called last
+	quiet  time.Duration // after that it is not called for so long
 }
 
 // ring rings the bell for a reason. Of two that wait to be heard, the one counts that says more.
@@ -89,30 +88,6 @@ func (ln *line) begin(now time.Time) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.began = now
-	ln.underWay++
-	ln.crossed = ln.crossed || ln.underWay > 1
-}
-
-// end notes what an attempt came to, unless it was cut short. It reports whether nobody else in the
-// line has made one at the same time.
-func (ln *line) end(refusal Refusal, took time.Duration) (alone bool) {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	alone = !ln.crossed
-	ln.underWay--
-	ln.crossed = ln.crossed && ln.underWay > 0
-	if refusal != nil {
-		ln.learn(refusal, took)
-	}
-	return alone
-}
-
-// learn notes that the nodes were asked for so long, and refused. The caller holds mu.
-func (ln *line) learn(refusal Refusal, took time.Duration) {
-	ln.latest, ln.took, ln.spared = refusal, took, time.Time{}
-	if !refusal.Answered() {
-		ln.spared = time.Now().Add(min(clock.Times(took, spareTimes), maxSpare))
-	}
 }
 
 // refused notes that the nodes were asked for so long, for the key or for a place in their queue,
@@ -120,7 +95,10 @@ func (ln *line) learn(refusal Refusal, took time.Duration) {
 func (ln *line) refused(refusal Refusal, took time.Duration) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.learn(refusal, took)
+	ln.latest, ln.took, ln.spared = refusal, took, time.Time{}
+	if !refusal.Answered() {
+		ln.spared = time.Now().Add(min(clock.Times(took, spareTimes), maxSpare))
+	}
 }
 
 // spare returns for how long silent nodes are still left alone.

@@ -49,7 +49,8 @@ const slowPart = 8
 //	  + two seconds and a try for each silence of a majority
 //	  + the time that it takes to subscribe to the nodes, see openDelay
 //
-// Among processes that only poll, waiters that come back again and again take turns, see rivals.
+// A process that only polls, and comes back again and again, leaves the key to others from time to
+// time, see rivals.
 type Lines struct {
 	quorum int
 	source *turn.Source
@@ -105,13 +106,12 @@ func (ls *Lines) Enter(
 	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
 	var began time.Time
 	defer func() { w, answer.Crowd = ls.asked(wish, answer, began) }()
-	queue, poll := ls.others(wish.Key)
+	queue, since := ls.others(wish.Key)
 	if wish.Queue && queue && ls.patience(ctx) > 0 {
 		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
 	}
-	if poll {
-		rest, _ := ls.leaveTo(wish.Key, wish.delay(1), time.Now())
-		sleep(ctx, rest)
+	if time.Since(since) < maxRest {
+		sleep(ctx, time.Until(since.Add(min(wish.delay(1), maxRest))))
 	}
 	began = time.Now()
 	answer = attempt(Attempt{Keep: wish.Queue && ls.source.Able()})
@@ -139,9 +139,6 @@ func (ls *Lines) asked(wish *Wish, answer Answer, began time.Time) (w *Waiter, c
 	defer ls.mu.Unlock()
 	delete(ls.asking, wish.Key)
 	waits := !answer.Won && answer.Err == nil && answer.Keys != nil
-	if t := ls.rivals[wish.Key]; t != nil && (answer.Won || waits && answer.Refusal != nil) {
-		t.tried(arrived, answer.Won, time.Now())
-	}
 	if waits {
 		first := ls.lines[wish.Key] == nil
 		w, crowd = ls.join(wish, answer, time.Since(began))
@@ -213,13 +210,6 @@ func (ls *Lines) impatient(w *Waiter) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return w.NodeTimeout < w.line.longest && w.line.places.Len() > 1
-}
-
-// granted notes that one of the line has the key: for the expiry, if it is never released.
-func (ls *Lines) granted(ln *line, expiry time.Duration) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln.held = time.Now().Add(expiry)
 }
 
 // listening returns what the line hears of its turns by, and whether one of the line has the key.

@@ -295,7 +295,7 @@ func (s *stay) await(deaf bool, d time.Duration) (ending, error) {
 		if e.rung {
 			// A release by this process handed the key to none of those who stand there.
 			why := s.line.hear()
-			asks = asks || why == freed || why == passedOn
+			asks = asks || why == freed
 		}
 		if asks {
 			return none, nil

@@ -83,9 +83,9 @@ func (w *Waiter) follow() (won bool, err error) {
 			try = ln.try(w.drawn)
 		}
 		if last || ln.idle(since, now, now.Add(try)) {
-			answer, _ := w.attempt(false)
+			answer := w.attempt(false)
 			if answer.Won {
-				w.lines.won(w.Key, time.Now())
+				w.lines.granted(w.Key, ln, overdue, w.Expiry)
 			}
 			if answer.Won || answer.Err != nil {
 				return answer.Won, answer.Err
@@ -109,34 +109,34 @@ func (w *Waiter) together(try time.Duration) time.Time {
 	return w.due.Add(wakes - time.Duration(w.due.Nanosecond())%wakes)
 }
 
-// attempt makes an attempt that the line hears of. It reports whether nobody else in the line has
-// asked at the same time.
-func (w *Waiter) attempt(counts bool) (answer Answer, alone bool) {
+// attempt makes an attempt that the line hears of.
+func (w *Waiter) attempt(counts bool) Answer {
 	if counts {
 		w.used++
 	}
 	began := time.Now()
 	w.line.begin(began)
-	// Also if a function of the caller's panics.
-	defer func() { alone = w.line.end(answer.Refusal, time.Since(began)) }()
 	final := w.used == w.Tries
 	listener, _ := w.lines.listening(w.Key, w.line)
-	answer = w.asker.Attempt(Attempt{
+	answer := w.asker.Attempt(Attempt{
 		Final: final, Keys: w.line.keys, Latest: w.line.refusal(),
 		Keep: !final && listener != nil && w.leads() && w.lines.source.Able(),
 	})
+	if answer.Refusal != nil {
+		w.line.refused(answer.Refusal, time.Since(began))
+	}
 	w.lines.answered(answer, began)
 	if answer.Won {
 		w.line.keys.forget(time.Now()) // what was free is taken
 	}
-	return answer, alone
+	return answer
 }
 
 // draw begins a retry delay, which is at least so long.
 func (w *Waiter) draw(least time.Duration) {
 	w.drawn = max(w.delay(w.used), least)
 	w.due = time.Now().Add(w.drawn)
-	w.expiries, w.resting = 0, false
+	w.expiries = 0
 }
 
 // leads reports whether the waiter is the head of the line.

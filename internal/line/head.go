@@ -56,13 +56,9 @@ func (w *Waiter) lead() (won bool, err error) {
 		if r := ln.refusal(); r != nil && r.Failing() {
 			ready = nil // its turn would not help: it asks again after the retry delay
 		}
-		// A listener that waits is told in the queue when to subscribe.
-		if ready != nil && (listener.Waits() || w.hears(listener)) {
+		if ready != nil && w.hears(listener) {
 			ready = nil
 			end, err := w.stay(listener)
-			if (end == unheard || end == denied) && listener.Waits() {
-				listener.Open(0)
-			}
 			switch {
 			case err != nil:
 				return false, err

@@ -6,8 +6,7 @@
 // where the head does not ask as often as their own retry delays say, and for their last try.
 //
 // The head listens on the channel of its process. When a quorum of nodes can be heard, the head
-// stands in the queue that the nodes keep for all processes. Where nodes are slow, it stands on one
-// of them before it listens. A release hands the key on: each node reserves it for the first in its
+// stands in the queue that the nodes keep for all processes. A release hands the key on: each node reserves it for the first in its
 // queue, and tells that one. A head that a quorum has told claims the key. One that is told that it
 // is the next bids, and has the key when it is released. The head relies on no message, and stands
 // again from time to time. Until its subscriptions are open, it makes attempts, which become rarer.
@@ -31,11 +30,6 @@ import (
 	"github.com/redlock-go/redlock/internal/turn"
 )
 
-// slowPart says after which part of a node timeout nodes are slow. If its first attempt was refused
-// later than that, a process stands on one node before it listens. 1,000 processes that come once
-// send 147 commands a turn. With a quarter instead of an eighth they send 161.
-const slowPart = 8
-
 // Lines are the lines of one process, one for each key that somebody waits for. It is safe for
 // concurrent use.
 //
@@ -47,7 +41,7 @@ const slowPart = 8
 //	W × (H + longest delay + 2 × node timeout)
 //	  + one expiry for each holder that died, and for what was left behind before
 //	  + two seconds and a try for each silence of a majority
-//	  + the time that it takes to subscribe to the nodes, see openDelay
+//	  + the time that it takes to subscribe to the nodes
 //
 // A process that only polls, and comes back again and again, leaves the key to others from time to
 // time, see rivals.
@@ -81,7 +75,7 @@ type Config struct {
 func New(c Config) *Lines {
 	return &Lines{
 		quorum: quorum.Majority(len(c.Nodes)),
-		source: turn.NewSource(c.Nodes, c.Tracker, c.Channel),
+		source: turn.NewSource(c.Nodes, c.Tracker, c.Channel, c.Jitter),
 		closed: c.Closed, now: c.Now, jitter: c.Jitter,
 		lines: map[string]*line{}, asking: map[string]bool{}, rivals: map[string]*rivals{},
 	}
@@ -155,7 +149,8 @@ func (ls *Lines) asked(wish *Wish, answer Answer, began time.Time) (w *Waiter, c
 
 // join takes the last place in the line for a key, or returns how many wait if there is none. The
 // line learns from the answer to one who has asked, which took so long. It listens as soon as one
-// waiter wants it to, but see slowPart. The caller holds mu.
+// waiter wants it to, at a random moment within as long as that attempt took, or silent nodes are left
+// alone: many processes that begin at once would overload the nodes. The caller holds mu.
 func (ls *Lines) join(wish *Wish, answer Answer, took time.Duration) (w *Waiter, crowd int) {
 	ln := ls.lines[wish.Key]
 	if ln != nil && wish.MaxWaiters > 0 && ln.users >= wish.MaxWaiters {
@@ -170,20 +165,17 @@ func (ls *Lines) join(wish *Wish, answer Answer, took time.Duration) (w *Waiter,
 		ls.lines[wish.Key] = ln
 	}
 	ln.users++
-	gives := wish.NodeTimeout > ln.longest // the nodes more time than the others
 	ln.longest = max(ln.longest, wish.NodeTimeout)
+	within := time.Duration(0)
 	if answer.Refusal != nil {
 		ln.refused(answer.Refusal, took)
+		within = max(took, ln.spare(time.Now()))
 	}
-	switch {
-	case wish.Queue && ln.listener == nil:
-		slow := answer.Refusal != nil && took > wish.NodeTimeout/slowPart
-		ln.listener = ls.source.Use(slow)
+	if wish.Queue && ln.listener == nil {
+		ln.listener = ls.source.Use(within)
 		if ln.users > 1 {
 			ln.ring(missed) // the head does not listen
 		}
-	case ln.listener != nil && gives:
-		ln.listener.Open(0) // to that one they may not be slow
 	}
 	// One that joins at once has left the first try to somebody else.
 	return &Waiter{

@@ -535,8 +535,7 @@ func TestAttemptsBecomeRarerWhileSubscriptionsAreOpened(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.lasts-delay/2)
 				defer cancel()
 				start := time.Now()
-				wish := Wish{Delay: every(tt.delay), Tries: tt.tries, Queue: true,
-					NodeTimeout: slowPart * tt.takes} // so they are not slow
+				wish := Wish{Delay: every(tt.delay), Tries: tt.tries, Queue: true}
 				err := g.lock(ctx, ls, 1, wish)
 				if tt.tries == 0 {
 					assert.Equal(t, context.DeadlineExceeded, err)
@@ -623,62 +622,6 @@ func TestSilentNodesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A process whose first attempt was refused late stands on one node before it listens. It then
-// leaves the nodes alone for longer the more are before it, and stands on all when it listens. All
-// give it the same ticket.
-func TestAProcessThatFindsNodesSlowStandsBeforeItListens(t *testing.T) {
-	const takes, opens, most = 100 * time.Millisecond, 50 * time.Millisecond, 10 * trip
-	for _, tt := range []struct {
-		name    string
-		timeout time.Duration // of a node
-		before  int
-		rests   time.Duration // before it opens its subscriptions
-		first   []int         // times that it stands on each node before that
-		again   []int         // and with those when it listens
-	}{
-		{"nobody before it", slowPart*takes - 1, 0, 0, []int{1, 0, 0}, []int{2, 1, 1}},
-		{"some before it", slowPart*takes - 1, many / 2, many / 2 * opensAfter / 4,
-			[]int{1, 0, 0}, []int{2, 1, 1}},
-		{"many before it", slowPart*takes - 1, 2 * many, 2 * many * opensAfter,
-			[]int{1, 0, 0}, []int{2, 1, 1}},
-		{"nodes that are not slow", slowPart * takes, 300, 0, []int{0, 0, 0}, []int{1, 1, 1}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-				g.occupy()
-				g.takes = takes
-				for _, b := range g.boards {
-					b.opens = opens
-					for i := range tt.before {
-						b.queue = append(b.queue, wire.Member{ID: strconv.Itoa(i), Ticket: int64(i)})
-					}
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				var all sync.WaitGroup
-				all.Go(func() {
-					wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: tt.timeout}
-					assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
-				})
-				time.Sleep(takes + most)
-				first := g.stands()
-				time.Sleep(tt.rests + 2*opens + most) // a quorum, one after the other
-				again := g.stands()
-				tickets := map[int64]bool{}
-				for _, b := range g.boards {
-					tickets[b.tickets()[tt.before]] = true
-				}
-				cancel()
-				all.Wait()
-				asked := g.boards[0].asked().Sub(g.begun)
-				assert.InDelta(t, takes+tt.rests, asked, float64(most))
-				assert.Equal(t, tt.first, first)
-				assert.Equal(t, tt.again, again)
-				assert.Len(t, tickets, 1)
-			})
-		})
-	}
-}
-
 // A waiter that stands in the queue again keeps the ticket that the nodes have agreed on.
 func TestAWaiterKeepsItsTicket(t *testing.T) {
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
@@ -700,126 +643,21 @@ func TestAWaiterKeepsItsTicket(t *testing.T) {
 	})
 }
 
-// If that node has the key for it, it asks the others at once. They may have the key for it, too.
-func TestAProcessThatFindsNodesSlowTakesAKeyThatIsFree(t *testing.T) {
+// A process whose first attempt took long, or met silence, opens its subscriptions later.
+func TestAProcessThatFindsNodesSlowSubscribesLater(t *testing.T) {
 	const takes = 100 * time.Millisecond
-	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-		g.occupy()
-		g.takes = takes
-		for _, b := range g.boards {
-			b.opens = time.Hour
-		}
-		time.AfterFunc(takes+trip/2, func() { g.unlock(nil) })
-		wish := Wish{Delay: every(time.Minute), Queue: true}
-		require.NoError(t, g.lock(t.Context(), ls, 0, wish))
-		assert.Less(t, time.Since(g.begun), takes+5*trip)
-	})
-}
-
-// After silence a process does so, too. After a further silence it asks another node, when the time
-// is over for which it leaves all of them alone. If nodes never answer to that, it opens its
-// subscriptions.
-func TestAProcessThatMeetsSilenceStandsBeforeItListens(t *testing.T) {
-	const takes, delay = 100 * time.Millisecond, 100 * time.Millisecond
-	const rest = spareTimes * takes
-	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-		g.occupy()
-		g.takes = takes
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		var all sync.WaitGroup
-		all.Go(func() {
-			wish := Wish{Delay: every(delay), Queue: true, NodeTimeout: trip / 2}
-			assert.Error(t, g.lock(ctx, ls, 0, wish))
-		})
-		time.Sleep(takes + trip - 1)
-		assert.Equal(t, []int{0, 0, 0}, g.stands())
-		time.Sleep(2 * time.Nanosecond)
-		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		time.Sleep(rest - 2*time.Nanosecond)
-		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		time.Sleep(2 * time.Nanosecond)
-		assert.Equal(t, []int{1, 1, 0}, g.stands())
-		time.Sleep(delay - 2*trip)
-		assert.Equal(t, []int{1, 1, 0}, g.stands())
-		assert.Zero(t, g.boards[0].asked())
-		time.Sleep(3 * trip)
-		assert.Equal(t, []int{1, 1, 1}, g.stands())
-		assert.NotZero(t, g.boards[0].asked())
-		all.Wait()
-		assert.GreaterOrEqual(t, g.boards[0].fail(nil), maxSilences)
-	})
-}
-
-// For its last try it does not subscribe any more.
-func TestAProcessDoesNotSubscribeForItsLastTry(t *testing.T) {
-	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-		g.occupy()
-		g.takes = trip
-		wish := Wish{Delay: every(trip), Queue: true, NodeTimeout: trip / 2, Tries: 2}
-		assert.Equal(t, errTaken, g.lock(t.Context(), ls, 0, wish))
-		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		assert.Zero(t, g.boards[0].asked())
-	})
-}
-
-// If that node answers, but cannot be heard soon, the others are still left alone.
-func TestAProcessLeavesSilentNodesAloneIfOneAnswers(t *testing.T) {
-	const takes = 100 * time.Millisecond
-	const rest = spareTimes * takes
-	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
-		g.occupy()
-		g.takes = takes
-		g.boards[0].slow = -trip
-		for _, b := range g.boards {
-			b.opens = time.Hour
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() {
-			wish := Wish{Delay: every(10 * time.Millisecond), Queue: true, NodeTimeout: trip / 2}
-			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
-		})
-		time.Sleep(takes + rest - 1)
-		assert.Equal(t, []int{1, 0, 0}, g.stands())
-		time.Sleep(1 + 2*trip)
-		assert.Equal(t, []int{2, 1, 1}, g.stands())
-		cancel()
-		all.Wait()
-	})
-}
-
-// One that gives the nodes more time does not wait with its subscriptions because of another that
-// has found them slow.
-func TestOneWithMoreTimeDoesNotFindNodesSlow(t *testing.T) {
-	const takes = 100 * time.Millisecond
-	rest := openDelay(300)
-	for _, timeout := range []time.Duration{takes, 2 * takes} {
+	for timeout, within := range map[time.Duration]time.Duration{
+		time.Second: takes, trip / 2: spareTimes * takes,
+	} {
 		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()
 			g.takes = takes
-			for _, b := range g.boards {
-				for i := range 300 {
-					b.queue = append(b.queue, wire.Member{ID: strconv.Itoa(i), Ticket: int64(i)})
-				}
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 3*rest)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			var all sync.WaitGroup
-			for i, timeout := range []time.Duration{takes, timeout} {
-				all.Go(func() {
-					wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: timeout}
-					assert.Error(t, g.lock(ctx, ls, i, wish))
-				})
-				time.Sleep(2 * takes)
-			}
-			all.Wait()
-			opened := g.boards[0].asked().Sub(g.begun)
-			if timeout > takes {
-				assert.Equal(t, 2*takes, opened)
-			} else {
-				assert.GreaterOrEqual(t, opened, rest)
-			}
+			wish := Wish{Delay: every(time.Minute), Queue: true, NodeTimeout: timeout}
+			assert.Error(t, g.lock(ctx, ls, 0, wish))
+			asked := g.boards[0].asked().Sub(g.begun)
+			assert.Equal(t, takes+within/2, asked) // the jitter of a bubble is a half
 		})
 	}
 }

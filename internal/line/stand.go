@@ -14,25 +14,6 @@ import (
 // ranksPerDelay is how many before a waiter make it ask again one more retry delay later.
 const ranksPerDelay = 10
 
-const (
-	// opensAfter is how much later a process that waits with that opens its subscriptions, for each
-	// waiter before its own, if many are. 1,000 processes that come once, with holds of 5 ms on two
-	// cores, send 139 to 149 commands a turn. With a half of it they send 159 to 179, because fewer
-	// nodes answer in time. With 10 ms their turns come earlier than that.
-	opensAfter = 6 * time.Millisecond
-	// many is how many those are. With fewer, opensAfter is less, by the square: it is a quarter
-	// with a half of them. So the last of 256 processes that come back opens them after 0.4 s. All
-	// have three to five turns then. If opensAfter were less in proportion, the last would open
-	// them after 0.8 s. Some would have two turns in most runs, while others have four or five.
-	many = 500
-)
-
-// openDelay returns how much later a process opens its subscriptions that has so many before it.
-func openDelay(before int64) time.Duration {
-	part := float64(min(before, many)) / many
-	return clock.Times(time.Duration(part*part*float64(opensAfter)), before)
-}
-
 // stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
 // only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
 // nodes answered, or of those. The ticket is of this moment until a round of all nodes is answered:
@@ -191,7 +172,6 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 	before = max(before, 0)
 	s.lines.stands(s.Key, before)
 	s.line.stood(before)
-	s.listener.Open(openDelay(before))
 	delay := max(s.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))
 	// It asks before a reservation for it has expired, if each before it has a turn until then.

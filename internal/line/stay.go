@@ -41,20 +41,12 @@ const (
 // A minority may have its turn on a node too early, because commands reach nodes in different
 // orders. It stands there again, which hands the key on to the first.
 //
-// Many processes that begin at once would overload the nodes for seconds if all opened their
-// subscriptions at once, and stood on all nodes. So a process that finds the nodes slow stands on
-// one node first. How many are before it there tells how long it may wait with its subscriptions,
-// see openDelay. It opens them one after the other. As soon as it listens, it stands on all nodes.
-// Until then it has no place that others respect: nodes pass over one that does not listen.
-//
 // Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
 // before it, or later if a majority is silent. A command to stand at a free key hands that on, too.
 // Such a key is free because somebody has died; those in the queue who do not ask again within a
 // grace leave it together.
 type stay struct {
 	*Waiter
-	listener  *turn.Listener
-	ready     <-chan struct{} // closed when turns can be heard; nil if they could be before
 	call      *turn.Call
 	member    wire.Member
 	footprint quorum.Footprint // of the place; what is asked for in its turn has its own
@@ -95,10 +87,7 @@ const (
 // stay waits in the queue. Each retry delay costs a try, as it would outside.
 func (w *Waiter) stay(listener *turn.Listener) (end ending, err error) {
 	s := &stay{
-		Waiter: w, listener: listener, call: listener.Expect(), noted: make(chan struct{}, 1),
-	}
-	if !listener.Hears() {
-		s.ready = listener.Ready()
+		Waiter: w, call: listener.Expect(), noted: make(chan struct{}, 1),
 	}
 	s.footprint.Open(w.Lanes, w.NodeTimeout, wire.QueueTTL)
 	defer s.call.End()
@@ -134,9 +123,6 @@ func (s *stay) leave(served bool) {
 func (s *stay) wait() (ending, error) {
 	var only []bool // nodes to ask; nil: all
 	for {
-		if s.listener.Waits() {
-			only = s.one()
-		}
 		// To stand on a node that has taken the bid up would not hand the key on.
 		s.withdraw(true)
 		next, answered := s.stand(only)
@@ -214,14 +200,6 @@ func (s *stay) standsBack(now time.Time) bool {
 	return s.bids && s.call.Heard() == 0 && now.Before(s.bidEnds)
 }
 
-// one returns which node to ask before the waiter listens: the same as all who wait, because that
-// node counts them, but another one after each silence.
-func (s *stay) one() []bool {
-	only := make([]bool, len(s.Lanes))
-	only[s.silences%len(only)] = true
-	return only
-}
-
 // pause waits until there is reason to claim the key or to stand again: after next, or earlier.
 func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 	received(s.noted)
@@ -277,16 +255,13 @@ func (s *stay) await(deaf bool, d time.Duration) (ending, error) {
 		if received(s.caughtUp()) {
 			s.catchUp()
 		}
-		asks := e.ready
-		if e.ready { // until now nodes may have passed over the waiter
-			s.ready = nil
-		}
+		asks := false
 		switch {
 		case !e.woken:
 		case s.isServed():
 			until = sooner(until, s.took+time.Millisecond)
 		default:
-			asks = asks || s.call.Heard() > 0 || s.doubts()
+			asks = s.call.Heard() > 0 || s.doubts()
 		}
 		if e.noted && s.call.Heard() > 0 {
 			// Nobody waited for that node. Messages of the others may be lost.
@@ -325,16 +300,15 @@ type events struct {
 	woken bool // it may be the waiter's turn, or messages may have been missed
 	noted bool // a node that was not waited for has replied that it is
 	next  bool // a node has said that the waiter is the next
-	ready bool // turns can be heard
 	rung  bool // this process has released the key
 }
 
 // listen waits for something to happen, or until the timer fires. If deaf, what nodes say is not
 // heard. What happens at the same time is always heard together: a catchUp takes signals back.
 func (s *stay) listen(deaf bool, t *time.Timer) (e events) {
-	var wake, noted, next, ready <-chan struct{}
+	var wake, noted, next <-chan struct{}
 	if !deaf {
-		wake, noted, next, ready = s.call.Wake(), s.noted, s.call.Next(), s.ready
+		wake, noted, next = s.call.Wake(), s.noted, s.call.Next()
 	}
 	select {
 	case <-wake:
@@ -343,7 +317,6 @@ func (s *stay) listen(deaf bool, t *time.Timer) (e events) {
 		e.noted = true
 	case <-next:
 		e.next = true
-	case <-ready:
 	case <-s.line.bell:
 		e.rung = true
 	case <-s.caughtUp():
@@ -354,7 +327,6 @@ func (s *stay) listen(deaf bool, t *time.Timer) (e events) {
 	e.woken = e.woken || received(wake)
 	e.noted = e.noted || received(noted)
 	e.next = e.next || received(next)
-	e.ready = received(ready)
 	e.rung = e.rung || received(s.line.bell)
 	return e
 }

@@ -38,6 +38,7 @@ type Source struct {
 	nodes   []*quorum.Node
 	able    bool // a quorum of them can be subscribed to
 	tracker *quorum.Tracker
+	jitter  func(limit time.Duration) time.Duration
 	calls   []chan struct{} // of each node, full when maxCalls are under way
 
 	mu       sync.Mutex // guards what follows
@@ -48,9 +49,11 @@ type Source struct {
 	last     uint64 // number
 }
 
-// NewSource makes a Source of the nodes. The tracker counts the goroutines of its listeners.
-func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string) *Source {
-	s := &Source{Channel: channel, nodes: nodes, tracker: tracker,
+// NewSource makes a Source of the nodes. The tracker counts the goroutines of its listeners. Jitter
+// returns a random duration below a limit.
+func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string,
+	jitter func(limit time.Duration) time.Duration) *Source {
+	s := &Source{Channel: channel, nodes: nodes, tracker: tracker, jitter: jitter,
 		calls: make([]chan struct{}, len(nodes))}
 	able := 0
 	for i, n := range nodes {
@@ -67,8 +70,8 @@ func NewSource(nodes []*quorum.Node, tracker *quorum.Tracker, channel string) *S
 func (s *Source) Able() bool { return s.able }
 
 // Use returns the listener, for somebody who calls Done in the end. A listener that nobody uses yet
-// subscribes to the nodes at once, or waits until [Listener.Open] says when. It is deaf after End.
-func (s *Source) Use(waits bool) *Listener {
+// subscribes to each node at a random moment within so long. It is deaf after End.
+func (s *Source) Use(within time.Duration) *Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.idle != nil {
@@ -76,10 +79,7 @@ func (s *Source) Use(waits bool) *Listener {
 		s.idle = nil
 	}
 	if s.listener == nil {
-		s.listener = s.listen()
-		if !waits {
-			s.listener.Open(0)
-		}
+		s.listener = s.listen(within)
 		if s.over {
 			s.listener.cancel()
 		}
@@ -131,14 +131,7 @@ type Listener struct {
 	ctx    context.Context // ends with the listener
 	cancel context.CancelFunc
 
-	open  chan struct{} // closed when it begins to subscribe
-	hurry chan struct{} // closed when it subscribes to all that are left at once
-
 	mu    sync.Mutex    // guards what follows, and the fields of calls
-	opens *time.Timer   // closes open; nil while the listener waits
-	at    time.Time     // when opens does
-	step  time.Duration // after which the next node is subscribed to at the latest
-	last  time.Time     // when the last one is; zero: in a hurry
 	nodes []state       // what has become of each node's subscription
 	ready chan struct{} // closed while a quorum of nodes has confirmed it
 	calls map[string]*Call
@@ -153,12 +146,11 @@ const (
 	failed                 // it cannot be made, or has been lost; it may be tried again
 )
 
-// listen makes a listener that waits. It starts a goroutine for each node. They end soon after the
-// listener is cancelled, or when the client returns.
-func (s *Source) listen() *Listener {
+// listen makes a listener, and starts a goroutine for each node. They end soon after the listener is
+// cancelled, or when the client returns. The caller holds mu.
+func (s *Source) listen(within time.Duration) *Listener {
 	l := &Listener{
 		source: s, quorum: len(s.nodes)/2 + 1,
-		open: make(chan struct{}), hurry: make(chan struct{}),
 		nodes: make([]state, len(s.nodes)), ready: make(chan struct{}), calls: map[string]*Call{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -167,55 +159,22 @@ func (s *Source) listen() *Listener {
 			l.nodes[i] = failed // before anybody counts the states
 		}
 	}
-	var last chan struct{} // closed when the last node of these has been tried
 	for i, n := range s.nodes {
 		p, ok := n.Pool.(pool.Subscriber)
 		if !ok {
 			continue
 		}
-		before, tried := last, make(chan struct{})
-		last = tried
+		after := time.Duration(0)
+		if within > 0 {
+			after = s.jitter(within)
+		}
 		s.tracker.Enter()
 		go func() {
 			defer s.tracker.Leave()
-			l.listen(i, p, before, sync.OnceFunc(func() { close(tried) }))
+			l.listen(i, p, after)
 		}()
 	}
 	return l
-}
-
-// Open makes a listener subscribe to the nodes after so long, if it has not begun by then. It does
-// so one after the other: to the next when the one before has been tried. The last is subscribed to
-// after twice as long, at the latest. If that is too late for a further call, all that are left are
-// subscribed to at once.
-//
-// 1,000 processes that come once send 149 commands a turn. If they subscribed to all nodes at once,
-// they would send 166, because fewer answer in time (four runs of each).
-func (l *Listener) Open(after time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at := time.Now().Add(after)
-	switch {
-	case l.opens == nil:
-		l.opens = time.AfterFunc(after, func() { close(l.open) })
-	case at.Before(l.at) && l.opens.Stop():
-		l.opens.Reset(after)
-	case !time.Now().Before(l.at) && at.Before(l.last):
-		close(l.hurry)
-		l.last = time.Time{}
-		return
-	default:
-		return
-	}
-	l.at, l.step = at, after/time.Duration(max(len(l.nodes)-1, 1))
-	l.last = at.Add(after)
-}
-
-// Waits reports whether the listener waits for Open.
-func (l *Listener) Waits() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.opens == nil
 }
 
 // Ready returns a channel that is closed when a quorum of nodes next confirms the subscription: at
@@ -250,48 +209,18 @@ func (l *Listener) are(in state) (n int) {
 	return n
 }
 
-// listen keeps one node's subscription, from when it is the node's turn until the listener is
-// closed. It calls tried when it has made its first try.
-func (l *Listener) listen(node int, p pool.Subscriber, before <-chan struct{}, tried func()) {
-	if !l.begins(node, before) {
-		return
-	}
-	for again := true; again; again = l.pause() {
-		l.follow(node, p, tried)
+// listen keeps one node's subscription, from some time after now until the listener is closed.
+func (l *Listener) listen(node int, p pool.Subscriber, after time.Duration) {
+	for l.pause(after) {
+		l.follow(node, p)
 		l.record(node, failed)
+		after = retry
 	}
 }
 
-// begins waits until the listener opens, and then until it is the node's turn. That is when before
-// is closed, because the node before has been tried, or the node's time has come. It reports
-// whether the listener is still wanted then.
-func (l *Listener) begins(node int, before <-chan struct{}) bool {
-	select {
-	case <-l.open:
-	case <-l.ctx.Done():
-		return false
-	}
-	l.mu.Lock()
-	rest := time.Duration(node) * l.step
-	l.mu.Unlock()
-	if before == nil || rest == 0 {
-		return true
-	}
-	t := time.NewTimer(rest)
-	defer t.Stop()
-	select {
-	case <-before:
-	case <-l.hurry:
-	case <-t.C:
-	case <-l.ctx.Done():
-		return false
-	}
-	return true
-}
-
-// pause waits for the retry interval, and reports whether the listener is still wanted then.
-func (l *Listener) pause() bool {
-	t := time.NewTimer(retry)
+// pause waits for d, and reports whether the listener is still wanted then.
+func (l *Listener) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -303,9 +232,9 @@ func (l *Listener) pause() bool {
 
 // follow subscribes, and hears what the subscription says until the listener is closed or the
 // subscription fails. A pool that panics is one node's failure.
-func (l *Listener) follow(node int, p pool.Subscriber, tried func()) {
+func (l *Listener) follow(node int, p pool.Subscriber) {
 	defer func() { _ = recover() }()
-	sub := l.subscribe(node, p, tried)
+	sub := l.subscribe(node, p)
 	if sub == nil {
 		return
 	}
@@ -326,8 +255,7 @@ func (l *Listener) follow(node int, p pool.Subscriber, tried func()) {
 }
 
 // subscribe makes one try, and returns nil if it fails.
-func (l *Listener) subscribe(node int, p pool.Subscriber, tried func()) pool.Subscription {
-	defer tried()
+func (l *Listener) subscribe(node int, p pool.Subscriber) pool.Subscription {
 	select {
 	case l.source.calls[node] <- struct{}{}:
 		defer func() { <-l.source.calls[node] }()

@@ -121,9 +121,9 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 			prepare(nodes)
 		}
 		tracker := quorum.NewTracker()
-		s := NewSource(quorum.Nodes(pools, tracker), tracker, "channel")
+		s := NewSource(quorum.Nodes(pools, tracker), tracker, "channel", half)
 		assert.Equal(t, n-mutes > n/2, s.Able())
-		l := s.Use(false)
+		l := s.Use(0)
 		synctest.Wait()
 		f(t, nodes, s, l)
 		s.End()
@@ -135,6 +135,9 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 		}
 	})
 }
+
+// half is the jitter of a test.
+func half(limit time.Duration) time.Duration { return limit / 2 }
 
 // say publishes on some nodes, one after the other.
 func say(nodes []*node, number string, which ...int) {
@@ -419,7 +422,7 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 // A process listens a moment longer than it needs to, and not twice.
 func TestASourceLingers(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		again := s.Use(false)
+		again := s.Use(0)
 		assert.Same(t, l, again)
 		s.Done()
 		time.Sleep(2 * linger)
@@ -427,162 +430,37 @@ func TestASourceLingers(t *testing.T) {
 		for range 10 {
 			s.Done()
 			time.Sleep(linger / 2)
-			assert.Same(t, l, s.Use(false))
+			assert.Same(t, l, s.Use(0))
 		}
 		s.Done()
 		time.Sleep(linger)
 		synctest.Wait()
 		assert.Zero(t, nodes[0].subscriptions())
-		assert.NotSame(t, l, s.Use(false))
+		assert.NotSame(t, l, s.Use(0))
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].subscriptions())
 		assert.Equal(t, 2, nodes[0].down(nil))
 	})
 }
 
-// A listener that waits subscribes to nothing before Open says when. The earliest time that it is
-// told counts. What is used already goes on.
-func TestAListenerWaitsUntilItIsOpened(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		opensAt := func(after time.Duration) {
-			tries := nodes[0].down(nil)
-			time.Sleep(after - 1)
-			synctest.Wait()
-			assert.Equal(t, tries, nodes[0].down(nil))
-			assert.False(t, l.Hears() || l.Deaf())
-			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			assert.True(t, l.Hears())
-		}
-		anew := func() {
-			s.Done()
-			time.Sleep(2 * linger)
-			l = s.Use(true)
-			assert.True(t, l.Waits())
-		}
-		assert.Same(t, l, s.Use(true))
-		assert.False(t, l.Waits())
+// A listener that need not hear at once subscribes to each node at a random moment.
+func TestAListenerMaySubscribeLater(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
 		s.Done()
-		anew()
-		time.Sleep(time.Hour)
-		assert.False(t, l.Hears())
-		l.Open(time.Minute)
-		assert.False(t, l.Waits())
-		opensAt(time.Minute)
-		l.Open(time.Hour) // which changes nothing any more
+		time.Sleep(2 * linger)
+		l := s.Use(time.Minute)
+		assert.Same(t, l, s.Use(0))
+		time.Sleep(half(time.Minute) - 1)
+		synctest.Wait()
+		assert.Equal(t, 1, nodes[0].down(nil), "once, before")
+		assert.False(t, l.Hears() || l.Deaf())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
 		assert.True(t, l.Hears())
-
-		anew()
-		l.Open(time.Minute)
-		l.Open(time.Hour)
-		opensAt(time.Minute)
-		anew()
-		l.Open(time.Minute)
-		time.Sleep(time.Second)
-		l.Open(time.Second)
-		opensAt(time.Second)
-		anew() // and the end cuts it short
-	})
-}
-
-// waiting runs f with three nodes that take so long, and a listener that waits to be opened.
-func waiting(t *testing.T, delay time.Duration,
-	f func(t *testing.T, nodes []*node, s *Source, l *Listener)) {
-	t.Helper()
-	prepare := func(nodes []*node) {
-		for _, n := range nodes {
-			n.delay = delay
-		}
-	}
-	listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
 		s.Done()
-		time.Sleep(time.Hour)
-		l := s.Use(true)
-		defer s.Done()
-		f(t, nodes, s, l)
-	})
-}
-
-// A listener that has waited subscribes to one node after the other. None waits for one that takes
-// long, or has failed. One that is opened at once subscribes to all at once.
-func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
-	const after = time.Minute
-	for _, tt := range []struct {
-		name  string
-		after time.Duration
-		delay time.Duration // of each
-		fail  error         // of the second
-		pause time.Duration // between two
-	}{
-		{"quick nodes", after, time.Second, nil, time.Second},
-		{"slow nodes", after, 4 * time.Second, nil, 4 * time.Second},
-		{"a node that fails", after, time.Second, errDown, time.Second},
-		{"very slow nodes", 3 * time.Second, 4 * time.Second, nil, 3 * time.Second / 2},
-		{"at once", 0, time.Second, nil, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			waiting(t, tt.delay, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-				nodes[1].down(tt.fail)
-				begun := time.Now()
-				l.Open(tt.after)
-				for i, n := range nodes {
-					time.Sleep(time.Until(begun.Add(tt.after + time.Duration(i)*tt.pause)))
-					synctest.Wait()
-					n.mu.Lock()
-					assert.Equal(t, time.Now(), n.asked, "node %d", i)
-					n.mu.Unlock()
-				}
-				time.Sleep(tt.delay)
-				synctest.Wait()
-				assert.True(t, l.Hears())
-			})
-		})
-	}
-}
-
-// A listener that has begun subscribes to the rest at once if somebody wants that sooner.
-func TestAListenerThatSubscribesOneAfterTheOtherCanBeHastened(t *testing.T) {
-	const after, delay = 10 * time.Second, 4 * time.Second
-	for _, tt := range []struct {
-		name         string
-		begun        time.Duration // when Open is called again
-		again        time.Duration // after what time it shall open
-		first, third time.Duration // when nodes are subscribed to
-	}{
-		{"at once", after + 1, 0, after, after + 1},
-		{"soon", after + 1, 2 * delay, after, after + 1},
-		{"not sooner", after + 1, after, after, after + 2*delay},
-		{"before it has begun", time.Second, after + delay, after, after + 2*delay},
-		{"before that, and sooner", time.Second, delay, delay + time.Second,
-			2*delay + time.Second},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			waiting(t, delay, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-				begun := time.Now()
-				l.Open(after)
-				time.Sleep(tt.begun)
-				l.Open(tt.again)
-				l.Open(tt.again)
-				time.Sleep(3 * after)
-				for i, want := range map[int]time.Duration{0: tt.first, 2: tt.third} {
-					nodes[i].mu.Lock()
-					assert.Equal(t, want, nodes[i].asked.Sub(begun), "node %d", i)
-					nodes[i].mu.Unlock()
-				}
-			})
-		})
-	}
-}
-
-// The end does not wait for the nodes that are left.
-func TestEndBetweenTwoNodes(t *testing.T) {
-	waiting(t, time.Second, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		tries := nodes[2].down(nil)
-		l.Open(time.Minute)
-		time.Sleep(time.Minute + time.Millisecond)
-		s.End()
-		time.Sleep(time.Hour)
-		assert.Equal(t, tries, nodes[2].down(nil))
+		s.Done()
+		time.Sleep(2 * linger)
+		s.Use(time.Minute) // and the end cuts it short
 	})
 }
 
@@ -595,7 +473,7 @@ func TestEndAtAnyTime(t *testing.T) {
 				time.Sleep(at)
 				s.Done()
 				s.End()
-				l := s.Use(false)
+				l := s.Use(0)
 				synctest.Wait()
 				assert.False(t, l.Hears())
 				s.Done()
@@ -656,8 +534,8 @@ func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 					&oddity{how: how}
 				tracker := quorum.NewTracker()
 				s := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
-					"channel")
-				l := s.Use(false)
+					"channel", half)
+				l := s.Use(0)
 				synctest.Wait()
 				assert.True(t, l.Hears())
 				time.Sleep(10*retry + retry/2)
@@ -697,9 +575,9 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &deafPool{release: make(chan struct{})}
 			tracker := quorum.NewTracker()
-			s := NewSource(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel")
+			s := NewSource(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel", half)
 			for range listeners {
-				s.Use(false)
+				s.Use(0)
 				s.Done()
 				time.Sleep(linger)
 				synctest.Wait()
@@ -713,7 +591,7 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 
 			// They have returned: it is asked again.
 			before := d.calls.Load()
-			s.Use(false)
+			s.Use(0)
 			synctest.Wait()
 			assert.Greater(t, d.calls.Load(), before)
 			s.End()

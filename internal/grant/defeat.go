@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,10 @@ type Defeat struct {
 	// The release of what was granted; its replies tell of others' keys, too; or nil. If it has
 	// left out nodes that refused, there may be another one for these.
 	back, rest atomic.Pointer[quorum.Round]
-	keys       *line.Expiries // what its replies tell about keys
+	keys       *line.Expiry // what its replies tell about keys
+
+	mu   sync.Mutex  // guards free
+	free []time.Time // when nodes will have no key any more, of those that have told, in order
 }
 
 // Stood is the defeat of a waiter that asked for a place in the queue, in a round that began at a
@@ -310,7 +314,13 @@ func (d *Defeat) learn(node int, reply quorum.Reply) {
 	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
 		return
 	}
-	d.keys.Note(node, free)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(d.free, free, time.Time.Compare)
+	d.free = slices.Insert(d.free, i, free)
+	if q := quorum.Majority(len(d.met)); len(d.free) >= q {
+		d.keys.Note(d.free[q-1])
+	}
 }
 
 // Defeats are what one waiter's attempts, and places in the queue, have come to. The zero value has

@@ -77,7 +77,7 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *wire.Memb
 		keys: how.Keys,
 	}
 	if d.keys == nil {
-		d.keys = line.NewExpiries(len(g.lock.Lanes))
+		d.keys = line.NewExpiry()
 	}
 	if t := d.asked.Tally(); !how.Keep || d.cut || t.Yes > 0 {
 		d.Settle(ctx, false)

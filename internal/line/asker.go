@@ -70,7 +70,7 @@ type Attempt struct {
 	// waiter then stands in the queue, the command of [Asker.Stand] releases the attempt on nodes
 	// that refused it. That saves 14 % of the commands of 64 processes that come once.
 	Keep bool
-	Keys *Expiries // which learn from the replies; nil: new ones
+	Keys *Expiry // which learns from the replies; nil: a new one
 	// Latest is what the line was refused last, or nil: for [Asker.Stopped].
 	Latest Refusal
 }
@@ -78,9 +78,9 @@ type Attempt struct {
 // Answer is what an attempt has come to: the key, an error, or a refusal.
 type Answer struct {
 	Won     bool
-	Err     error     // why further attempts make no sense, or nil
-	Refusal Refusal   // nil if it won, or was cut short, or if the nodes were not asked
-	Keys    *Expiries // that have learnt from the replies
+	Err     error   // why further attempts make no sense, or nil
+	Refusal Refusal // nil if it won, or was cut short, or if the nodes were not asked
+	Keys    *Expiry // that has learnt from the replies
 	// Crowd is how many wait if there is no place for one more, as [Wish].MaxWaiters has it: the
 	// caller cannot wait.
 	Crowd int

@@ -218,7 +218,7 @@ func (r refusal) Failing() bool  { return false }
 func (a *asker) Attempt(how Attempt) Answer {
 	keys := how.Keys
 	if keys == nil {
-		keys = NewExpiries(len(a.nodes))
+		keys = NewExpiry()
 	}
 	if err := a.Stopped(how.Latest); err != nil {
 		return Answer{Err: err}
@@ -229,8 +229,8 @@ func (a *asker) Attempt(how Attempt) Answer {
 		}
 	}
 	time.Sleep(a.takes)
-	for i := 0; a.expires > 0 && i < len(a.nodes); i++ {
-		keys.Note(i, time.Now().Add(a.expires))
+	if a.expires > 0 {
+		keys.Note(time.Now().Add(a.expires))
 	}
 	a.unsettled = how.Keep
 	answer := Answer{Won: a.take(a, how), Keys: keys}

@@ -160,8 +160,8 @@ func (w *Waiter) sleep(l *turn.Listener, ready <-chan struct{}) (why reason, err
 	defer t.Stop()
 	for {
 		at, why := w.due, overdue
-		if free, ok := ln.keys.on(w.lines.quorum); ok && w.expiries < maxExpiries &&
-			free.Before(at) {
+		free := ln.keys.time()
+		if !free.IsZero() && w.expiries < maxExpiries && free.Before(at) {
 			at, why = free, expired
 		}
 		ln.plan(at)

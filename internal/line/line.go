@@ -39,7 +39,7 @@ const (
 type line struct {
 	places fifo.Queue    // of the waiters
 	bell   chan struct{} // rung for a release; has room for one
-	keys   *Expiries     // what attempts have learnt
+	keys   *Expiry       // what attempts have learnt
 
 	// Lines.mu guards these.
 	users    int            // in the line or on the way

@@ -356,25 +356,3 @@ func TestTheAgreedTicket(t *testing.T) {
 		assert.Equal(t, tt.nodes, nodes, name)
 	}
 }
-
-// Of two replies that may have overtaken each other, the earlier time counts; later, the later.
-func TestRepliesThatOvertakeEachOther(t *testing.T) {
-	bubble(t, 3, false, func(t *testing.T, _ *group, _ *Lines) {
-		e, now := NewExpiries(3), time.Now()
-		e.Note(0, now.Add(time.Second))
-		_, ok := e.on(2)
-		assert.False(t, ok, "one of three has told")
-		e.Note(1, now.Add(2*time.Second))
-		e.Note(1, now.Add(3*time.Second))
-		at, ok := e.on(2)
-		assert.True(t, ok)
-		assert.Equal(t, now.Add(2*time.Second), at)
-		time.Sleep(fresh)
-		e.Note(1, now.Add(3*time.Second))
-		at, _ = e.on(2)
-		assert.Equal(t, now.Add(3*time.Second), at)
-		e.forget(now.Add(time.Second))
-		_, ok = e.on(2)
-		assert.False(t, ok, "it is asked anew")
-	})
-}

@@ -102,7 +102,7 @@ func (ls *Lines) Enter(
 	defer func() { w, answer.Crowd = ls.asked(wish, answer, began) }()
 	queue, since := ls.others(wish.Key)
 	if wish.Queue && queue && ls.patience(ctx) > 0 {
-		return nil, Answer{Keys: NewExpiries(len(wish.Lanes))} // which takes a place
+		return nil, Answer{Keys: NewExpiry()} // which takes a place
 	}
 	if time.Since(since) < maxRest {
 		sleep(ctx, time.Until(since.Add(min(wish.delay(1), maxRest))))
@@ -159,7 +159,7 @@ func (ls *Lines) join(wish *Wish, answer Answer, took time.Duration) (w *Waiter,
 	if ln == nil {
 		keys := answer.Keys
 		if keys == nil {
-			keys = NewExpiries(len(wish.Lanes))
+			keys = NewExpiry()
 		}
 		ln = &line{taken: true, bell: make(chan struct{}, 1), keys: keys}
 		ls.lines[wish.Key] = ln

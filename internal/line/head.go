@@ -30,9 +30,7 @@ type head struct {
 
 // lead is the wait at the head of the line. It makes an attempt whenever there is reason for one,
 // and stands in the queue on the nodes where turns can be heard. It begins with a new retry delay.
-// A follower that becomes the head with one try left keeps the delay that it has begun. If the
-// waiter has gone back to the end of the line, lead returns without an error, and without having
-// won.
+// A follower that becomes the head with one try left keeps the delay that it has begun.
 func (w *Waiter) lead() (won bool, err error) {
 	defer w.watch()()
 	ln := w.line
@@ -69,9 +67,6 @@ func (w *Waiter) lead() (won bool, err error) {
 			case end == lastTry:
 				why, ask = overdue, true
 				continue
-			case end == unheard && w.lines.impatient(w):
-				w.fallBack()
-				return false, nil
 			}
 			w.denied = end == denied
 		}
@@ -88,7 +83,7 @@ func (w *Waiter) lead() (won bool, err error) {
 }
 
 // attemptFor makes an attempt for a reason. It reports whether the wait at the head is over: the
-// key is granted, there is an error, or the waiter has gone back to the end of the line.
+// key is granted, or there is an error.
 func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 	ln := w.line
 	ln.taken = false // if this is cut short, the next head tries
@@ -107,9 +102,6 @@ func (w *Waiter) attemptFor(why reason) (won, done bool, err error) {
 		return true, true, nil
 	case answer.Err != nil:
 		return false, true, answer.Err
-	case w.unable(answer.Refusal, why):
-		w.fallBack()
-		return false, true, nil
 	}
 	switch why {
 	case overdue, freed:
@@ -135,21 +127,6 @@ func (w *Waiter) hears(listener *turn.Listener) bool {
 		}
 	}
 	return listener.Hears()
-}
-
-// fallBack gives the head's place to the next in the line, and takes the last one. The waiter's
-// node timeout may be too short for the way to the nodes, and another's is not.
-func (w *Waiter) fallBack() {
-	w.line.taken = false
-	back := w.line.places.Join()
-	w.place.Leave()
-	w.place = back
-}
-
-// unable reports whether an attempt at a key that was just released has failed, though nobody has
-// it and others wait: a node timeout may be too short for the way to the nodes.
-func (w *Waiter) unable(r Refusal, why reason) bool {
-	return why == freed && w.line.places.Len() > 1 && !r.Taken()
 }
 
 // sleep waits until there is reason for an attempt, or to stand in the queue on the nodes: when

@@ -35,18 +35,21 @@ const (
 	heard                 // turns can be heard, or soon will be: none for an attempt
 )
 
-// A line is what the waiters of one process for one key share. It exists while somebody waits.
+// A line is what the waiters of one process for one key share that wait on the same terms. It exists
+// while somebody waits.
 type line struct {
+	queue       bool // they may stand in the queue on the nodes
+	nodeTimeout time.Duration
+
 	places fifo.Queue    // of the waiters
 	bell   chan struct{} // rung for a release; has room for one
 	keys   *Expiry       // what attempts have learnt
 
 	// Lines.mu guards these.
 	users    int            // in the line or on the way
-	listener *turn.Listener // nil if nobody wants to queue on the nodes
-	held     time.Time      // until then, one of the line has the key; zero: it was released
-	again    bool           // it was granted the key since its process last began to release that
-	longest  time.Duration  // node timeout of those who have joined
+	listener *turn.Listener // nil if they may not queue
+	held     time.Time      // until then, this process has the key; zero: it was released
+	again    bool           // it was granted the key since it last began to release that
 
 	// The head of the line guards these.
 	ends  time.Time // when a quorum of keys will have expired, as the first in the queue is told

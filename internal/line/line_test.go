@@ -151,9 +151,8 @@ func TestWhoeverStopsLeaves(t *testing.T) {
 	}
 }
 
-// A head whose node timeout is too short for the way to the nodes gives its place to the next in
-// the line when the key is free, or as soon as it cannot stand in the queue.
-func TestAHeadThatNobodyAnswersStopsNobody(t *testing.T) {
+// A waiter whose node timeout is too short for the way to the nodes keeps nobody else waiting.
+func TestAWaiterThatNobodyAnswersStopsNobody(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
 			g.occupy()

@@ -1,13 +1,13 @@
 // Package line decides who of a process asks the nodes for a key, and when. It is how a Lock waits.
 //
 // A newcomer asks at once if nobody of its process asks for the key or waits for it. A newcomer
-// that is refused, or has others of its process before it, takes the last place in the line of its
-// process. The first in the line is the head, and asks for all. The others follow: they ask only
+// that is refused, or has others of its process before it, takes the last place in a line, with
+// those who wait on the same terms. The first in the line is the head, and asks for all. The others follow: they ask only
 // where the head does not ask as often as their own retry delays say, and for their last try.
 //
 // The head listens on the channel of its process. When a quorum of nodes can be heard, the head
-// stands in the queue that the nodes keep for all processes. A release hands the key on: each node reserves it for the first in its
-// queue, and tells that one. A head that a quorum has told claims the key. One that is told that it
+// stands in the queue that the nodes keep for all processes. A release hands the key on: each node
+// reserves it for the first in its queue, and tells that one. A head that a quorum has told claims the key. One that is told that it
 // is the next bids, and has the key when it is released. The head relies on no message, and stands
 // again from time to time. Until its subscriptions are open, it makes attempts, which become rarer.
 //
@@ -22,6 +22,7 @@ package line
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,8 +34,7 @@ import (
 // Lines are the lines of one process, one for each key that somebody waits for. It is safe for
 // concurrent use.
 //
-// Nobody in a line is overtaken by anybody whose options are the same. The heads of the processes
-// stand in the queue on the nodes. The first there asks again after a retry delay at the latest,
+// Nobody in a line is overtaken by anybody behind it. The heads of the lines stand in the queue on the nodes. The first there asks again after a retry delay at the latest,
 // unless a majority is silent. So whatever becomes of messages, W waiters, of whom each keeps the
 // key for H, have all had it after
 //
@@ -52,9 +52,9 @@ type Lines struct {
 	now    func() time.Time
 	jitter func(limit time.Duration) time.Duration
 
-	mu     sync.Mutex // guards what follows
-	lines  map[string]*line
-	asking map[string]bool // a newcomer of this process asks
+	mu     sync.Mutex         // guards what follows
+	lines  map[string][]*line // of each key
+	asking map[string]bool    // a newcomer of this process asks
 	rivals map[string]*rivals
 	swept  time.Time     // when old rivals were forgotten last
 	latest time.Duration // answer of a quorum of nodes
@@ -77,7 +77,7 @@ func New(c Config) *Lines {
 		quorum: quorum.Majority(len(c.Nodes)),
 		source: turn.NewSource(c.Nodes, c.Tracker, c.Channel, c.Jitter),
 		closed: c.Closed, now: c.Now, jitter: c.Jitter,
-		lines: map[string]*line{}, asking: map[string]bool{}, rivals: map[string]*rivals{},
+		lines: map[string][]*line{}, asking: map[string]bool{}, rivals: map[string]*rivals{},
 	}
 }
 
@@ -113,12 +113,12 @@ func (ls *Lines) Enter(
 	return nil, answer
 }
 
-// arrive takes the last place in the line for a key, if there is a line or a newcomer asks for the
-// key. Otherwise the caller is that newcomer, and calls asked when it has.
+// arrive takes the last place in a line for a key, if somebody waits for the key or asks for it.
+// Otherwise the caller is that newcomer, and calls asked when it has.
 func (ls *Lines) arrive(wish *Wish) (w *Waiter, crowd int, asks bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.lines[wish.Key] == nil && !ls.asking[wish.Key] {
+	if len(ls.lines[wish.Key]) == 0 && !ls.asking[wish.Key] {
 		ls.asking[wish.Key] = true
 		return nil, 0, true
 	}
@@ -134,48 +134,48 @@ func (ls *Lines) asked(wish *Wish, answer Answer, began time.Time) (w *Waiter, c
 	delete(ls.asking, wish.Key)
 	waits := !answer.Won && answer.Err == nil && answer.Keys != nil
 	if waits {
-		first := ls.lines[wish.Key] == nil
 		w, crowd = ls.join(wish, answer, time.Since(began))
-		if first {
-			w.line.taken = answer.Refusal != nil
+	}
+	for _, ln := range ls.lines[wish.Key] {
+		if !answer.Won && (w == nil || w.line != ln) {
+			ln.ring(missed) // those who joined because somebody asked were not told anything
 		}
-		return w, crowd
 	}
-	if ln := ls.lines[wish.Key]; ln != nil && !answer.Won {
-		ln.ring(missed) // it joined because somebody asked, and was not told anything
-	}
-	return nil, 0
+	return w, crowd
 }
 
 // join takes the last place in the line for a key, or returns how many wait if there is none. The
-// line learns from the answer to one who has asked, which took so long. It listens as soon as one
-// waiter wants it to, at a random moment within as long as that attempt took, or silent nodes are left
-// alone: many processes that begin at once would overload the nodes. The caller holds mu.
+// line learns from the answer to one who has asked, which took so long. A new one begins to listen at
+// a random moment within that time, or within that for which silent nodes are left alone: many
+// processes that begin at once would overload the nodes. The caller holds mu.
 func (ls *Lines) join(wish *Wish, answer Answer, took time.Duration) (w *Waiter, crowd int) {
-	ln := ls.lines[wish.Key]
-	if ln != nil && wish.MaxWaiters > 0 && ln.users >= wish.MaxWaiters {
-		return nil, ln.users
-	}
-	if ln == nil {
-		keys := answer.Keys
-		if keys == nil {
-			keys = NewExpiry()
+	var ln *line
+	for _, other := range ls.lines[wish.Key] {
+		crowd += other.users
+		if other.queue == wish.Queue && other.nodeTimeout == wish.NodeTimeout {
+			ln = other
 		}
-		ln = &line{taken: true, bell: make(chan struct{}, 1), keys: keys}
-		ls.lines[wish.Key] = ln
+	}
+	if wish.MaxWaiters > 0 && crowd >= wish.MaxWaiters {
+		return nil, crowd
+	}
+	isNew := ln == nil
+	if isNew {
+		ln = &line{queue: wish.Queue, nodeTimeout: wish.NodeTimeout, bell: make(chan struct{}, 1),
+			keys: answer.Keys, taken: answer.Refusal != nil || ls.asking[wish.Key]}
+		if ln.keys == nil {
+			ln.keys = NewExpiry()
+		}
+		ls.lines[wish.Key] = append(ls.lines[wish.Key], ln)
 	}
 	ln.users++
-	ln.longest = max(ln.longest, wish.NodeTimeout)
 	within := time.Duration(0)
 	if answer.Refusal != nil {
 		ln.refused(answer.Refusal, took)
 		within = max(took, ln.spare(time.Now()))
 	}
-	if wish.Queue && ln.listener == nil {
+	if isNew && wish.Queue {
 		ln.listener = ls.source.Use(within)
-		if ln.users > 1 {
-			ln.ring(missed) // the head does not listen
-		}
 	}
 	// One that joins at once has left the first try to somebody else.
 	return &Waiter{
@@ -189,23 +189,20 @@ func (ls *Lines) leave(key string, ln *line, place *fifo.Place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln.users--
-	if ln.users == 0 {
+	if ln.users > 0 {
+		return
+	}
+	if ln.listener != nil {
+		ls.source.Done()
+	}
+	others := slices.DeleteFunc(ls.lines[key], func(l *line) bool { return l == ln })
+	if ls.lines[key] = others; len(others) == 0 {
 		delete(ls.lines, key)
-		if ln.listener != nil {
-			ls.source.Done()
-		}
 	}
 }
 
-// impatient reports whether a waiter gives the nodes less time than another of the line does.
-func (ls *Lines) impatient(w *Waiter) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return w.NodeTimeout < w.line.longest && w.line.places.Len() > 1
-}
-
-// listening returns what the line hears of its turns by, and whether one of the line has the key.
-// The listener is nil if nobody wants to queue, or if nobody may.
+// listening returns what the line hears of its turns by, and whether this process has the key. The
+// listener is nil if the line does not queue, or if nobody may.
 func (ls *Lines) listening(key string, ln *line) (l *turn.Listener, held bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

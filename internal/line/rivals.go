@@ -56,48 +56,58 @@ func (ls *Lines) rivalsOf(key string, now time.Time) *rivals {
 func (ls *Lines) Releasing(key string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ln := ls.lines[key]; ln != nil {
+	for _, ln := range ls.lines[key] {
 		ln.again = false
 	}
 }
 
 // HandedOff notes that this process has given a key away to another one, which releases it. So the
-// head of its own line queues among other processes.
+// heads of its own lines queue among other processes.
 func (ls *Lines) HandedOff(key string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ln := ls.lines[key]; ln != nil {
+	for _, ln := range ls.lines[key] {
 		ln.held = time.Time{}
 		ln.ring(queued)
 	}
 }
 
-// Released notes that this process has released a key, and tells its own line, unless one of that
-// has the key again. Announced says whether it tells other processes of its releases; handedOn,
-// whether one who queues has the key.
+// Released notes that this process has released a key, and tells its own lines, unless it has the
+// key again. Announced says whether it tells other processes of its releases; handedOn, whether one
+// who queues has the key.
 func (ls *Lines) Released(key string, announced, handedOn bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln, now := ls.lines[key], time.Now()
+	now := time.Now()
 	if handedOn {
 		ls.rivalsOf(key, now).handed = now
 	}
-	why, r := freed, ls.rivals[key]
-	deaf := ln != nil && ls.deaf(key, ln, now)
-	switch polls := deaf || !announced || !ls.source.Able() || ls.denies(key, now); {
-	case r != nil && polls && !r.ends.IsZero() && now.After(r.ends):
-		r.used, r.left, r.ends = now, now, now.Add(slice)
-		why = left
-	case handedOn && !deaf:
-		why = queued
+	r, lines := ls.rivals[key], ls.lines[key]
+	polls := !announced || !ls.source.Able() || ls.denies(key, now)
+	for _, ln := range lines {
+		polls = polls || ls.deaf(key, ln, now)
 	}
-	if ln != nil && !ln.again {
+	leaves := r != nil && polls && !r.ends.IsZero() && now.After(r.ends)
+	if leaves {
+		r.used, r.left, r.ends = now, now, now.Add(slice)
+	}
+	for _, ln := range lines {
+		if ln.again {
+			continue
+		}
 		ln.held = time.Time{}
-		ln.ring(why)
+		switch {
+		case leaves:
+			ln.ring(left)
+		case handedOn && !ls.deaf(key, ln, now):
+			ln.ring(queued)
+		default:
+			ln.ring(freed)
+		}
 	}
 	switch {
 	case r == nil || handedOn:
-	case ln == nil && r.ends.IsZero() && !ls.denies(key, now):
+	case lines == nil && r.ends.IsZero() && !ls.denies(key, now):
 		delete(ls.rivals, key)
 	default:
 		r.handed = time.Time{}
@@ -154,13 +164,15 @@ func (ls *Lines) others(key string) (queue bool, left time.Time) {
 	return time.Since(r.handed) < handedFor, r.left
 }
 
-// granted notes that one of the line has the key: for the expiry, if it is never released. Where
+// granted notes that one of the line has the key: for the expiry, if it never releases that. Where
 // others poll, a slice begins if this process had not passed the key on within itself.
 func (ls *Lines) granted(key string, ln *line, why reason, expiry time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	now := time.Now()
-	ln.held, ln.again = now.Add(expiry), true
+	for _, other := range ls.lines[key] {
+		other.held, other.again = now.Add(expiry), true
+	}
 	received(ln.bell)
 	ln.hear() // the release of somebody who had it before
 	if why != freed && ls.deaf(key, ln, now) {

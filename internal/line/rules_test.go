@@ -398,8 +398,8 @@ func TestANewcomerThatGivesUpIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A head that does not queue does so, for the others, when the first comes who wants to.
-func TestTheHeadQueuesForAll(t *testing.T) {
+// A waiter that does not queue keeps nobody of its process from doing so, and hears of its release.
+func TestWhoPollsKeepsNobodyFromTheQueue(t *testing.T) {
 	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
 		g.occupy()
 		var all sync.WaitGroup
@@ -415,6 +415,7 @@ func TestTheHeadQueuesForAll(t *testing.T) {
 		g.unlock(nil)
 		all.Wait()
 		assert.Less(t, time.Since(start), time.Second)
+		assert.Equal(t, []int{1, 0}, g.served[1:])
 	})
 }
 

@@ -209,8 +209,7 @@ func (s *stay) pause(next time.Duration, answered bool) (ending, error) {
 		return denied, nil
 	case !answered:
 		// The nodes, or the way to them, may be overloaded. To leave and come again adds to that.
-		// But the node timeout may be too short, and another's of the line is not.
-		if s.silences++; s.silences == maxSilences || s.lines.impatient(s.Waiter) {
+		if s.silences++; s.silences == maxSilences {
 			return unheard, nil
 		}
 	case s.claims >= maxClaims:

@@ -36,15 +36,11 @@ func (w *Waiter) Wait(ctx context.Context, asker Asker) error {
 	w.ctx, w.asker = ctx, asker
 	defer asker.Settle(false)
 	defer func() { w.lines.leave(w.Key, w.line, w.place) }()
-	for {
-		won, err := w.follow()
-		if !won && err == nil {
-			won, err = w.lead()
-		}
-		if won || err != nil {
-			return err
-		}
+	won, err := w.follow()
+	if !won && err == nil {
+		_, err = w.lead()
 	}
+	return err
 }
 
 // follow waits until the waiter is the head, and then returns without an error, and without having

@@ -1,4 +1,4 @@
-package line
+package queue
 
 import (
 	"sync"
@@ -57,4 +57,12 @@ func received(from <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// sooner returns a time, or so much later than now if that is sooner.
+func sooner(than time.Time, d time.Duration) time.Time {
+	if soon := time.Now().Add(d); soon.Before(than) {
+		return soon
+	}
+	return than
 }

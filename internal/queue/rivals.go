@@ -1,4 +1,4 @@
-package line
+package queue
 
 import "time"
 
@@ -20,10 +20,10 @@ const (
 // rivals is what a process knows of other processes that want the same key.
 //
 // Where turns can be heard, the nodes keep a queue of processes. A process whose release handed the
-// key on knows that there is one, and stands in it without asking for the key first. Elsewhere the
+// key on knows that there is one, and enrolls in it without asking for the key first. Elsewhere the
 // others poll, and the process leaves the key to them from time to time.
 //
-// Lines.mu guards its fields.
+// Queues.mu guards its fields.
 type rivals struct {
 	used   time.Time // latest
 	handed time.Time // when this process last handed the key on
@@ -33,82 +33,82 @@ type rivals struct {
 	left   time.Time // when this process last left the key to others that poll
 }
 
-// rivalsOf returns what is known of a key's rivals. The caller holds mu.
-func (ls *Lines) rivalsOf(key string, now time.Time) *rivals {
-	r := ls.rivals[key]
+// rivalsOf returns what is known of a key's rivaq. The caller holds mu.
+func (q *Queues) rivalsOf(key string, now time.Time) *rivals {
+	r := q.rivals[key]
 	if r == nil {
-		if len(ls.rivals) >= maxRivals && now.Sub(ls.swept) > time.Second {
-			ls.swept = now
-			for k, r := range ls.rivals {
+		if len(q.rivals) >= maxRivals && now.Sub(q.swept) > time.Second {
+			q.swept = now
+			for k, r := range q.rivals {
 				if now.Sub(r.used) > rivalsKept {
-					delete(ls.rivals, k)
+					delete(q.rivals, k)
 				}
 			}
 		}
 		r = &rivals{}
-		ls.rivals[key] = r
+		q.rivals[key] = r
 	}
 	r.used = now
 	return r
 }
 
 // Releasing notes that this process is about to release a key.
-func (ls *Lines) Releasing(key string) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, ln := range ls.lines[key] {
-		ln.again = false
+func (q *Queues) Releasing(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.locals[key] {
+		l.again = false
 	}
 }
 
 // HandedOff notes that this process has given a key away to another one, which releases it. So the
-// heads of its own lines queue among other processes.
-func (ls *Lines) HandedOff(key string) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, ln := range ls.lines[key] {
-		ln.held = time.Time{}
-		ln.ring(queued)
+// heads of its own queues wait among other processes.
+func (q *Queues) HandedOff(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.locals[key] {
+		l.held = time.Time{}
+		l.ring(handed)
 	}
 }
 
-// Released notes that this process has released a key, and tells its own lines, unless it has the
+// Released notes that this process has released a key, and tells its own waiters, unless it has the
 // key again. Announced says whether it tells other processes of its releases; handedOn, whether one
 // who queues has the key.
-func (ls *Lines) Released(key string, announced, handedOn bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+func (q *Queues) Released(key string, announced, handedOn bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	now := time.Now()
 	if handedOn {
-		ls.rivalsOf(key, now).handed = now
+		q.rivalsOf(key, now).handed = now
 	}
-	r, lines := ls.rivals[key], ls.lines[key]
-	polls := !announced || !ls.source.Able() || ls.denies(key, now)
-	for _, ln := range lines {
-		polls = polls || ls.deaf(key, ln, now)
+	r, locals := q.rivals[key], q.locals[key]
+	polls := !announced || !q.listener.able || q.denies(key, now)
+	for _, l := range locals {
+		polls = polls || q.deaf(key, l, now)
 	}
 	leaves := r != nil && polls && !r.ends.IsZero() && now.After(r.ends)
 	if leaves {
 		r.used, r.left, r.ends = now, now, now.Add(slice)
 	}
-	for _, ln := range lines {
-		if ln.again {
+	for _, l := range locals {
+		if l.again {
 			continue
 		}
-		ln.held = time.Time{}
+		l.held = time.Time{}
 		switch {
 		case leaves:
-			ln.ring(left)
-		case handedOn && !ls.deaf(key, ln, now):
-			ln.ring(queued)
+			l.ring(left)
+		case handedOn && !q.deaf(key, l, now):
+			l.ring(handed)
 		default:
-			ln.ring(freed)
+			l.ring(freed)
 		}
 	}
 	switch {
 	case r == nil || handedOn:
-	case lines == nil && r.ends.IsZero() && !ls.denies(key, now):
-		delete(ls.rivals, key)
+	case locals == nil && r.ends.IsZero() && !q.denies(key, now):
+		delete(q.rivals, key)
 	default:
 		r.handed = time.Time{}
 	}
@@ -116,37 +116,37 @@ func (ls *Lines) Released(key string, announced, handedOn bool) {
 
 // deny notes that the nodes deny to let this process queue for a key, although they answer. It
 // polls for a while, and then tries to queue again.
-func (ls *Lines) deny(key string, now time.Time) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.rivalsOf(key, now).denied = now
+func (q *Queues) deny(key string, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rivalsOf(key, now).denied = now
 }
 
 // denies reports whether the nodes deny to let this process queue for a key. The caller holds mu.
-func (ls *Lines) denies(key string, now time.Time) bool {
-	r := ls.rivals[key]
+func (q *Queues) denies(key string, now time.Time) bool {
+	r := q.rivals[key]
 	return r != nil && now.Sub(r.denied) < rivalsKept
 }
 
-// deaf reports whether a line cannot hear of turns, or there are none. The caller holds mu.
-func (ls *Lines) deaf(key string, ln *line, now time.Time) bool {
-	return ln.listener == nil || ln.listener.Deaf() || ls.denies(key, now)
+// deaf reports whether a local queue cannot hear of turns, or there are none. The caller holds mu.
+func (q *Queues) deaf(key string, l *local, now time.Time) bool {
+	return !l.queues || q.listener.deaf() || q.denies(key, now)
 }
 
-// stands notes how many are before this process in the queue for a key. It does so also if this
+// enrolled notes how many are before this process in the queue for a key. It does so also if this
 // process has never handed the key on.
-func (ls *Lines) stands(key string, before int64) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.rivalsOf(key, time.Now()).before = before
+func (q *Queues) enrolled(key string, before int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rivalsOf(key, time.Now()).before = before
 }
 
 // handsOver returns how long this process leaves the nodes to the one that claims what it has just
 // handed on.
-func (ls *Lines) handsOver(key string) time.Duration {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if r := ls.rivals[key]; r != nil && r.before > 0 {
+func (q *Queues) handsOver(key string) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r := q.rivals[key]; r != nil && r.before > 0 {
 		return time.Until(r.handed.Add(handOver))
 	}
 	return 0
@@ -154,28 +154,28 @@ func (ls *Lines) handsOver(key string) time.Duration {
 
 // others reports whether others queue for a key, as far as this process knows, and since when it
 // leaves the key to others that poll.
-func (ls *Lines) others(key string) (queue bool, left time.Time) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	r := ls.rivals[key]
+func (q *Queues) others(key string) (queue bool, left time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.rivals[key]
 	if r == nil {
 		return false, time.Time{}
 	}
 	return time.Since(r.handed) < handedFor, r.left
 }
 
-// granted notes that one of the line has the key: for the expiry, if it never releases that. Where
+// granted notes that a waiter has the key: for the expiry, if it never releases that. Where
 // others poll, a slice begins if this process had not passed the key on within itself.
-func (ls *Lines) granted(key string, ln *line, why reason, expiry time.Duration) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	now := time.Now()
-	for _, other := range ls.lines[key] {
-		other.held, other.again = now.Add(expiry), true
+func (q *Queues) granted(w *Waiter, why reason) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now, l := time.Now(), w.local
+	for _, other := range q.locals[w.key] {
+		other.held, other.again = now.Add(w.request.Lock.Expiry), true
 	}
-	received(ln.bell)
-	ln.hear() // the release of somebody who had it before
-	if why != freed && ls.deaf(key, ln, now) {
-		ls.rivalsOf(key, now).ends = now.Add(slice)
+	received(l.bell)
+	l.hear() // the release of somebody who had it before
+	if why != freed && q.deaf(w.key, l, now) {
+		q.rivalsOf(w.key, now).ends = now.Add(slice)
 	}
 }

@@ -107,7 +107,7 @@ func (q *Queues) Enter(
 		return nil, Answer{Keys: NewExpiry()} // which becomes a waiter
 	}
 	if time.Since(left) < maxRest {
-		sleep(ctx, time.Until(left.Add(min(r.delay(1), maxRest))))
+		q.sleep(ctx, time.Until(left.Add(min(r.delay(1), maxRest))))
 	}
 	began = time.Now()
 	answer = attempt(Attempt{Keep: r.Lock.Queues() && q.listener.able})

@@ -92,7 +92,7 @@ func (w *Waiter) enqueue() (end ending, err error) {
 	w.local.placed(1)
 	defer w.local.placed(0)
 	defer func() { s.leave(end == served) }() // also if a function of the caller's panics
-	sleep(w.ctx, w.queues.handsOver(w.key))
+	w.queues.sleep(w.ctx, w.queues.handsOver(w.key))
 	return s.wait()
 }
 
@@ -178,10 +178,10 @@ func (s *queuedWait) pause(next time.Duration, answered bool) (ending, error) {
 		return unserved, nil
 	case s.claims > 0:
 		// What the nodes say meanwhile is not heard: they may say it again and again.
-		most := claimDelay << (s.claims - 1)
-		end, err := s.await(true, s.w.queues.jitter(most)+time.Millisecond)
-		if end != none || err != nil {
-			return end, err
+		q := s.w.queues
+		q.sleep(s.w.ctx, q.jitter(claimDelay<<(s.claims-1))+time.Millisecond)
+		if err := s.w.stopped(); err != nil {
+			return none, err
 		}
 	}
 	if answered {
@@ -193,7 +193,7 @@ func (s *queuedWait) pause(next time.Duration, answered bool) (ending, error) {
 	if answered && turns > 0 { // else a minority is no reason to ask silent nodes
 		next = min(next, s.moment())
 	}
-	return s.await(false, next)
+	return s.await(next)
 }
 
 // moment is how soon to enroll again if it is the waiter's turn on a minority. Others have their
@@ -203,8 +203,8 @@ func (s *queuedWait) moment() time.Duration {
 	return min(moment, s.w.request.Lock.NodeTimeout/2)
 }
 
-// await sleeps for d, or until there is a reason to enroll again. If deaf, what nodes say is none.
-func (s *queuedWait) await(deaf bool, d time.Duration) (ending, error) {
+// await sleeps for d, or until there is a reason to enroll again.
+func (s *queuedWait) await(d time.Duration) (ending, error) {
 	w := s.w
 	until := time.Now().Add(max(d, 0))
 	t := time.NewTimer(time.Hour)
@@ -212,7 +212,7 @@ func (s *queuedWait) await(deaf bool, d time.Duration) (ending, error) {
 	for {
 		patience := w.queues.patience(w.ctx)
 		t.Reset(clock.Ahead(min(time.Until(until), time.Until(w.due), patience)))
-		e := s.listen(deaf, t)
+		e := s.listen(t)
 		if err := w.stopped(); err != nil {
 			return none, err
 		}
@@ -266,19 +266,15 @@ type events struct {
 	rung  bool // this process has released the key
 }
 
-// listen waits for something to happen, or until the timer fires. If deaf, what nodes say is not
-// heard. What happens at the same time is always heard together: a catchUp takes signals back.
-func (s *queuedWait) listen(deaf bool, t *time.Timer) (e events) {
-	var wake, noted, next <-chan struct{}
-	if !deaf {
-		wake, noted, next = s.note.wake, s.noted, s.note.next
-	}
+// listen waits for something to happen, or until the timer fires. What happens at the same time is
+// always heard together: a catchUp takes signals back.
+func (s *queuedWait) listen(t *time.Timer) (e events) {
 	select {
-	case <-wake:
+	case <-s.note.wake:
 		e.woken = true
-	case <-noted:
+	case <-s.noted:
 		e.noted = true
-	case <-next:
+	case <-s.note.next:
 		e.next = true
 	case <-s.w.local.bell:
 		e.rung = true
@@ -287,9 +283,9 @@ func (s *queuedWait) listen(deaf bool, t *time.Timer) (e events) {
 	case <-s.w.ctx.Done():
 	case <-s.w.queues.closed:
 	}
-	e.woken = e.woken || received(wake)
-	e.noted = e.noted || received(noted)
-	e.next = e.next || received(next)
+	e.woken = e.woken || received(s.note.wake)
+	e.noted = e.noted || received(s.noted)
+	e.next = e.next || received(s.note.next)
 	e.rung = e.rung || received(s.w.local.bell)
 	return e
 }

@@ -33,7 +33,7 @@ type rivals struct {
 	left   time.Time // when this process last left the key to others that poll
 }
 
-// rivalsOf returns what is known of a key's rivaq. The caller holds mu.
+// rivalsOf returns what is known of a key's rivals. The caller holds mu.
 func (q *Queues) rivalsOf(key string, now time.Time) *rivals {
 	r := q.rivals[key]
 	if r == nil {

@@ -149,8 +149,8 @@ func (w *Waiter) hasOneTry() bool { return w.used+1 == w.request.Tries }
 // stopped returns why the wait is over, or nil if it is not.
 func (w *Waiter) stopped() error { return w.acquirer.Stopped(w.local.refusal()) }
 
-// sleep waits for d, or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
+// sleep waits for d, or until ctx is done or the process waits for nothing any more.
+func (q *Queues) sleep(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -159,5 +159,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+	case <-q.closed:
 	}
 }

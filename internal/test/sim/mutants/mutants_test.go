@@ -295,8 +295,8 @@ var mutants = []mutant{
 				"				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"internal/queue.queuedWait.pause", "	return s.await(false, next)\n",
-		"	return s.await(false, time.Hour)\n",
+		"internal/queue.queuedWait.pause", "	return s.await(next)\n",
+		"	return s.await(time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 	{"M52", "a key that is reserved counts as a bid that was taken up", []edit{{
 		"internal/queue.listener.hear", "said == n.bidding && !n.took[node]",
@@ -307,7 +307,7 @@ var mutants = []mutant{
 	}}, liveness, 400, []string{"I9 liveness"}},
 	{"M54", "a bid is forgotten, and not taken back", []edit{{
 		"asker.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",
-	}}, bids, 400, []string{"I8 no leaks"}},
+	}}, bids, 400, []string{"I8 no leaks", "I11 silence"}},
 	{"M55", "the validity of a bid counts from when it was taken up", []edit{{
 		"asker.Claim", "	a.adopt(bid)\n", "	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
 	}}, bids, 100, []string{"I2 validity"}},

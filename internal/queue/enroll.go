@@ -14,10 +14,11 @@ import (
 // ranksPerDelay is how many before a waiter make it ask again one more retry delay later.
 const ranksPerDelay = 10
 
-// enroll takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
-// only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
-// nodes answered, or of those. The ticket is of this moment until a round of all nodes is answered:
-// an older one would be less than what some nodes have given meanwhile, and they would differ.
+// enroll takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It
+// asks only those nodes, all if nil. It returns after what time to ask again, and whether a quorum
+// of nodes answered, or of those. The ticket is of this moment until a round of all nodes is
+// answered: an older one would be less than what some nodes have given meanwhile, and they would
+// differ.
 func (s *queuedWait) enroll(only []bool) (next time.Duration, answered bool) {
 	q := s.w.queues
 	if !s.member.Agreed {

@@ -20,9 +20,9 @@ const (
 type state uint8
 
 const (
-	asking  state = iota // it makes an attempt
-	queued               // it is in the nodes' queue, if it may and turns can be heard
-	polling              // it sleeps until there is reason for an attempt, or to queue
+	asking  state = iota // it makes an attempt; then it is queued
+	queued               // it is in the nodes' queue; then, or if it cannot be there, it polls
+	polling              // it sleeps until there is reason to ask, or to queue
 )
 
 // lead waits at the head of the local queue, and returns nil if the key is granted. It begins with
@@ -192,12 +192,14 @@ func (w *Waiter) poll() (why reason, err error) {
 
 // waives reports whether a retry delay that is over is no reason for an attempt. The last try is
 // never waived. Others are while silent nodes are left alone. While subscriptions are being opened,
-// the next attempt comes when maxDelays of them, or maxDelayQueued, have passed since the latest.
+// the next attempt comes when all could have been, and maxDelays of them, or maxDelayQueued, have
+// passed since the latest.
 func (w *Waiter) waives(now time.Time) bool {
 	if w.hasOneTry() {
 		return false
 	}
 	pause := min(clock.Times(w.drawn, maxDelays), maxDelayQueued)
 	opening := w.ready != nil && !w.queues.listener.deaf()
-	return w.local.spare(now) > 0 || opening && now.Sub(w.asked) < pause
+	early := now.Sub(w.asked) < pause || now.Before(w.local.opening)
+	return w.local.spare(now) > 0 || opening && early
 }

@@ -40,6 +40,7 @@ type local struct {
 	nodeTimeout time.Duration
 	bell        chan struct{} // rung for a release; has room for one
 	keys        *Expiry       // what attempts have learnt
+	opening     time.Time     // until then, subscriptions are opened
 
 	// Queues.mu guards these.
 	waiters []*Waiter // the first is the head

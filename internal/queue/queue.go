@@ -31,7 +31,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Many processes that begin at once overload the nodes by their attempts, and would keep them
+// overloaded. So one whose first attempt took longer than a part of the node timeout makes no other
+// until turns can be heard, for openTimes of that at most, within which it opens its subscriptions.
+// 1,000 processes open 5,000 connections like that.
+const (
+	slowPart  = 4
+	openTimes = 8
+	maxOpen   = 8 * time.Second
 )
 
 // Queues are the local queues of one process. It is safe for concurrent use.
@@ -151,8 +162,8 @@ func (q *Queues) asked(r *Request, answer Answer, began time.Time) (w *Waiter, c
 
 // join makes a waiter, or returns how many wait if there is no place for one more. The local queue
 // learns from the answer to one who has asked, which took so long. A new one begins to listen at a
-// random moment within that time, or within that for which silent nodes are left alone: many
-// processes that begin at once would overload the nodes. The caller holds mu.
+// random moment within that time, or within openTimes of it if the nodes are slow. The caller holds
+// mu.
 func (q *Queues) join(r *Request, answer Answer, took time.Duration) (w *Waiter, crowd int) {
 	key := r.Lock.Key()
 	var l *local
@@ -164,23 +175,27 @@ func (q *Queues) join(r *Request, answer Answer, took time.Duration) (w *Waiter,
 	if n := q.waiting(key); r.MaxWaiters > 0 && n >= r.MaxWaiters {
 		return nil, n
 	}
-	isNew := l == nil
-	if isNew {
+	if l == nil {
+		within := time.Duration(0)
+		if answer.Refusal != nil {
+			within = took
+		}
+		if within > r.Lock.NodeTimeout/slowPart {
+			within = max(took, min(clock.Times(took, openTimes), maxOpen))
+		}
 		l = &local{queues: r.Lock.Queues(), nodeTimeout: r.Lock.NodeTimeout,
 			bell: make(chan struct{}, 1), keys: answer.Keys,
-			taken: answer.Refusal != nil || q.asking[key]}
+			taken: answer.Refusal != nil || q.asking[key], opening: time.Now().Add(within)}
 		if l.keys == nil {
 			l.keys = NewExpiry()
 		}
 		q.locals[key] = append(q.locals[key], l)
+		if l.queues {
+			q.listener.use(within)
+		}
 	}
-	within := time.Duration(0)
 	if answer.Refusal != nil {
 		l.refused(answer.Refusal, took)
-		within = max(took, l.spare(time.Now()))
-	}
-	if isNew && l.queues {
-		q.listener.use(within)
 	}
 	// One that joins at once has left the first try to somebody else.
 	w = &Waiter{request: *r, key: key, queues: q, local: l, head: make(chan struct{}),

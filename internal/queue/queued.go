@@ -134,7 +134,8 @@ func (s *queuedWait) wait() (ending, error) {
 			}
 		case turns > 0:
 			// A minority has reserved the key for it. To enroll there again hands the key on, and
-			// keeps the place. The first time in a row it asks only these nodes.
+			// keeps the place. The first time in a row it asks only these nodes: if the others are
+			// silent, that is no silence more.
 			if s.partial++; s.partial == 1 && s.member.Agreed {
 				only = s.note.where()
 			}

@@ -642,11 +642,12 @@ func TestAWaiterKeepsItsTicket(t *testing.T) {
 	})
 }
 
-// A process whose first attempt took long, or met silence, opens its subscriptions later.
+// A process whose first attempt took long, or met silence, opens its subscriptions later, and makes
+// no other attempt until then.
 func TestAProcessThatFindsNodesSlowSubscribesLater(t *testing.T) {
 	const takes = 100 * time.Millisecond
 	for timeout, within := range map[time.Duration]time.Duration{
-		time.Second: takes, trip / 2: spareTimes * takes,
+		time.Second: takes, trip / 2: openTimes * takes,
 	} {
 		bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
 			g.occupy()
@@ -657,6 +658,9 @@ func TestAProcessThatFindsNodesSlowSubscribesLater(t *testing.T) {
 			assert.Error(t, g.lock(ctx, qs, 0, wish))
 			asked := g.boards[0].asked().Sub(g.begun)
 			assert.Equal(t, takes+within/2, asked) // the jitter of a bubble is a half
+			if timeout < trip {
+				assert.LessOrEqual(t, g.asked(), 1+1, "after occupy")
+			}
 		})
 	}
 }

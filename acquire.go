@@ -8,12 +8,12 @@ import (
 
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
-	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
-// asker asks the nodes for one Lock. Package line decides when it does.
+// asker asks the nodes for one Lock. Package queue decides when it does.
 type asker struct {
 	m    *Mutex
 	ctx  context.Context
@@ -25,18 +25,18 @@ type asker struct {
 	met  grant.Defeats // what its own attempts, and places in the queue, came to
 }
 
-// Attempt implements [line.Asker].
-func (a *asker) Attempt(how line.Attempt) line.Answer {
+// Attempt implements [queue.Acquirer].
+func (a *asker) Attempt(how queue.Attempt) queue.Answer {
 	a.Settle(false)
 	// An attempt that was refused by its own key is made anew. A pool that always refuses is no
 	// reason to do that for ever.
 	for left := 3; ; left-- {
 		if err := a.Stopped(how.Latest); err != nil {
-			return line.Answer{Err: err}
+			return queue.Answer{Err: err}
 		}
 		d := a.attempt(how, nil)
 		if d == nil {
-			return line.Answer{Won: true}
+			return queue.Answer{Won: true}
 		}
 		a.open = d
 		ended := a.ctx.Err() != nil
@@ -45,7 +45,7 @@ func (a *asker) Attempt(how line.Attempt) line.Answer {
 		}
 		a.met.Note(d)
 		if ended {
-			return line.Answer{Err: a.Stopped(how.Latest)}
+			return queue.Answer{Err: a.Stopped(how.Latest)}
 		}
 		answer := d.Answer()
 		if d.Final || a.ends && lasts(d) && lasts(how.Latest) {
@@ -56,7 +56,7 @@ func (a *asker) Attempt(how line.Attempt) line.Answer {
 }
 
 // lasts reports whether there is no quorum because of errors that do not mend themselves.
-func lasts(r line.Refusal) bool {
+func lasts(r queue.Refusal) bool {
 	d, _ := r.(*grant.Defeat)
 	if d == nil || d.Err != nil {
 		return false
@@ -68,7 +68,7 @@ func lasts(r line.Refusal) bool {
 
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
 // wins. Only a claim has a member.
-func (a *asker) attempt(how line.Attempt, member *line.Member) *grant.Defeat {
+func (a *asker) attempt(how queue.Attempt, member *wire.Member) *grant.Defeat {
 	a.told.attempt()
 	l, wrong := newAttempt(a.m, notAcquired)
 	if wrong != nil {
@@ -87,9 +87,9 @@ func (a *asker) adopt(l *lease) {
 	l.install(a.ctx, a.told)
 }
 
-// Claim implements [line.Asker]. It claims with the bid's value, which some nodes may have, unless
-// none has told so and the bid is old.
-func (a *asker) Claim(member line.Member, takenUp int) line.Answer {
+// Claim implements [queue.Acquirer]. It claims with the bid's value, which some nodes may have,
+// unless none has told so and the bid is old.
+func (a *asker) Claim(member wire.Member, takenUp int) queue.Answer {
 	bid := a.bid
 	a.bid = nil
 	if bid == nil || takenUp == 0 && !bid.IsFresh() {
@@ -98,32 +98,32 @@ func (a *asker) Claim(member line.Member, takenUp int) line.Answer {
 	a.told.attempt()
 	began := a.m.core.now()
 	if takenUp < a.m.core.quorum || !bid.InTime() {
-		if d := bid.Attempt(a.ctx, line.Attempt{}, &member); d != nil {
+		if d := bid.Attempt(a.ctx, queue.Attempt{}, &member); d != nil {
 			a.met.Note(d)
 			return d.Answer()
 		}
 	}
 	bid.Began = began // what is told of the lock begins here; its validity began with the bid
 	a.adopt(bid)
-	return line.Answer{Won: true}
+	return queue.Answer{Won: true}
 }
 
 // claimAnew claims with a new value. An older bid, if there is one, is taken back.
-func (a *asker) claimAnew(member line.Member, old *lease) (answer line.Answer) {
+func (a *asker) claimAnew(member wire.Member, old *lease) (answer queue.Answer) {
 	if old != nil {
 		// Also if a function of the caller's panics.
 		defer func() { old.Withdraw(a.ctx, !answer.Won) }()
 	}
-	d := a.attempt(line.Attempt{}, &member)
+	d := a.attempt(queue.Attempt{}, &member)
 	if d == nil {
-		return line.Answer{Won: true}
+		return queue.Answer{Won: true}
 	}
 	a.met.Note(d)
 	return d.Answer()
 }
 
-// Bid implements [line.Asker].
-func (a *asker) Bid(member line.Member, number string) (life time.Duration) {
+// Bid implements [queue.Acquirer].
+func (a *asker) Bid(member wire.Member, number string) (life time.Duration) {
 	if !a.m.nodes.Bids() || a.m.cfg.minHold > 0 {
 		return 0
 	}
@@ -136,7 +136,7 @@ func (a *asker) Bid(member line.Member, number string) (life time.Duration) {
 	return a.m.nodes.BidLife()
 }
 
-// Withdraw implements [line.Asker].
+// Withdraw implements [queue.Acquirer].
 func (a *asker) Withdraw(stays bool) {
 	if a.bid != nil {
 		a.bid.Withdraw(a.ctx, stays)
@@ -144,29 +144,18 @@ func (a *asker) Withdraw(stays bool) {
 	}
 }
 
-// Unsettled implements [line.Asker].
-func (a *asker) Unsettled() bool { return a.open.Unsettled() }
-
-// GiveBack implements [line.Asker].
+// GiveBack implements [queue.Acquirer].
 func (a *asker) GiveBack() { a.open.GiveBack(a.ctx) }
 
-// Settle implements [line.Asker].
+// Settle implements [queue.Acquirer].
 func (a *asker) Settle(stands bool) (value string) {
 	value = a.open.Settle(a.ctx, stands)
 	a.open = nil
 	return value
 }
 
-// Stand implements [line.Asker].
-func (a *asker) Stand(member line.Member) quorum.Command {
-	return a.m.nodes.Stand(member, line.QueueTTL)
-}
-
-// Leave implements [line.Asker].
-func (a *asker) Leave(member line.Member) quorum.Command { return a.m.nodes.Leave(member) }
-
-// Waits implements [line.Asker].
-func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) line.Refusal {
+// Waits implements [queue.Acquirer].
+func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refusal {
 	d := grant.Stood(&a.m.nodes, r, began, cut)
 	if !a.met.Note(d) {
 		return nil
@@ -174,9 +163,9 @@ func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) line.Refusal {
 	return d
 }
 
-// Stopped implements [line.Asker]. The error tells what the latest attempt came to: of others in
-// the line, if there is none of its own.
-func (a *asker) Stopped(latest line.Refusal) error {
+// Stopped implements [queue.Acquirer]. The error tells what the latest attempt came to: of others
+// in the line, if there is none of its own.
+func (a *asker) Stopped(latest queue.Refusal) error {
 	if a.ctx.Err() == nil {
 		if a.m.core.holds.IsClosed() {
 			return closedError(a.m.name, notAcquired)
@@ -192,7 +181,7 @@ func (a *asker) Stopped(latest line.Refusal) error {
 
 // crowded is the error of a Lock for which too many callers wait already. It tells what its own
 // attempt came to, if it has made one.
-func (a *asker) crowded(answer line.Answer) *Error {
+func (a *asker) crowded(answer queue.Answer) *Error {
 	reason := fmt.Sprintf("%d callers of this process wait already", answer.Crowd)
 	if answer.Crowd == 1 {
 		reason = "1 caller of this process waits already"

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/queue"
 )
 
 // lock makes attempts until one wins, tries of them have failed, or ctx is done. Its error says
@@ -37,18 +37,17 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 	a := asker{m: m, ctx: ctx, told: told, ends: tries != Unlimited}
 	defer a.Settle(false)
 	if tries == 1 {
-		answer := a.Attempt(line.Attempt{Final: true})
+		answer := a.Attempt(queue.Attempt{Final: true})
 		return a.won, answer.Err
 	}
 	if m.cfg.noWait {
 		return a.skip(tries)
 	}
-	wish := line.Wish{
-		Key: m.key, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
-		NodeTimeout: m.cfg.NodeTimeout, Expiry: m.cfg.Expiry, Queue: m.nodes.Queues(),
+	request := queue.Request{
+		Lock: &m.nodes.Lock, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
 		MaxWaiters: m.cfg.maxWaiters,
 	}
-	waiter, answer := m.core.lines.Enter(ctx, &wish, a.Attempt)
+	waiter, answer := m.core.lines.Enter(ctx, &request, a.Attempt)
 	switch {
 	case answer.Crowd > 0:
 		return nil, a.crowded(answer)

@@ -85,7 +85,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // fencing token, and to find out why it failed.
 //
 // If a majority of the nodes is silent, a try takes a node timeout longer: by default Lock gives up
-// after 18 to 21 seconds, or after 5 to 8 if another node says that the lock is taken. It leaves
+// after 17 to 20 seconds, or after 5 to 8 if another node says that the lock is taken. It leaves
 // silent nodes alone for four times as long as they were silent, and for two seconds at most. Tries
 // pass meanwhile without an attempt.
 //

@@ -254,8 +254,7 @@ func WithMinHold(d time.Duration) Option {
 // WithoutAnnouncements does without the queue on the nodes. A waiting Lock stands in no queue,
 // subscribes to nothing and relies on its retry delay. An Unlock frees the lock for the one who
 // asks first. Among processes there is no order then. Processes that do queue wait until they ask
-// again. A waiter is still woken by releases of its own process. It queues if another waiter of
-// its process for the same name does.
+// again. A waiter is still woken by releases of its own process.
 //
 // A process that locks a name again and again leaves it to others for a retry delay now and then.
 // Default: off, waiting processes queue.

@@ -32,8 +32,8 @@ import (
 	"github.com/redlock-go/redlock/internal/deployment"
 	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/keys"
-	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/registry"
 	"github.com/redlock-go/redlock/internal/renew"
@@ -58,7 +58,7 @@ type core struct {
 	now     func() time.Time
 
 	tokens   wire.Tokens
-	lines    *line.Lines
+	lines    *queue.Queues
 	renewals renew.Queue
 	holds    *registry.Registry[*hold] // closed by Close
 }
@@ -81,7 +81,7 @@ func New(pools ...pool.Pool) *Redlock {
 		holds:   registry.New[*hold](),
 	}
 	c.tokens.Now = c.now
-	c.lines = line.New(line.Config{
+	c.lines = queue.New(queue.Config{
 		Nodes: c.nodes, Tracker: tracker, Channel: keys.TurnChannel + own.Name(),
 		Closed: c.holds.Closed(), Now: c.now, Jitter: own.Jitter,
 	})

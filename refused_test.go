@@ -164,7 +164,7 @@ func TestAnExpiryOfNothingIsOneMistake(t *testing.T) {
 // are usual ones: the retry delay is random.
 func TestHowLongALockTakesBesideASilentMajority(t *testing.T) {
 	for other, want := range map[string][2]time.Duration{
-		"":          {17 * time.Second, 22 * time.Second},
+		"":          {16 * time.Second, 21 * time.Second},
 		"another's": {4 * time.Second, 9 * time.Second},
 	} {
 		for range 10 { // the retry delay is random

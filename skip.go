@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/redlock-go/redlock/internal/census"
-	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/queue"
 )
 
 // WithoutWaiting makes Lock, Hold and Do fail with [ErrTaken] as soon as they know that somebody
@@ -23,7 +23,7 @@ func WithoutWaiting() Option {
 func (a *asker) skip(tries int) (*lease, error) {
 	began := a.m.core.now()
 	for try := 1; ; try++ {
-		answer := a.Attempt(line.Attempt{Final: try == tries})
+		answer := a.Attempt(queue.Attempt{Final: try == tries})
 		if answer.Won || answer.Err != nil {
 			return a.won, answer.Err
 		}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/notify"
+	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -197,12 +197,12 @@ func (a *acquisition) queue() {
 
 // waits returns who is told that a Lock of the mutex, which begins to wait now, has waited for
 // long. It is nil if nobody wants to know.
-func (m *Mutex) waits(tries int) func(line.LongWait) {
+func (m *Mutex) waits(tries int) func(queue.LongWait) {
 	if m.tell == nil || m.tell.Waiting == nil {
 		return nil
 	}
 	start := m.core.now()
-	return func(l line.LongWait) {
+	return func(l queue.LongWait) {
 		d, _ := l.Latest.(*grant.Defeat)
 		m.tell.Waiting(Waiting{
 			Acquiring: Acquiring{

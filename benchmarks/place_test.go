@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	lines "github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -44,7 +43,7 @@ func placeIsKnown(t *testing.T) {
 	lock := wire.NewLock("name", &wire.Terms{Queue: true}, nil)
 	var got ignored
 	stand := func(member string, ticket int64, agreed bool) {
-		c := lock.Stand(lines.Member{ID: member, Ticket: ticket, Agreed: agreed}, time.Minute)
+		c := lock.Stand(wire.Member{ID: member, Ticket: ticket, Agreed: agreed}, time.Minute)
 		for _, n := range seen {
 			n.(pool.Starter).Start(t.Context(), c.Command, &got)
 		}

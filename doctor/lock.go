@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/keys"
-	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -22,7 +21,7 @@ type owner struct {
 	value     string
 	key       *quorum.Footprint // with the value
 	number    int64             // that acquire returned: what the counter holds
-	member    line.Member       // of the queue
+	member    wire.Member       // of the queue
 	place     *quorum.Footprint // of the member
 }
 
@@ -31,7 +30,7 @@ func (p *plan) newOwner(n *quorum.Node) *owner {
 	o := &owner{
 		Lock: p.newLock(), lane: quorum.Lanes([]*quorum.Node{n}), denied: p.Denied,
 		value:  rand.Text(),
-		member: line.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
+		member: wire.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
 	o.key, o.place = o.newFootprint(), o.newFootprint()
 	return o

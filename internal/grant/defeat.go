@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -33,7 +34,10 @@ type Defeat struct {
 	// The release of what was granted; its replies tell of others' keys, too; or nil. If it has
 	// left out nodes that refused, there may be another one for these.
 	back, rest atomic.Pointer[quorum.Round]
-	keys       *line.Expiries // what its replies tell about keys
+	keys       *queue.Expiry // what its replies tell about keys
+
+	mu   sync.Mutex  // guards free
+	free []time.Time // when nodes will have no key any more, of those that have told, in order
 }
 
 // Stood is the defeat of a waiter that asked for a place in the queue, in a round that began at a
@@ -272,24 +276,18 @@ func (d *Defeat) Why() Why {
 }
 
 // Answer is what the line is told of the defeat, without the error of a final one.
-func (d *Defeat) Answer() line.Answer {
-	a := line.Answer{Keys: d.keys}
+func (d *Defeat) Answer() queue.Answer {
+	a := queue.Answer{Keys: d.keys}
 	if d.asked != nil {
 		a.Refusal = d
 	}
 	return a
 }
 
-// Taken implements [line.Refusal].
-func (d *Defeat) Taken() bool {
-	_, _, refused, _ := d.count()
-	return refused > 0
-}
-
-// Answered implements [line.Refusal].
+// Answered implements [queue.Refusal].
 func (d *Defeat) Answered() bool { return !d.troubled() }
 
-// Failing implements [line.Refusal].
+// Failing implements [queue.Refusal].
 func (d *Defeat) Failing() bool {
 	w := d.Why()
 	return w.Kind == NoQuorum && w.Outcomes.Count(func(o quorum.Outcome) bool {
@@ -310,7 +308,13 @@ func (d *Defeat) learn(node int, reply quorum.Reply) {
 	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
 		return
 	}
-	d.keys.Note(node, free)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(d.free, free, time.Time.Compare)
+	d.free = slices.Insert(d.free, i, free)
+	if q := quorum.Majority(len(d.met)); len(d.free) >= q {
+		d.keys.Note(d.free[q-1])
+	}
 }
 
 // Defeats are what one waiter's attempts, and places in the queue, have come to. The zero value has

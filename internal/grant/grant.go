@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -56,7 +56,7 @@ func (g *Grant) Deadline() time.Time { return g.Began.Add(g.lock.Validity()) }
 // An attempt that does not win releases what it was granted before it returns. With how.Keep it
 // leaves that to [Defeat.Settle], if no node has granted anything yet. A final attempt calls the
 // lock taken only when it knows that the key which refused it was not its own.
-func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Member) *Defeat {
+func (g *Grant) Attempt(ctx context.Context, how queue.Attempt, member *wire.Member) *Defeat {
 	// A contender that waits for the vote of a frozen node keeps its votes from the others. They
 	// keep theirs from it. With a few of them, nobody ever gets a quorum.
 	spec := quorum.Spec{Hasty: !how.Final}
@@ -77,7 +77,7 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Memb
 		keys: how.Keys,
 	}
 	if d.keys == nil {
-		d.keys = line.NewExpiries(len(g.lock.Lanes))
+		d.keys = queue.NewExpiry()
 	}
 	if t := d.asked.Tally(); !how.Keep || d.cut || t.Yes > 0 {
 		d.Settle(ctx, false)
@@ -87,7 +87,7 @@ func (g *Grant) Attempt(ctx context.Context, how line.Attempt, member *line.Memb
 
 // Bid tells the nodes in advance what the member claims, and does not wait. The validity counts
 // from here.
-func (g *Grant) Bid(ctx context.Context, member line.Member, number string) {
+func (g *Grant) Bid(ctx context.Context, member wire.Member, number string) {
 	g.Member, g.Ticket = member.ID, member.Ticket
 	g.Write(ctx, quorum.Spec{Command: g.lock.Bid(g.Value, member.ID, number)})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/line"
+	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/test/leak"
 	"github.com/redlock-go/redlock/internal/test/sim"
@@ -78,7 +78,7 @@ func TestAttempt(t *testing.T) {
 					}
 				}
 				g := open("mine")
-				d := g.Attempt(t.Context(), line.Attempt{Final: true}, nil)
+				d := g.Attempt(t.Context(), queue.Attempt{Final: true}, nil)
 				if tt.want == nil {
 					require.Nil(t, d)
 					g.Release(t.Context(), quorum.Spec{})
@@ -112,7 +112,7 @@ func TestTheReleaseNeverHidesTheAttempt(t *testing.T) {
 				n.Always(sim.Fail(errRelease))
 				n.Next("set", []sim.Fate{late, sim.Fail(errOops), sim.Fail(errOops)}[i])
 			}
-			d := open("mine").Attempt(t.Context(), line.Attempt{}, nil)
+			d := open("mine").Attempt(t.Context(), queue.Attempt{}, nil)
 			require.NotNil(t, d)
 			require.True(t, d.Why().Outcomes[0].Missing())
 			time.Sleep(late.Reply)
@@ -135,7 +135,7 @@ func TestSettle(t *testing.T) {
 		}
 		for stands, releases := range map[bool]int{true: 0, false: 3} {
 			before := nodes.Count("release")
-			d := open("mine").Attempt(t.Context(), line.Attempt{Keep: true}, nil)
+			d := open("mine").Attempt(t.Context(), queue.Attempt{Keep: true}, nil)
 			time.Sleep(time.Second)
 			assert.Equal(t, before, nodes.Count("release"))
 			assert.True(t, d.Unsettled())
@@ -174,7 +174,7 @@ func TestGiveBack(t *testing.T) {
 			}
 			nodes[2].Next("", sim.Slow(60*time.Millisecond))
 			before := nodes.Count("release")
-			d := open("mine").Attempt(t.Context(), line.Attempt{Keep: true}, nil)
+			d := open("mine").Attempt(t.Context(), queue.Attempt{Keep: true}, nil)
 			assert.True(t, d.Unsettled(), tt.name)
 			d.GiveBack(t.Context())
 			assert.False(t, d.Unsettled(), tt.name)
@@ -201,7 +201,7 @@ func TestGiveBackOfWhatRefusedItself(t *testing.T) {
 		}
 		nodes[2].Set("x", "other", 0)
 		nodes[2].Next("", sim.FailAfter(errOops))
-		d := open("mine").Attempt(t.Context(), line.Attempt{Keep: true}, nil)
+		d := open("mine").Attempt(t.Context(), queue.Attempt{Keep: true}, nil)
 		d.GiveBack(t.Context())
 		time.Sleep(time.Second)
 		assert.Equal(t, []string{"mine", "mine", "other"}, nodes.Values("x"))
@@ -220,7 +220,7 @@ func TestDefeats(t *testing.T) {
 		var all grant.Defeats
 		assert.Nil(t, all.Latest())
 		attempt := func(ctx context.Context) *grant.Defeat {
-			return open("mine").Attempt(ctx, line.Attempt{}, nil)
+			return open("mine").Attempt(ctx, queue.Attempt{}, nil)
 		}
 		for _, n := range nodes {
 			n.Set("x", "other", 0)
@@ -252,7 +252,7 @@ func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
 		var all grant.Defeats
 		stand := func() *grant.Defeat {
 			place := open("")
-			member := line.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
+			member := wire.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
 			r := place.Write(t.Context(), quorum.Spec{Command: lock.Stand(member, time.Minute)})
 			began := time.Now()
 			time.Sleep(time.Second)
@@ -265,7 +265,7 @@ func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
 		for _, n := range nodes {
 			n.Next("set", sim.Fail(errOops))
 		}
-		attempt := open("mine").Attempt(t.Context(), line.Attempt{}, nil)
+		attempt := open("mine").Attempt(t.Context(), queue.Attempt{}, nil)
 		assert.True(t, attempt.Failing())
 		assert.True(t, all.Note(attempt))
 		for taken, want := range []grant.Why{
@@ -312,7 +312,7 @@ func TestFailing(t *testing.T) {
 						n.Set("x", "other", 0)
 					}
 				}
-				d := open("mine").Attempt(t.Context(), line.Attempt{}, nil)
+				d := open("mine").Attempt(t.Context(), queue.Attempt{}, nil)
 				time.Sleep(time.Second)
 				assert.Equal(t, tt.want, d.Failing())
 			})

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/keys"
-	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
@@ -168,14 +167,14 @@ func (l *Lock) TakeBack(value, member string, ticket int64) quorum.Command {
 	c := l.Release(value, member)
 	if ticket != 0 {
 		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window(), member, ticket,
-			line.QueueTTL.Milliseconds())
+			QueueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
 	return c
 }
 
 // Leave ends a place in the queue on a node, and frees a key that holds the member's value.
-func (l *Lock) Leave(member line.Member) quorum.Command {
+func (l *Lock) Leave(member Member) quorum.Command {
 	value := member.Value
 	if value == "" {
 		value = member.ID
@@ -192,10 +191,10 @@ func (l *Lock) Forget(key, text string) quorum.Command {
 
 // Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may
 // become a greater one. The queue is kept for so long after the last who came, or renewed it.
-func (l *Lock) Stand(member line.Member, keep time.Duration) quorum.Command {
+func (l *Lock) Stand(member Member, keep time.Duration) quorum.Command {
 	keys := []string{l.keys[0], l.queue[1], keys.Ticket(l.keys[0]), keys.Roll(l.keys[0])}
 	args := append(make([]any, 0, 8), l.window(), member.ID, member.Ticket, 0,
-		keep.Milliseconds(), int64(line.RollGrace/time.Second), 0)
+		keep.Milliseconds(), int64(RollGrace/time.Second), 0)
 	if member.Agreed {
 		args[3] = 1
 	}

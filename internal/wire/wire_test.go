@@ -10,12 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock/internal/line"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
-var member = line.Member{ID: "m", Ticket: 3}
+var member = wire.Member{ID: "m", Ticket: 3}
 
 func lock(terms wire.Terms) *wire.Lock {
 	l := wire.NewLock("x", &terms, &wire.Tokens{Now: time.Now})

@@ -79,7 +79,7 @@ const (
 
 // anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
 var anyTicket = edit{
-	"internal/line.agreed", "	ticket = tickets[len(said)-q]\n",
+	"internal/queue.agreed", "	ticket = tickets[len(said)-q]\n",
 	"	if len(tickets) <= len(said)-q {\n		return 1, q\n	}\n	ticket = " +
 		"tickets[len(said)-q]\n",
 }
@@ -269,7 +269,7 @@ var mutants = []mutant{
 			"q.all[len(q.all)-1].ticket\n	}\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M40", "a waiter takes the least ticket that a node gave it", []edit{{
-		"internal/line.agreed", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
+		"internal/queue.agreed", "	ticket = tickets[len(said)-q]\n", "	ticket = tickets[0]\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M41", "a waiter that asks again goes to the end of the queue", []edit{{
 		"internal/wire.Lock.Stand", "	if member.Agreed {\n		args[3] = 1\n",
@@ -296,19 +296,19 @@ var mutants = []mutant{
 				"				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"internal/line.stay.pause", "	return s.await(false, next)\n",
-		"	return s.await(false, time.Hour)\n",
+		"internal/queue.queuedWait.pause", "	return s.await(next)\n",
+		"	return s.await(time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 	{"M52", "a key that is reserved counts as a bid that was taken up", []edit{{
-		"internal/turn.Listener.hear", "said == c.bid && !c.has[node]",
-		"c.bid != \"\" && !c.has[node]",
+		"internal/queue.listener.hear", "said == n.bidding && !n.took[node]",
+		"n.bidding != \"\" && !n.took[node]",
 	}}, bids, 100, []string{"I15 quorum"}},
 	{"M53", "a waiter asks for its place again without taking its bid back", []edit{{
-		"internal/line.stay.wait", "		s.withdraw(true)\n		next,", "		next,",
+		"internal/queue.queuedWait.wait", "		s.withdraw(true)\n		next,", "		next,",
 	}}, liveness, 400, []string{"I9 liveness"}},
 	{"M54", "a bid is forgotten, and not taken back", []edit{{
 		"asker.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",
-	}}, bids, 400, []string{"I8 no leaks"}},
+	}}, bids, 400, []string{"I8 no leaks", "I11 silence"}},
 	{"M55", "the validity of a bid counts from when it was taken up", []edit{{
 		"asker.Claim", "	a.adopt(bid)\n", "	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
 	}}, bids, 100, []string{"I2 validity"}},
@@ -327,11 +327,11 @@ var mutants = []mutant{
 			"	if end, _ := strconv.Atoi(length); ok {\n		text = text[end+1:]\n	}\n",
 	}}, bids, 100, []string{"I22 one lock"}},
 	{"M59", "what a node says of a bid counts whichever lock it says it of", []edit{{
-		"internal/turn.Listener.hear", "	c := l.calls[said]\n",
-		"	c := l.calls[said]\n	if at := strings.LastIndexByte(said, ' '); at >= 0 {\n" +
-			"		for bid, other := range l.calls {\n" +
+		"internal/queue.listener.hear", "	n := l.notes[said]\n",
+		"	n := l.notes[said]\n	if at := strings.LastIndexByte(said, ' '); at >= 0 {\n" +
+			"		for bid, other := range l.notes {\n" +
 			"			if strings.HasSuffix(bid, said[at:]) {\n" +
-			"				said, c = bid, other\n			}\n		}\n	}\n",
+			"				said, n = bid, other\n			}\n		}\n	}\n",
 	}}, bids, 100, []string{"I15 quorum"}},
 	{"M60", "a simulated node keeps the place of a waiter that releases the lock", []edit{{
 		"internal/test/sim.Node.release", "	if c.member != \"\" && c.ticket == 0 {\n",

@@ -1,4 +1,4 @@
-package line
+package queue
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/test/leak"
-	"github.com/redlock-go/redlock/internal/turn"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -30,8 +30,8 @@ const (
 	bidLife = time.Second
 )
 
-// group is some fake nodes, and a key that one asker has at a time. The nodes agree on who has it:
-// this package is about the order, not about votes.
+// group is some fake nodes, and a key that one acquirer has at a time. The nodes agree on who has
+// it: this package is about the order, not about votes.
 type group struct {
 	nodes  []*quorum.Node
 	boards []*board
@@ -44,7 +44,7 @@ type group struct {
 	noBids  bool          // the key cannot be bid for
 
 	mu       sync.Mutex // guards what follows
-	holder   *asker
+	holder   *acquirer
 	attempts []attempt
 	claims   []time.Duration // when
 	bids     []time.Duration // when
@@ -52,7 +52,6 @@ type group struct {
 	settled  []int           // names of those who gave back what nodes may have granted
 	rest     []int           // of these, those who then gave back what nodes had refused
 	served   []int           // names, in the order in which they were granted the key
-	renewals []time.Duration // of the queue, when
 }
 
 // attempt is one at the key.
@@ -64,7 +63,7 @@ type attempt struct {
 
 // bubble runs a test in virtual time with n nodes, which can be subscribed to if there is a queue.
 // Nothing is left in the end.
-func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Lines)) {
+func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Queues)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		g := &group{begun: time.Now(), closed: make(chan struct{})}
@@ -80,38 +79,53 @@ func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Lines))
 			}
 		}
 		g.nodes = quorum.Nodes(pools, tracker)
-		ls := New(Config{
+		qs := New(Config{
 			Nodes: g.nodes, Tracker: tracker, Channel: "channel:", Closed: g.closed, Now: time.Now,
 			Jitter: func(limit time.Duration) time.Duration { return limit / 2 },
 		})
-		f(t, g, ls)
-		ls.End()
+		f(t, g, qs)
+		qs.End()
 		quorum.Finish(t.Context(), g.nodes)
-		require.Empty(t, ls.lines)
-		require.Empty(t, ls.asking)
+		require.Empty(t, qs.locals)
+		require.Empty(t, qs.asking)
 	})
 }
 
-// lock waits for the key.
-func (g *group) lock(ctx context.Context, ls *Lines, name int, wish Wish) error {
-	wish.Key, wish.Lanes = "key", quorum.Lanes(g.nodes)
-	wish.Expiry = 8 * time.Second
-	if wish.NodeTimeout == 0 {
-		wish.NodeTimeout = 100 * time.Millisecond
+// want is how somebody waits for the key.
+type want struct {
+	Tries       int
+	Delay       func(int) time.Duration
+	NodeTimeout time.Duration
+	Queue       bool
+}
+
+// request returns the request of somebody who waits for the key like that.
+func (g *group) request(w want) *Request {
+	if w.NodeTimeout == 0 {
+		w.NodeTimeout = 100 * time.Millisecond
 	}
-	a := &asker{group: g, ctx: ctx, name: name, hasty: wish.NodeTimeout < trip}
-	w, answer := ls.Enter(ctx, &wish, a.Attempt)
-	if w == nil {
+	lock := wire.NewLock("key", &wire.Terms{
+		Expiry: 8 * time.Second, NodeTimeout: w.NodeTimeout, Queue: w.Queue,
+	}, nil)
+	return &Request{Lock: &lock, Lanes: quorum.Lanes(g.nodes), Tries: w.Tries, Delay: w.Delay}
+}
+
+// lock waits for the key.
+func (g *group) lock(ctx context.Context, qs *Queues, name int, w want) error {
+	r := g.request(w)
+	a := &acquirer{group: g, ctx: ctx, name: name, hasty: r.Lock.NodeTimeout < trip}
+	waiter, answer := qs.Enter(ctx, r, a.Attempt)
+	if waiter == nil {
 		return answer.Err
 	}
-	return w.Wait(ctx, a)
+	return waiter.Wait(ctx, a)
 }
 
 // unlock lets go of the key, and hands it on to the first in the queue. Another process does if
 // there are no lines.
-func (g *group) unlock(ls *Lines) {
-	if ls != nil {
-		ls.Releasing("key")
+func (g *group) unlock(qs *Queues) {
+	if qs != nil {
+		qs.Releasing("key")
 	}
 	g.mu.Lock()
 	g.holder = nil
@@ -120,16 +134,16 @@ func (g *group) unlock(ls *Lines) {
 	for _, b := range g.boards {
 		handedOn = b.release() || handedOn
 	}
-	if ls != nil {
-		ls.Released("key", true, handedOn)
+	if qs != nil {
+		qs.Released("key", true, handedOn)
 	}
 }
 
 // occupy gives the key to somebody who never waits.
-func (g *group) occupy() { g.take(&asker{name: -1}, Attempt{}) }
+func (g *group) occupy() { g.take(&acquirer{name: -1}, Attempt{}) }
 
-// take gives the key to an asker, unless somebody has it.
-func (g *group) take(a *asker, how Attempt) bool {
+// take gives the key to an acquirer, unless somebody has it.
+func (g *group) take(a *acquirer, how Attempt) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.attempts = append(g.attempts, attempt{a.name, time.Since(g.begun), how})
@@ -154,7 +168,7 @@ func (g *group) asked() int {
 // next lets all nodes tell the first in the queue that it is the next.
 func (g *group) next() {
 	for _, b := range g.boards {
-		b.messages <- b.first() + turn.Next
+		b.messages <- b.first() + nextUp
 	}
 	synctest.Wait()
 }
@@ -190,15 +204,8 @@ func (g *group) gaveRest() []int {
 	return slices.Clone(g.rest)
 }
 
-// renew notes that somebody renews the queue.
-func (g *group) renew() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.renewals = append(g.renewals, time.Since(g.begun))
-}
-
-// asker is one who wants the key.
-type asker struct {
+// acquirer is one who wants the key.
+type acquirer struct {
 	*group
 	ctx       context.Context
 	name      int
@@ -210,14 +217,13 @@ type asker struct {
 // refusal is one that says nothing but this.
 type refusal struct{ silent bool }
 
-func (r refusal) Taken() bool    { return !r.silent }
 func (r refusal) Answered() bool { return !r.silent }
 func (r refusal) Failing() bool  { return false }
 
-func (a *asker) Attempt(how Attempt) Answer {
+func (a *acquirer) Attempt(how Attempt) Answer {
 	keys := how.Keys
 	if keys == nil {
-		keys = NewExpiries(len(a.nodes))
+		keys = NewExpiry()
 	}
 	if err := a.Stopped(how.Latest); err != nil {
 		return Answer{Err: err}
@@ -228,8 +234,8 @@ func (a *asker) Attempt(how Attempt) Answer {
 		}
 	}
 	time.Sleep(a.takes)
-	for i := 0; a.expires > 0 && i < len(a.nodes); i++ {
-		keys.Note(i, time.Now().Add(a.expires))
+	if a.expires > 0 {
+		keys.Note(time.Now().Add(a.expires))
 	}
 	a.unsettled = how.Keep
 	answer := Answer{Won: a.take(a, how), Keys: keys}
@@ -242,7 +248,7 @@ func (a *asker) Attempt(how Attempt) Answer {
 	return answer
 }
 
-func (a *asker) Bid(m Member, number string) time.Duration {
+func (a *acquirer) Bid(m wire.Member, number string) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.noBids {
@@ -255,7 +261,7 @@ func (a *asker) Bid(m Member, number string) time.Duration {
 	return bidLife
 }
 
-func (a *asker) Withdraw(bool) {
+func (a *acquirer) Withdraw(bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.withdraw = append(a.withdraw, time.Since(a.begun))
@@ -264,7 +270,7 @@ func (a *asker) Withdraw(bool) {
 	}
 }
 
-func (a *asker) Claim(m Member, takenUp int) Answer {
+func (a *acquirer) Claim(m wire.Member, takenUp int) Answer {
 	if takenUp > len(a.boards)/2 {
 		return Answer{Won: a.take(a, Attempt{})}
 	}
@@ -280,7 +286,7 @@ func (a *asker) Claim(m Member, takenUp int) Answer {
 	return Answer{Won: !a.unfit && votes > len(a.boards)/2 && a.take(a, Attempt{})}
 }
 
-func (a *asker) Settle(stands bool) string {
+func (a *acquirer) Settle(stands bool) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -294,7 +300,7 @@ func (a *asker) Settle(stands bool) string {
 	return ""
 }
 
-func (a *asker) GiveBack() {
+func (a *acquirer) GiveBack() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.unsettled {
@@ -303,38 +309,9 @@ func (a *asker) GiveBack() {
 	}
 }
 
-func (a *asker) Unsettled() bool                              { return a.unsettled }
-func (a *asker) Waits(*quorum.Round, time.Time, bool) Refusal { return refusal{} }
+func (a *acquirer) Waits(*quorum.Round, time.Time, bool) Refusal { return refusal{} }
 
-func (a *asker) Stand(m Member) quorum.Command {
-	agreed := 0
-	if m.Agreed {
-		agreed = 1
-	}
-	if m.Renews {
-		a.renew()
-	}
-	return quorum.Command{
-		Command: pool.Eval(&pool.Script{Name: "stand"}, nil, m.ID, m.Ticket, agreed),
-		Read: func(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
-			if err != nil {
-				return quorum.Reply{}, err
-			}
-			return reply.(quorum.Reply), nil
-		},
-	}
-}
-
-func (a *asker) Leave(m Member) quorum.Command {
-	return quorum.Command{
-		Command: pool.Eval(&pool.Script{Name: "leave"}, nil, m.ID),
-		Read: func(*pool.Command, any, error) (quorum.Reply, error) {
-			return quorum.Reply{Means: quorum.Done}, nil
-		},
-	}
-}
-
-func (a *asker) Stopped(Refusal) error {
+func (a *acquirer) Stopped(Refusal) error {
 	switch {
 	case a.ctx.Err() != nil:
 		return a.ctx.Err()
@@ -352,11 +329,12 @@ type board struct {
 	slow     time.Duration // what it takes longer than the others
 	opens    time.Duration // what a subscription takes
 
-	mu       sync.Mutex // guards what follows
-	fails    error      // of each who stands here, or nil
-	stands   int        // commands
-	opened   time.Time  // when the latest subscription was asked for
-	queue    []Member
+	mu       sync.Mutex  // guards what follows
+	fails    error       // of each who stands here, or nil
+	stands   int         // commands
+	renewals []time.Time // of the queue
+	opened   time.Time   // when the latest subscription was asked for
+	queue    []wire.Member
 	last     int64
 	held     bool
 	reserved string
@@ -458,35 +436,41 @@ func (b *board) Eval(_ context.Context, s *pool.Script, _ []string, args ...any)
 	if b.fails != nil {
 		return nil, b.fails
 	}
-	id := args[0].(string)
-	if b.reserved == id && s.Name == "stand" {
-		return quorum.Reply{Means: quorum.Turn, Number: args[1].(int64), Left: -1}, nil
+	if s.Name == "release" { // it leaves
+		b.leave(args[2].(string))
+		return int64(0), nil
 	}
+	id, ticket := args[1].(string), args[2].(int64)
+	if len(args) > 6 && args[6] == 1 {
+		b.renewals = append(b.renewals, time.Now())
+	}
+	if b.reserved == id {
+		return []any{ticket, int64(-1), int64(-1)}, nil
+	}
+	b.leave(id)
+	if args[3] == 0 {
+		ticket = max(ticket, b.last+1)
+	}
+	b.last = max(b.last, ticket)
+	b.queue = append(b.queue, wire.Member{ID: id, Ticket: ticket})
+	slices.SortStableFunc(b.queue, func(x, y wire.Member) int { return int(x.Ticket - y.Ticket) })
+	if !b.held && b.reserved == "" {
+		b.reserve()
+		if b.reserved == id {
+			return []any{ticket, int64(-1), int64(-1)}, nil
+		}
+	}
+	before := slices.IndexFunc(b.queue, func(m wire.Member) bool { return m.ID == id })
+	return []any{ticket, int64(before), int64(-1)}, nil
+}
+
+// leave ends a place. The caller holds mu.
+func (b *board) leave(id string) {
 	if b.reserved == id {
 		b.reserved = ""
 		b.reserve()
 	}
-	b.queue = slices.DeleteFunc(b.queue, func(m Member) bool { return m.ID == id })
-	if s.Name == "leave" {
-		return nil, nil
-	}
-	ticket := args[1].(int64)
-	if args[2] == 0 {
-		ticket = max(ticket, b.last+1)
-	}
-	b.last = max(b.last, ticket)
-	b.queue = append(b.queue, Member{ID: id, Ticket: ticket})
-	slices.SortStableFunc(b.queue, func(x, y Member) int { return int(x.Ticket - y.Ticket) })
-	if !b.held && b.reserved == "" {
-		b.reserve()
-		if b.reserved == id {
-			return quorum.Reply{Means: quorum.Turn, Number: ticket, Left: -1}, nil
-		}
-	}
-	before := slices.IndexFunc(b.queue, func(m Member) bool { return m.ID == id })
-	return quorum.Reply{
-		Means: quorum.Standing, Number: ticket, Before: int32(before), Left: -1,
-	}, nil
+	b.queue = slices.DeleteFunc(b.queue, func(m wire.Member) bool { return m.ID == id })
 }
 
 func (b *board) Subscribe(context.Context, string) (pool.Subscription, error) {

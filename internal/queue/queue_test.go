@@ -1,4 +1,4 @@
-package line
+package queue
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // A release that nobody has heard of yet is not lost behind a doubt.
 func TestAReleaseIsNotLostBehindADoubt(t *testing.T) {
-	ln := &line{bell: make(chan struct{}, 1)}
+	ln := &local{bell: make(chan struct{}, 1)}
 	ln.ring(missed)
 	ln.ring(freed)
 	ln.ring(missed)
@@ -39,19 +40,19 @@ func numbers(n int) (all []int) {
 
 // inTurn lets n waiters come one after the other while the key is taken, and wants them to have it
 // in that order. It returns how long that took.
-func inTurn(t *testing.T, g *group, ls *Lines, n int, wish Wish) time.Duration {
+func inTurn(t *testing.T, g *group, qs *Queues, n int, wish want) time.Duration {
 	g.occupy()
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			assert.NoError(t, g.lock(t.Context(), ls, i, wish))
+			assert.NoError(t, g.lock(t.Context(), qs, i, wish))
 			time.Sleep(time.Millisecond)
-			g.unlock(ls)
+			g.unlock(qs)
 		})
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(100 * time.Millisecond)
-	g.unlock(ls)
+	g.unlock(qs)
 	start := time.Now()
 	all.Wait()
 	assert.Equal(t, numbers(n), g.served[1:])
@@ -62,8 +63,8 @@ func inTurn(t *testing.T, g *group, ls *Lines, n int, wish Wish) time.Duration {
 func TestFirstComeFirstServed(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		for _, n := range []int{1, 2, 20, 200} {
-			bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
-				took := inTurn(t, g, ls, n, Wish{Delay: every(time.Second), Queue: queue})
+			bubble(t, 3, queue, func(t *testing.T, g *group, qs *Queues) {
+				took := inTurn(t, g, qs, n, want{Delay: every(time.Second), Queue: queue})
 				if queue { // a hand-over takes a few trips; with polling it leaves rests to others
 					assert.Less(t, took, time.Duration(n)*20*time.Millisecond)
 				}
@@ -75,14 +76,14 @@ func TestFirstComeFirstServed(t *testing.T) {
 // One asks for all, as often as its retry delay says. The others ask when their tries are used up.
 func TestTheHeadAsksForAll(t *testing.T) {
 	const tries, waiters, delay = 11, 20, 50 * time.Millisecond
-	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
+	bubble(t, 3, false, func(t *testing.T, g *group, qs *Queues) {
 		g.occupy()
 		var all sync.WaitGroup
 		for i := range waiters {
 			all.Go(func() {
-				wish := Wish{Tries: tries, Delay: every(delay)}
+				wish := want{Tries: tries, Delay: every(delay)}
 				start := time.Now()
-				assert.Equal(t, errTaken, g.lock(t.Context(), ls, i, wish))
+				assert.Equal(t, errTaken, g.lock(t.Context(), qs, i, wish))
 				assert.Equal(t, (tries-1)*delay, time.Since(start))
 			})
 			time.Sleep(time.Millisecond)
@@ -104,21 +105,21 @@ func TestTheHeadAsksForAll(t *testing.T) {
 func TestWhoeverStopsLeaves(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		for stops := range 3 {
-			bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+			bubble(t, 3, queue, func(t *testing.T, g *group, qs *Queues) {
 				g.occupy()
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				for i := range 3 {
 					all.Go(func() {
-						wish := Wish{Delay: every(time.Second), Queue: queue}
+						wish := want{Delay: every(time.Second), Queue: queue}
 						if i != stops {
-							if assert.NoError(t, g.lock(t.Context(), ls, i, wish)) {
-								g.unlock(ls)
+							if assert.NoError(t, g.lock(t.Context(), qs, i, wish)) {
+								g.unlock(qs)
 							}
 							return
 						}
 						start := time.Now()
-						assert.Equal(t, context.Canceled, g.lock(ctx, ls, i, wish))
+						assert.Equal(t, context.Canceled, g.lock(ctx, qs, i, wish))
 						assert.Less(t, time.Since(start), 1010*time.Millisecond)
 					})
 					time.Sleep(time.Millisecond)
@@ -126,19 +127,19 @@ func TestWhoeverStopsLeaves(t *testing.T) {
 				time.Sleep(time.Second)
 				cancel()
 				time.Sleep(time.Second)
-				g.unlock(ls)
+				g.unlock(qs)
 				all.Wait()
 				want := slices.DeleteFunc(numbers(3), func(i int) bool { return i == stops })
 				assert.Equal(t, want, g.served[1:])
 			})
 		}
-		bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+		bubble(t, 3, queue, func(t *testing.T, g *group, qs *Queues) {
 			g.occupy()
 			var all sync.WaitGroup
 			for i := range 20 {
 				all.Go(func() {
-					wish := Wish{Delay: every(time.Hour), Queue: queue}
-					assert.Equal(t, errClosed, g.lock(t.Context(), ls, i, wish))
+					wish := want{Delay: every(time.Hour), Queue: queue}
+					assert.Equal(t, errClosed, g.lock(t.Context(), qs, i, wish))
 				})
 			}
 			time.Sleep(time.Second)
@@ -150,29 +151,28 @@ func TestWhoeverStopsLeaves(t *testing.T) {
 	}
 }
 
-// A head whose node timeout is too short for the way to the nodes gives its place to the next in
-// the line when the key is free, or as soon as it cannot stand in the queue.
-func TestAHeadThatNobodyAnswersStopsNobody(t *testing.T) {
+// A waiter whose node timeout is too short for the way to the nodes keeps nobody else waiting.
+func TestAWaiterThatNobodyAnswersStopsNobody(t *testing.T) {
 	for _, queue := range []bool{false, true} {
-		bubble(t, 3, queue, func(t *testing.T, g *group, ls *Lines) {
+		bubble(t, 3, queue, func(t *testing.T, g *group, qs *Queues) {
 			g.occupy()
 			ctx, cancel := context.WithCancel(t.Context())
 			var all, next sync.WaitGroup
 			all.Go(func() {
-				wish := Wish{Delay: every(time.Second), Queue: queue, NodeTimeout: trip / 2}
-				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 0, wish))
+				wish := want{Delay: every(time.Second), Queue: queue, NodeTimeout: trip / 2}
+				assert.Equal(t, context.Canceled, g.lock(ctx, qs, 0, wish))
 			})
 			time.Sleep(time.Millisecond)
 			next.Go(func() {
-				wish := Wish{Delay: every(time.Second), Queue: queue}
-				assert.NoError(t, g.lock(t.Context(), ls, 1, wish))
+				wish := want{Delay: every(time.Second), Queue: queue}
+				assert.NoError(t, g.lock(t.Context(), qs, 1, wish))
 			})
 			time.Sleep(10 * time.Second)
 			start := time.Now()
-			g.unlock(ls)
+			g.unlock(qs)
 			next.Wait()
 			assert.Less(t, time.Since(start), 1100*time.Millisecond)
-			g.unlock(ls)
+			g.unlock(qs)
 			time.Sleep(time.Second)
 			cancel()
 			all.Wait()
@@ -182,12 +182,12 @@ func TestAHeadThatNobodyAnswersStopsNobody(t *testing.T) {
 
 // An attempt that panics leaves no place behind.
 func TestAPanicLeavesNoPlace(t *testing.T) {
-	bubble(t, 3, false, func(t *testing.T, g *group, ls *Lines) {
-		wish := Wish{Key: "key", Lanes: quorum.Lanes(g.nodes), Delay: every(time.Hour)}
+	bubble(t, 3, false, func(t *testing.T, g *group, qs *Queues) {
+		wish := want{Delay: every(time.Hour)}
 		assert.Panics(t, func() {
-			_, _ = ls.Enter(t.Context(), &wish, func(Attempt) Answer { panic("oops") })
+			_, _ = qs.Enter(t.Context(), g.request(wish), func(Attempt) Answer { panic("oops") })
 		})
-		require.NoError(t, g.lock(t.Context(), ls, 1, wish))
+		require.NoError(t, g.lock(t.Context(), qs, 1, wish))
 		assert.Zero(t, g.attempts[0].at, "nobody is waited for")
 	})
 }
@@ -196,11 +196,11 @@ func TestAPanicLeavesNoPlace(t *testing.T) {
 func TestNobodyReliesOnMessages(t *testing.T) {
 	const waiters, delay = 5, 100 * time.Millisecond
 	for deaf := range 4 {
-		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
 			for _, b := range g.boards[:deaf] {
 				b.deaf = true
 			}
-			took := inTurn(t, g, ls, waiters, Wish{Delay: every(delay), Queue: true})
+			took := inTurn(t, g, qs, waiters, want{Delay: every(delay), Queue: true})
 			assert.Less(t, took, waiters*(delay+20*time.Millisecond))
 		})
 	}
@@ -208,26 +208,27 @@ func TestNobodyReliesOnMessages(t *testing.T) {
 
 // Nodes keep a queue for a time. One who stays renews it in time, and costs little.
 func TestWhoStaysRenewsTheQueue(t *testing.T) {
-	const lasts = 10 * QueueTTL
+	const lasts = 10 * wire.QueueTTL
 	for _, before := range []int{0, 1, 100, 1_000, 100_000} {
-		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
 			g.occupy()
 			for _, b := range g.boards {
 				for i := range before {
 					id := fmt.Sprint("others:", i)
-					b.queue = append(b.queue, Member{ID: id, Ticket: int64(i)})
+					b.queue = append(b.queue, wire.Member{ID: id, Ticket: int64(i)})
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
-			wish := Wish{Delay: every(100 * time.Millisecond), Queue: true}
-			assert.Equal(t, context.DeadlineExceeded, g.lock(ctx, ls, 1, wish))
-			at := time.Duration(0)
-			for _, next := range append(g.renewals, lasts) {
-				assert.Less(t, next-at, QueueTTL*2/3, "%d before it", before)
+			wish := want{Delay: every(100 * time.Millisecond), Queue: true}
+			assert.Equal(t, context.DeadlineExceeded, g.lock(ctx, qs, 1, wish))
+			at := g.begun
+			renewals := g.boards[0].renewals
+			for _, next := range append(renewals, g.begun.Add(lasts)) {
+				assert.Less(t, next.Sub(at), wire.QueueTTL*2/3, "%d before it", before)
 				at = next
 			}
-			assert.LessOrEqual(t, len(g.renewals), int(lasts/renewal)+1, "%d before it", before)
+			assert.LessOrEqual(t, len(renewals), int(lasts/renewal)+1, "%d before it", before)
 		})
 	}
 }
@@ -236,13 +237,13 @@ func TestWhoStaysRenewsTheQueue(t *testing.T) {
 // question in a retry delay.
 func TestAFlappingConnectionCostsLittle(t *testing.T) {
 	const delay, last = 100 * time.Millisecond, 2 * time.Second
-	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+	bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
 		g.occupy()
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			wish := Wish{Delay: every(delay), Queue: true}
-			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+			wish := want{Delay: every(delay), Queue: true}
+			assert.Equal(t, context.Canceled, g.lock(ctx, qs, 1, wish))
 		})
 		for range last / time.Millisecond {
 			time.Sleep(time.Millisecond)
@@ -261,7 +262,7 @@ func TestAFlappingConnectionCostsLittle(t *testing.T) {
 func TestWhereTheQueueIsDeniedAWaiterPolls(t *testing.T) {
 	const delay = 100 * time.Millisecond
 	for denying := range 4 {
-		bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+		bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
 			for _, b := range g.boards[:denying] {
 				b.fail(errDenied)
 			}
@@ -269,8 +270,8 @@ func TestWhereTheQueueIsDeniedAWaiterPolls(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			all.Go(func() {
-				wish := Wish{Delay: every(delay), Queue: true}
-				assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+				wish := want{Delay: every(delay), Queue: true}
+				assert.Equal(t, context.Canceled, g.lock(ctx, qs, 1, wish))
 			})
 			const last = 35 * time.Second
 			time.Sleep(last)
@@ -301,7 +302,7 @@ var (
 
 // Nodes in trouble do not deny their queue. Who polls beside others that queue is seldom served.
 func TestNodesInTroubleDoNotDenyTheQueue(t *testing.T) {
-	bubble(t, 3, true, func(t *testing.T, g *group, ls *Lines) {
+	bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
 		g.occupy()
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -309,8 +310,8 @@ func TestNodesInTroubleDoNotDenyTheQueue(t *testing.T) {
 			b.fail(errTrouble)
 		}
 		all.Go(func() {
-			wish := Wish{Delay: every(100 * time.Millisecond), Queue: true}
-			assert.Equal(t, context.Canceled, g.lock(ctx, ls, 1, wish))
+			wish := want{Delay: every(100 * time.Millisecond), Queue: true}
+			assert.Equal(t, context.Canceled, g.lock(ctx, qs, 1, wish))
 		})
 		stands := 0
 		for stands == 0 {
@@ -354,26 +355,4 @@ func TestTheAgreedTicket(t *testing.T) {
 		assert.Equal(t, tt.ticket, ticket, name)
 		assert.Equal(t, tt.nodes, nodes, name)
 	}
-}
-
-// Of two replies that may have overtaken each other, the earlier time counts; later, the later.
-func TestRepliesThatOvertakeEachOther(t *testing.T) {
-	bubble(t, 3, false, func(t *testing.T, _ *group, _ *Lines) {
-		e, now := NewExpiries(3), time.Now()
-		e.Note(0, now.Add(time.Second))
-		_, ok := e.on(2)
-		assert.False(t, ok, "one of three has told")
-		e.Note(1, now.Add(2*time.Second))
-		e.Note(1, now.Add(3*time.Second))
-		at, ok := e.on(2)
-		assert.True(t, ok)
-		assert.Equal(t, now.Add(2*time.Second), at)
-		time.Sleep(fresh)
-		e.Note(1, now.Add(3*time.Second))
-		at, _ = e.on(2)
-		assert.Equal(t, now.Add(3*time.Second), at)
-		e.forget(now.Add(time.Second))
-		_, ok = e.on(2)
-		assert.False(t, ok, "it is asked anew")
-	})
 }

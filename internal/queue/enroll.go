@@ -1,4 +1,4 @@
-package line
+package queue
 
 import (
 	"errors"
@@ -8,44 +8,28 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // ranksPerDelay is how many before a waiter make it ask again one more retry delay later.
 const ranksPerDelay = 10
 
-const (
-	// opensAfter is how much later a process that waits with that opens its subscriptions, for each
-	// waiter before its own, if many are. 1,000 processes that come once, with holds of 5 ms on two
-	// cores, send 139 to 149 commands a turn. With a half of it they send 159 to 179, because fewer
-	// nodes answer in time. With 10 ms their turns come earlier than that.
-	opensAfter = 6 * time.Millisecond
-	// many is how many those are. With fewer, opensAfter is less, by the square: it is a quarter
-	// with a half of them. So the last of 256 processes that come back opens them after 0.4 s. All
-	// have three to five turns then. If opensAfter were less in proportion, the last would open
-	// them after 0.8 s. Some would have two turns in most runs, while others have four or five.
-	many = 500
-)
-
-// openDelay returns how much later a process opens its subscriptions that has so many before it.
-func openDelay(before int64) time.Duration {
-	part := float64(min(before, many)) / many
-	return clock.Times(time.Duration(part*part*float64(opensAfter)), before)
-}
-
-// stand takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It asks
-// only those nodes, all if nil. It returns after what time to ask again, and whether a quorum of
-// nodes answered, or of those. The ticket is of this moment until a round of all nodes is answered:
-// an older one would be less than what some nodes have given meanwhile, and they would differ.
-func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
+// enroll takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It
+// asks only those nodes, all if nil. It returns after what time to ask again, and whether a quorum
+// of nodes answered, or of those. The ticket is of this moment until a round of all nodes is
+// answered: an older one would be less than what some nodes have given meanwhile, and they would
+// differ.
+func (s *queuedWait) enroll(only []bool) (next time.Duration, answered bool) {
+	q := s.w.queues
 	if !s.member.Agreed {
-		s.member.Ticket = max(s.lines.now().UnixMicro(), 1)
+		s.member.Ticket = max(q.now().UnixMicro(), 1)
 	}
 	said, answered := s.round(only)
 	if answered && only == nil && !s.member.Agreed {
 		agree := 0
-		s.member.Ticket, agree = agreed(said, s.lines.quorum)
+		s.member.Ticket, agree = agreed(said, q.quorum)
 		s.member.Agreed = true
-		if agree >= s.lines.quorum {
+		if agree >= q.quorum {
 			s.first = s.rounds[len(s.rounds)-1]
 		} else {
 			differs := make([]bool, len(said))
@@ -64,15 +48,15 @@ func (s *stay) stand(only []bool) (next time.Duration, answered bool) {
 	if answered {
 		next = s.pace(said)
 	} else {
-		s.refused = denialsIn(said) > len(said)-s.lines.quorum
-		next = min(max(s.drawn, minTry), maxDelayQueued)
+		s.refused = denialsIn(said) > len(said)-q.quorum
+		next = min(max(s.w.drawn, minTry), maxDelayQueued)
 	}
-	return max(next, s.line.spare(time.Now())), answered
+	return max(next, s.w.local.spare(time.Now())), answered
 }
 
 // caughtUp returns a channel that is closed when the nodes that were not waited for have answered,
 // or nil.
-func (s *stay) caughtUp() <-chan struct{} {
+func (s *queuedWait) caughtUp() <-chan struct{} {
 	if s.first == nil {
 		return nil
 	}
@@ -82,7 +66,7 @@ func (s *stay) caughtUp() <-chan struct{} {
 // catchUp tells the agreed ticket to nodes that answered late and have given a greater one. They
 // would let others go first: beside nodes that cannot be heard, no quorum might tell anybody. It
 // does not wait.
-func (s *stay) catchUp() {
+func (s *queuedWait) catchUp() {
 	outcomes := s.first.Outcomes()
 	s.first = nil
 	greater := make([]bool, len(outcomes))
@@ -119,35 +103,36 @@ func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 
 // round asks the nodes for a place with the ticket, only those or all if nil. It reports whether so
 // many have answered that no more than a minority of all is left out.
-func (s *stay) round(only []bool) (said quorum.Outcomes, answered bool) {
-	began, start := s.lines.now(), time.Now()
+func (s *queuedWait) round(only []bool) (said quorum.Outcomes, answered bool) {
+	w, began, start := s.w, s.w.queues.now(), time.Now()
 	if s.member.Renews = only == nil && start.Sub(s.renewed) >= renewal; s.member.Renews {
 		s.renewed = start
 	}
 	r := s.start(only)
-	won, err := r.Wait(s.ctx)
-	if !won || err != nil {
+	won, err := r.Wait(w.ctx)
+	took := time.Since(start)
+	if answered = won && err == nil; !answered {
 		r.Abandon()
 	} else if only == nil {
-		s.took = time.Since(start)
-		s.lines.took(s.took)
+		s.took = took
+		w.queues.answered(took)
 	}
 	if only == nil {
-		if refusal := s.asker.Waits(r, began, err != nil); refusal != nil {
-			s.line.refused(refusal, time.Since(start))
+		if refusal := w.acquirer.Waits(r, began, err != nil); refusal != nil {
+			w.local.refused(refusal, took)
 		}
 	}
-	return r.Outcomes(), won && err == nil
+	return r.Outcomes(), answered
 }
 
 // start starts a round, and does not wait for it.
-func (s *stay) start(only []bool) *quorum.Round {
-	question := s.call.Ask(only)
+func (s *queuedWait) start(only []bool) *quorum.Round {
+	question := s.note.ask(only)
 	spec := quorum.Spec{
-		Command: s.asker.Stand(s.member), Need: s.lines.quorum,
+		Command: s.w.request.Lock.Stand(s.member, wire.QueueTTL), Need: s.w.queues.quorum,
 		Vote: func(node int, reply quorum.Reply) bool { // also of those that reply later
 			if reply.Means == quorum.Turn {
-				s.call.Note(node, question)
+				s.note.replied(node, question)
 				signal(s.noted)
 			}
 			return reply.Yes()
@@ -164,13 +149,13 @@ func (s *stay) start(only []bool) *quorum.Round {
 	s.rounds = slices.DeleteFunc(s.rounds, func(r *quorum.Round) bool {
 		return !slices.Contains(unanswered(r, nil), true)
 	})
-	r := s.footprint.Write(s.ctx, spec)
+	r := s.written.Write(s.w.ctx, spec)
 	s.rounds = append(s.rounds, r)
 	return r
 }
 
 // pace returns when to ask again, from what nodes said of the waiter's place.
-func (s *stay) pace(said quorum.Outcomes) time.Duration {
+func (s *queuedWait) pace(said quorum.Outcomes) time.Duration {
 	before := int64(-1)
 	var free []time.Duration
 	for _, o := range said {
@@ -188,30 +173,30 @@ func (s *stay) pace(said quorum.Outcomes) time.Duration {
 		}
 	}
 	before = max(before, 0)
-	s.lines.stands(s.Key, before)
-	s.line.stood(before)
-	s.listener.Open(openDelay(before))
-	delay := max(s.drawn, minTry)
+	w, l, now := s.w, s.w.local, time.Now()
+	w.queues.enrolled(w.key, before)
+	l.placed(before + 1)
+	delay := max(w.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))
 	// It asks before a reservation for it has expired, if each before it has a turn until then.
-	next = min(next, clock.Times(s.NodeTimeout/2, before+1))
-	ln, now := s.line, time.Now()
-	if q := s.lines.quorum; len(free) >= q {
+	next = min(next, clock.Times(w.request.Lock.NodeTimeout/2, before+1))
+	if q := w.queues.quorum; len(free) >= q {
 		slices.Sort(free)
-		ln.ends = now.Add(max(free[q-1], time.Millisecond))
+		l.ends = now.Add(max(free[q-1], time.Millisecond))
 	}
-	if now.Before(ln.ends) {
-		next = min(next, ln.ends.Sub(now))
+	if now.Before(l.ends) {
+		next = min(next, l.ends.Sub(now))
 	}
 	return next
 }
 
 // latest is how long a waiter with so many before it waits at most before it asks again. The nodes
-// keep its place for longer. With fewer than 300 before it, they keep the place for [RollGrace]
-// after they find that somebody has died. With 300 or more, they keep it for [RollGrace] and 10 ms
-// for each of these, counted from when the waiter last asked. See stand.lua.
+// keep its place for longer. With fewer than 300 before it, they keep the place for
+// [wire.RollGrace] after they find that somebody has died. With 300 or more, they keep it for
+// [wire.RollGrace] and 10 ms for each of these, counted from when the waiter last asked. See
+// stand.lua.
 func latest(before int64) time.Duration {
-	return max(maxDelayQueued, min(clock.Times(perWaiter, before), QueueTTL/2))
+	return max(maxDelayQueued, min(clock.Times(perWaiter, before), wire.QueueTTL/2))
 }
 
 // denials are in the errors of servers and proxies that do not let a user have the commands of the

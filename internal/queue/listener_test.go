@@ -1,9 +1,8 @@
-package turn
+package queue
 
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,11 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/internal/test/leak"
 	"github.com/redlock-go/redlock/pool"
 )
-
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 var errDown = errors.New("down")
 
@@ -101,10 +97,10 @@ func (n *node) Close() error {
 // mute is a pool that cannot be subscribed to.
 type mute struct{ pool.Pool }
 
-// listening runs f in a bubble with n nodes, of which the last ones are mute, and a source that
-// is in use. When the source has ended nothing may be left of it.
+// listening runs f in a bubble with n nodes, of which the last ones are mute, and a listener
+// that is in use. When it has ended nothing may be left of it.
 func listening(t *testing.T, n, mutes int, prepare func([]*node),
-	f func(t *testing.T, nodes []*node, s *Source, l *Listener)) {
+	f func(t *testing.T, nodes []*node, l *listener)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []*node
@@ -121,12 +117,12 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 			prepare(nodes)
 		}
 		tracker := quorum.NewTracker()
-		s := NewSource(quorum.Nodes(pools, tracker), tracker, "channel")
-		assert.Equal(t, n-mutes > n/2, s.Able())
-		l := s.Use(false)
+		l := newListener(quorum.Nodes(pools, tracker), tracker, "channel", half)
+		assert.Equal(t, n-mutes > n/2, l.able)
+		l.use(0)
 		synctest.Wait()
-		f(t, nodes, s, l)
-		s.End()
+		f(t, nodes, l)
+		l.end()
 		start := time.Now()
 		require.Zero(t, tracker.Wait(t.Context()))
 		assert.Zero(t, time.Since(start), "nothing holds up the end")
@@ -135,6 +131,9 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 		}
 	})
 }
+
+// half is the jitter of a test.
+func half(limit time.Duration) time.Duration { return limit / 2 }
 
 // say publishes on some nodes, one after the other.
 func say(nodes []*node, number string, which ...int) {
@@ -145,9 +144,9 @@ func say(nodes []*node, number string, which ...int) {
 }
 
 // woken reports whether who waits for the call was woken.
-func woken(c *Call) bool {
+func woken(c *notification) bool {
 	select {
-	case <-c.Wake():
+	case <-c.wake:
 		return true
 	default:
 		return false
@@ -155,9 +154,9 @@ func woken(c *Call) bool {
 }
 
 // isReady reports whether the listener is ready.
-func isReady(l *Listener) bool {
+func isReady(l *listener) bool {
 	select {
-	case <-l.Ready():
+	case <-l.readiness():
 		return true
 	default:
 		return false
@@ -166,86 +165,86 @@ func isReady(l *Listener) bool {
 
 func TestAQuorumOfNodesCalls(t *testing.T) {
 	for n, need := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
-		listening(t, n, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-			c, other := l.Expect(), l.Expect()
-			assert.NotEqual(t, c.Number, other.Number)
+		listening(t, n, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+			c, other := l.expect(), l.expect()
+			assert.NotEqual(t, c.number, other.number)
 			for i := range n {
-				assert.Equal(t, i, c.Heard())
-				say(nodes, c.Number, i)
+				assert.Equal(t, i, c.turns())
+				say(nodes, c.number, i)
 				assert.Equal(t, i+1 == need, woken(c), "%d of %d nodes", i+1, n)
 			}
-			assert.Zero(t, other.Heard())
+			assert.Zero(t, other.turns())
 			time.Sleep(2 * grace)
 			assert.False(t, woken(other))
-			c.End()
-			other.End()
-			say(nodes, c.Number, 0)
-			assert.Zero(t, c.Heard(), "nobody waits for it")
+			c.end()
+			other.end()
+			say(nodes, c.number, 0)
+			assert.Zero(t, c.turns(), "nobody waits for it")
 		})
 	}
 }
 
 // Fewer than a quorum wake once, a moment after the first.
 func TestAMinorityWakesAMomentLater(t *testing.T) {
-	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		c := l.Expect()
-		defer c.End()
-		say(nodes, c.Number, 1)
+	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c := l.expect()
+		defer c.end()
+		say(nodes, c.number, 1)
 		time.Sleep(grace / 2)
-		say(nodes, c.Number, 3)
+		say(nodes, c.number, 3)
 		assert.False(t, woken(c))
 		time.Sleep(grace / 2)
 		synctest.Wait()
 		assert.True(t, woken(c))
-		assert.Equal(t, []bool{false, true, false, true, false}, c.Where())
+		assert.Equal(t, []bool{false, true, false, true, false}, c.where())
 		time.Sleep(2 * grace)
 		assert.False(t, woken(c))
-		say(nodes, c.Number, 0)
+		say(nodes, c.number, 0)
 		assert.True(t, woken(c), "a quorum")
 	})
 }
 
 // A node that says the same twice counts once, and what is noted counts like what is said.
 func TestANodeCountsOnce(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		c := l.Expect()
-		defer c.End()
-		say(nodes, c.Number, 0, 0, 0)
-		c.Note(0, 0)
-		assert.Equal(t, 1, c.Heard())
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c := l.expect()
+		defer c.end()
+		say(nodes, c.number, 0, 0, 0)
+		c.replied(0, 0)
+		assert.Equal(t, 1, c.turns())
 		assert.False(t, woken(c))
-		c.Note(2, 0)
-		assert.Equal(t, 2, c.Heard())
-		assert.Equal(t, []bool{true, false, true}, c.Where())
+		c.replied(2, 0)
+		assert.Equal(t, 2, c.turns())
+		assert.Equal(t, []bool{true, false, true}, c.where())
 		assert.True(t, woken(c), "a quorum")
 	})
 }
 
 // What nodes send for a bid counts as a turn as well, and only that says that the bid was taken up.
 func TestABidIsTakenUpByAQuorum(t *testing.T) {
-	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		c := l.Expect()
-		defer c.End()
-		number := c.Bid("key")
+	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c := l.expect()
+		defer c.end()
+		number := c.bid("key")
 		assert.GreaterOrEqual(t, len(number), 26, "nobody else can guess it")
 		bid := "key " + number
 		say(nodes, bid, 0, 0, 1)
-		assert.Equal(t, 2, c.Heard())
-		say(nodes, c.Number, 2)
+		assert.Equal(t, 2, c.turns())
+		say(nodes, c.number, 2)
 		assert.True(t, woken(c), "it is the number's turn on a quorum")
-		assert.Equal(t, 2, c.TakenUp(), "one of them keeps the key for it, and has not given it")
+		assert.Equal(t, 2, c.takenUp(), "one of them keeps the key for it, and has not given it")
 		say(nodes, bid, 2)
-		assert.Equal(t, 3, c.TakenUp(), "that one has given it later")
+		assert.Equal(t, 3, c.takenUp(), "that one has given it later")
 	})
 }
 
 // lesson L101: what a node says of a bid counts for the key that it was for.
 func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		c := l.Expect()
-		defer c.End()
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c := l.expect()
+		defer c.end()
 		for _, key := range []string{"key", "key+", "a key", ""} {
-			number := c.Bid(key)
+			number := c.bid(key)
 			for _, other := range []string{"", "ke", "key", "key+", "key++", "a key", " key", " "} {
 				if other != key {
 					say(nodes, other+" "+number, 0, 1, 2)
@@ -253,73 +252,73 @@ func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
 			}
 			say(nodes, number, 0, 1, 2)
 			say(nodes, number+" "+key, 0, 1, 2)
-			say(nodes, key+" "+number+Next, 0, 1, 2)
-			assert.Zero(t, c.TakenUp(), key)
+			say(nodes, key+" "+number+nextUp, 0, 1, 2)
+			assert.Zero(t, c.takenUp(), key)
 			say(nodes, key+" "+number, 1)
-			assert.Equal(t, 1, c.TakenUp(), key)
+			assert.Equal(t, 1, c.takenUp(), key)
 		}
 	})
 }
 
 // Of a bid that is over nothing counts, whatever nodes have said of it and will say.
 func TestABidThatIsOverIsNotHeard(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		for _, over := range []func(*Call) string{
-			func(c *Call) string { c.EndBid(); return "" },
-			func(c *Call) string { return "key " + c.Bid("key") },
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		for _, over := range []func(*notification) string{
+			func(c *notification) string { c.endBid(); return "" },
+			func(c *notification) string { return "key " + c.bid("key") },
 		} {
-			c := l.Expect()
-			old := "key " + c.Bid("key")
+			c := l.expect()
+			old := "key " + c.bid("key")
 			say(nodes, old, 0)
 			next := over(c)
 			assert.NotEqual(t, old, next)
-			c.Ask(nil)
+			c.ask(nil)
 			say(nodes, old, 0, 1, 2)
-			assert.Zero(t, c.Heard())
-			assert.Zero(t, c.TakenUp())
+			assert.Zero(t, c.turns())
+			assert.Zero(t, c.takenUp())
 			assert.False(t, woken(c))
-			c.End()
+			c.end()
 			say(nodes, old, 0, 1, 2)
 			say(nodes, next, 0, 1, 2)
-			assert.Empty(t, l.calls)
+			assert.Empty(t, l.notes)
 		}
 	})
 }
 
 // One that is the next is told so, and has no turn yet.
 func TestTheNextIsTold(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		c, other := l.Expect(), l.Expect()
-		defer c.End()
-		defer other.End()
-		say(nodes, c.Number+Next, 0, 1, 2)
-		assert.Len(t, c.Next(), 1)
-		assert.Empty(t, other.Next())
-		assert.Zero(t, c.Heard())
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c, other := l.expect(), l.expect()
+		defer c.end()
+		defer other.end()
+		say(nodes, c.number+nextUp, 0, 1, 2)
+		assert.Len(t, c.next, 1)
+		assert.Empty(t, other.next)
+		assert.Zero(t, c.turns())
 		assert.False(t, woken(c))
 	})
 }
 
 // What some nodes have said is forgotten without the rest; nobody is woken for what is forgotten.
 func TestWhatWasHeardIsForgotten(t *testing.T) {
-	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-		c := l.Expect()
-		defer c.End()
-		say(nodes, c.Number, 0, 1)
-		first := c.Ask([]bool{true, false, false, false, true})
-		assert.Equal(t, []bool{false, true, false, false, false}, c.Where())
-		assert.Equal(t, 1, c.Heard())
+	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c := l.expect()
+		defer c.end()
+		say(nodes, c.number, 0, 1)
+		first := c.ask([]bool{true, false, false, false, true})
+		assert.Equal(t, []bool{false, true, false, false, false}, c.where())
+		assert.Equal(t, 1, c.turns())
 		time.Sleep(2 * grace)
 		synctest.Wait()
 		assert.True(t, woken(c), "by node 1")
-		second := c.Ask(nil)
-		assert.Zero(t, c.Heard())
-		c.Note(0, first)
-		assert.Zero(t, c.Heard(), "a late reply")
-		c.Note(0, second)
-		assert.Equal(t, 1, c.Heard())
-		say(nodes, c.Number, 1, 2, 3)
-		c.Ask(nil)
+		second := c.ask(nil)
+		assert.Zero(t, c.turns())
+		c.replied(0, first)
+		assert.Zero(t, c.turns(), "a late reply")
+		c.replied(0, second)
+		assert.Equal(t, 1, c.turns())
+		say(nodes, c.number, 1, 2, 3)
+		c.ask(nil)
 		assert.False(t, woken(c))
 	})
 }
@@ -328,8 +327,8 @@ func TestWhatWasHeardIsForgotten(t *testing.T) {
 // that was lost and is back, but not the first one.
 func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
 	listening(t, 3, 0, func(n []*node) { n[2].delay = time.Second },
-		func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-			calls := []*Call{l.Expect(), l.Expect()}
+		func(t *testing.T, nodes []*node, l *listener) {
+			calls := []*notification{l.expect(), l.expect()}
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			for _, c := range calls {
@@ -338,14 +337,14 @@ func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
 			say(nodes, "", 1)
 			for _, c := range calls {
 				assert.True(t, woken(c))
-				assert.Zero(t, c.Heard())
+				assert.Zero(t, c.turns())
 			}
 			nodes[0].lose()
 			time.Sleep(retry)
 			synctest.Wait()
 			for _, c := range calls {
 				assert.True(t, woken(c))
-				c.End()
+				c.end()
 			}
 		})
 }
@@ -354,7 +353,7 @@ func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
 func TestItIsReadyWhenAQuorumIsListenedTo(t *testing.T) {
 	down := func(n *node) { n.down(errDown) }
 	silent := func(n *node) { n.delay = time.Hour }
-	slow := func(n *node) { n.delay = patience / 2 }
+	slow := func(n *node) { n.delay = confirms / 2 }
 	for name, tt := range map[string]struct {
 		n, mutes int
 		prepare  func([]*node)
@@ -366,7 +365,7 @@ func TestItIsReadyWhenAQuorumIsListenedTo(t *testing.T) {
 		"minority down":   {n: 3, prepare: func(n []*node) { down(n[0]) }},
 		"minority silent": {n: 3, prepare: func(n []*node) { silent(n[0]) }},
 		"majority slow": {n: 3, prepare: func(n []*node) { slow(n[0]); slow(n[1]) },
-			after: patience / 2},
+			after: confirms / 2},
 		"majority down": {n: 3, prepare: func(n []*node) { down(n[0]); down(n[2]) },
 			never: true, deaf: true},
 		"majority silent": {n: 3, prepare: func(n []*node) { silent(n[0]); silent(n[2]) },
@@ -379,16 +378,16 @@ func TestItIsReadyWhenAQuorumIsListenedTo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			listening(t, tt.n, tt.mutes, tt.prepare,
-				func(t *testing.T, _ []*node, _ *Source, l *Listener) {
-					assert.Equal(t, tt.deaf, l.Deaf())
+				func(t *testing.T, _ []*node, l *listener) {
+					assert.Equal(t, tt.deaf, l.deaf())
 					if tt.after > 0 {
 						time.Sleep(tt.after - 1)
-						assert.False(t, isReady(l) || l.Hears())
+						assert.False(t, isReady(l) || l.hears())
 						time.Sleep(time.Nanosecond)
 						synctest.Wait()
 					}
 					assert.Equal(t, !tt.never, isReady(l))
-					assert.Equal(t, !tt.never, l.Hears())
+					assert.Equal(t, !tt.never, l.hears())
 				})
 		})
 	}
@@ -398,8 +397,8 @@ func TestItIsReadyWhenAQuorumIsListenedTo(t *testing.T) {
 // can. One that is lost does not count.
 func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 	listening(t, 3, 0, func(n []*node) { n[0].down(errDown); n[2].down(errDown) },
-		func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-			ready := l.Ready()
+		func(t *testing.T, nodes []*node, l *listener) {
+			ready := l.readiness()
 			time.Sleep(10*retry + retry/2)
 			synctest.Wait()
 			assert.Equal(t, 11, nodes[0].down(nil))
@@ -407,198 +406,75 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 			time.Sleep(retry)
 			synctest.Wait()
 			<-ready
-			assert.True(t, l.Hears())
+			assert.True(t, l.hears())
 			nodes[1].lose()
-			assert.False(t, isReady(l) || l.Hears())
+			assert.False(t, isReady(l) || l.hears())
 			time.Sleep(retry)
 			synctest.Wait()
-			assert.True(t, isReady(l) && l.Hears())
+			assert.True(t, isReady(l) && l.hears())
 		})
 }
 
 // A process listens a moment longer than it needs to, and not twice.
-func TestASourceLingers(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		again := s.Use(false)
-		assert.Same(t, l, again)
-		s.Done()
+func TestAListenerLingers(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		l.use(0)
+		l.done()
 		time.Sleep(2 * linger)
 		assert.Equal(t, 1, nodes[0].subscriptions(), "somebody uses it")
 		for range 10 {
-			s.Done()
+			l.done()
 			time.Sleep(linger / 2)
-			assert.Same(t, l, s.Use(false))
+			l.use(0)
 		}
-		s.Done()
+		assert.Equal(t, 1, nodes[0].down(nil))
+		l.done()
 		time.Sleep(linger)
 		synctest.Wait()
 		assert.Zero(t, nodes[0].subscriptions())
-		assert.NotSame(t, l, s.Use(false))
+		assert.False(t, isReady(l) || l.hears())
+		l.use(0)
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].subscriptions())
 		assert.Equal(t, 2, nodes[0].down(nil))
+		assert.True(t, isReady(l) && l.hears())
 	})
 }
 
-// A listener that waits subscribes to nothing before Open says when. The earliest time that it is
-// told counts. What is used already goes on.
-func TestAListenerWaitsUntilItIsOpened(t *testing.T) {
-	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		opensAt := func(after time.Duration) {
-			tries := nodes[0].down(nil)
-			time.Sleep(after - 1)
-			synctest.Wait()
-			assert.Equal(t, tries, nodes[0].down(nil))
-			assert.False(t, l.Hears() || l.Deaf())
-			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			assert.True(t, l.Hears())
-		}
-		anew := func() {
-			s.Done()
-			time.Sleep(2 * linger)
-			l = s.Use(true)
-			assert.True(t, l.Waits())
-		}
-		assert.Same(t, l, s.Use(true))
-		assert.False(t, l.Waits())
-		s.Done()
-		anew()
-		time.Sleep(time.Hour)
-		assert.False(t, l.Hears())
-		l.Open(time.Minute)
-		assert.False(t, l.Waits())
-		opensAt(time.Minute)
-		l.Open(time.Hour) // which changes nothing any more
-		assert.True(t, l.Hears())
-
-		anew()
-		l.Open(time.Minute)
-		l.Open(time.Hour)
-		opensAt(time.Minute)
-		anew()
-		l.Open(time.Minute)
-		time.Sleep(time.Second)
-		l.Open(time.Second)
-		opensAt(time.Second)
-		anew() // and the end cuts it short
-	})
-}
-
-// waiting runs f with three nodes that take so long, and a listener that waits to be opened.
-func waiting(t *testing.T, delay time.Duration,
-	f func(t *testing.T, nodes []*node, s *Source, l *Listener)) {
-	t.Helper()
-	prepare := func(nodes []*node) {
-		for _, n := range nodes {
-			n.delay = delay
-		}
-	}
-	listening(t, 3, 0, prepare, func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
-		s.Done()
-		time.Sleep(time.Hour)
-		l := s.Use(true)
-		defer s.Done()
-		f(t, nodes, s, l)
-	})
-}
-
-// A listener that has waited subscribes to one node after the other. None waits for one that takes
-// long, or has failed. One that is opened at once subscribes to all at once.
-func TestAListenerThatHasWaitedSubscribesOneAfterTheOther(t *testing.T) {
-	const after = time.Minute
-	for _, tt := range []struct {
-		name  string
-		after time.Duration
-		delay time.Duration // of each
-		fail  error         // of the second
-		pause time.Duration // between two
-	}{
-		{"quick nodes", after, time.Second, nil, time.Second},
-		{"slow nodes", after, 4 * time.Second, nil, 4 * time.Second},
-		{"a node that fails", after, time.Second, errDown, time.Second},
-		{"very slow nodes", 3 * time.Second, 4 * time.Second, nil, 3 * time.Second / 2},
-		{"at once", 0, time.Second, nil, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			waiting(t, tt.delay, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-				nodes[1].down(tt.fail)
-				begun := time.Now()
-				l.Open(tt.after)
-				for i, n := range nodes {
-					time.Sleep(time.Until(begun.Add(tt.after + time.Duration(i)*tt.pause)))
-					synctest.Wait()
-					n.mu.Lock()
-					assert.Equal(t, time.Now(), n.asked, "node %d", i)
-					n.mu.Unlock()
-				}
-				time.Sleep(tt.delay)
-				synctest.Wait()
-				assert.True(t, l.Hears())
-			})
-		})
-	}
-}
-
-// A listener that has begun subscribes to the rest at once if somebody wants that sooner.
-func TestAListenerThatSubscribesOneAfterTheOtherCanBeHastened(t *testing.T) {
-	const after, delay = 10 * time.Second, 4 * time.Second
-	for _, tt := range []struct {
-		name         string
-		begun        time.Duration // when Open is called again
-		again        time.Duration // after what time it shall open
-		first, third time.Duration // when nodes are subscribed to
-	}{
-		{"at once", after + 1, 0, after, after + 1},
-		{"soon", after + 1, 2 * delay, after, after + 1},
-		{"not sooner", after + 1, after, after, after + 2*delay},
-		{"before it has begun", time.Second, after + delay, after, after + 2*delay},
-		{"before that, and sooner", time.Second, delay, delay + time.Second,
-			2*delay + time.Second},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			waiting(t, delay, func(t *testing.T, nodes []*node, _ *Source, l *Listener) {
-				begun := time.Now()
-				l.Open(after)
-				time.Sleep(tt.begun)
-				l.Open(tt.again)
-				l.Open(tt.again)
-				time.Sleep(3 * after)
-				for i, want := range map[int]time.Duration{0: tt.first, 2: tt.third} {
-					nodes[i].mu.Lock()
-					assert.Equal(t, want, nodes[i].asked.Sub(begun), "node %d", i)
-					nodes[i].mu.Unlock()
-				}
-			})
-		})
-	}
-}
-
-// The end does not wait for the nodes that are left.
-func TestEndBetweenTwoNodes(t *testing.T) {
-	waiting(t, time.Second, func(t *testing.T, nodes []*node, s *Source, l *Listener) {
-		tries := nodes[2].down(nil)
-		l.Open(time.Minute)
-		time.Sleep(time.Minute + time.Millisecond)
-		s.End()
-		time.Sleep(time.Hour)
-		assert.Equal(t, tries, nodes[2].down(nil))
+// A listener that need not hear at once subscribes to each node at a random moment.
+func TestAListenerMaySubscribeLater(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		l.done()
+		time.Sleep(2 * linger)
+		l.use(time.Minute)
+		l.use(0)
+		time.Sleep(half(time.Minute) - 1)
+		synctest.Wait()
+		assert.Equal(t, 1, nodes[0].down(nil), "once, before")
+		assert.False(t, l.hears() || l.deaf())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.True(t, l.hears())
+		l.done()
+		l.done()
+		time.Sleep(2 * linger)
+		l.use(time.Minute) // and the end cuts it short
 	})
 }
 
 // End ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest.
 // What is used after that hears nothing.
 func TestEndAtAnyTime(t *testing.T) {
-	for _, at := range []time.Duration{0, 1, patience / 2, patience, retry / 2, 3 * retry} {
+	for _, at := range []time.Duration{0, 1, confirms / 2, confirms, retry / 2, 3 * retry} {
 		listening(t, 3, 0, func(n []*node) { n[0].delay = time.Hour; n[1].down(errDown) },
-			func(t *testing.T, nodes []*node, s *Source, _ *Listener) {
+			func(t *testing.T, nodes []*node, l *listener) {
 				time.Sleep(at)
-				s.Done()
-				s.End()
-				l := s.Use(false)
+				l.done()
+				l.end()
+				l.use(0)
 				synctest.Wait()
-				assert.False(t, l.Hears())
-				s.Done()
+				assert.False(t, l.hears())
+				l.done()
 				time.Sleep(2 * linger)
 			})
 	}
@@ -655,17 +531,17 @@ func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 				good, odd := []*node{{messages: make(chan string)}, {messages: make(chan string)}},
 					&oddity{how: how}
 				tracker := quorum.NewTracker()
-				s := NewSource(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
-					"channel")
-				l := s.Use(false)
+				l := newListener(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
+					"channel", half)
+				l.use(0)
 				synctest.Wait()
-				assert.True(t, l.Hears())
+				assert.True(t, l.hears())
 				time.Sleep(10*retry + retry/2)
-				c := l.Expect()
-				say(good, c.Number, 0, 1)
-				assert.Equal(t, 2, c.Heard())
-				c.End()
-				s.End()
+				c := l.expect()
+				say(good, c.number, 0, 1)
+				assert.Equal(t, 2, c.turns())
+				c.end()
+				l.end()
 				require.Zero(t, tracker.Wait(t.Context()))
 				if again {
 					assert.Equal(t, 11, odd.tries)
@@ -697,10 +573,10 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &deafPool{release: make(chan struct{})}
 			tracker := quorum.NewTracker()
-			s := NewSource(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel")
+			l := newListener(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel", half)
 			for range listeners {
-				s.Use(false)
-				s.Done()
+				l.use(0)
+				l.done()
 				time.Sleep(linger)
 				synctest.Wait()
 			}
@@ -713,10 +589,10 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 
 			// They have returned: it is asked again.
 			before := d.calls.Load()
-			s.Use(false)
+			l.use(0)
 			synctest.Wait()
 			assert.Greater(t, d.calls.Load(), before)
-			s.End()
+			l.end()
 			require.Zero(t, tracker.Wait(t.Context()))
 		})
 	}

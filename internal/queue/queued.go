@@ -1,0 +1,319 @@
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
+)
+
+const (
+	// maxDelayQueued bounds how long a waiter in the nodes' queue waits before it asks again,
+	// unless perWaiter for each before it is more. It is less than [wire.RollGrace].
+	maxDelayQueued = 3 * time.Second
+	perWaiter      = 10 * time.Millisecond
+	// maxSilences is how many rounds without a quorum of answers are made in a row.
+	maxSilences = 3
+	// maxClaims is how many claims may fail. After the first it waits for claimDelay at most, and
+	// twice as long after each further one. During a silence, messages may be reason for more.
+	maxClaims  = 6
+	claimDelay = 4 * time.Millisecond
+	// renewal is how often waiters renew the time for which nodes keep the queue.
+	renewal = 10 * time.Second
+)
+
+// queuedWait is one head's wait in the queue that the nodes keep.
+//
+// The waiter enrolls in the queue of every node, and each gives it a ticket. It agrees with a
+// quorum of them on one, see agreed. So the nodes keep one order, and a quorum knows the waiter
+// before anybody who comes later. A release hands the key on: each node reserves its key for the
+// first in its queue that listens, and tells that one. A waiter that a quorum has told claims the
+// key.
+//
+// A minority may have its turn on a node too early, because commands reach nodes in different
+// orders. It enrolls there again, which hands the key on to the first.
+//
+// Nothing relies on messages. The waiter asks again after its retry delay, the later the more are
+// before it, or later if a majority is silent. A command to enroll at a free key hands that on,
+// too. Such a key is free because somebody has died; those in the queue who do not ask again within
+// a grace leave it together.
+type queuedWait struct {
+	w       *Waiter
+	note    *notification
+	member  wire.Member
+	written quorum.Footprint // of the place; what is asked for in its turn has its own
+
+	// Rounds of enrolling: the first, until slow nodes have the ticket, or nil; and the latest,
+	// with those that nodes had not answered when the next began.
+	first  *quorum.Round
+	rounds []*quorum.Round
+
+	silences int       // rounds without a quorum of answers, in a row
+	refused  bool      // in the latest of them, nodes denied their queue
+	claims   int       // that failed
+	partial  int       // rounds in a row after which it had its turn on less than a quorum
+	doubted  time.Time // until then nothing that may have been missed is reason to ask
+
+	bids    bool          // a bid is on the nodes, which may take it up
+	bidEnds time.Time     // until then they may, and the waiter does not ask
+	took    time.Duration // the latest round of all nodes, until a quorum had answered
+
+	renewed time.Time // when nodes were last asked to keep the queue
+
+	noted chan struct{} // a node has said in a round that it is the waiter's turn; room for one
+}
+
+// ending is why a queued wait is over.
+type ending uint8
+
+const (
+	none     ending = iota // it is not over
+	served                 // the key was granted
+	lastTry                // one try is left, and its delay has passed: that is an attempt
+	unheard                // the nodes do not answer to one who enrolls
+	unserved               // claims fail
+	denied                 // so many nodes deny their queue that the others are no quorum
+	late                   // there is no time left for a turn
+)
+
+// enqueue waits in the nodes' queue. Each retry delay costs a try, as it would outside.
+func (w *Waiter) enqueue() (end ending, err error) {
+	s := &queuedWait{w: w, note: w.queues.listener.expect(), noted: make(chan struct{}, 1)}
+	s.written.Open(w.request.Lanes, w.request.Lock.NodeTimeout, wire.QueueTTL)
+	defer s.note.end()
+	s.member = wire.Member{
+		ID: w.queues.Channel() + s.note.number, Value: w.acquirer.Settle(true),
+	}
+	if !time.Now().Before(w.due) && !w.hasOneTry() {
+		w.draw(minTry)
+	}
+	w.local.placed(1)
+	defer w.local.placed(0)
+	defer func() { s.leave(end == served) }() // also if a function of the caller's panics
+	w.queues.sleep(w.ctx, w.queues.handsOver(w.key))
+	return s.wait()
+}
+
+// leave ends the place. One who is served has none any more but where an answer is missing.
+func (s *queuedWait) leave(served bool) {
+	s.withdraw(false)
+	spec := quorum.Spec{Command: s.w.request.Lock.Leave(s.member)}
+	if served {
+		var unsure []bool
+		for _, r := range s.rounds {
+			unsure = unanswered(r, unsure)
+		}
+		if !slices.Contains(unsure, true) {
+			return
+		}
+		spec.Skip = func(node int) bool { return !unsure[node] }
+	}
+	s.written.Undo(s.w.ctx, spec)
+}
+
+// wait enrolls, and claims the key when its turn has come.
+func (s *queuedWait) wait() (ending, error) {
+	var only []bool // nodes to ask; nil: all
+	for {
+		// To enroll on a node that has taken the bid up would not hand the key on.
+		s.withdraw(true)
+		next, answered := s.enroll(only)
+		only = nil
+		if err := s.w.stopped(); err != nil {
+			return none, err
+		}
+		if end, err := s.pause(next, answered); end != none || err != nil {
+			return end, err
+		}
+		switch turns := s.note.turns(); {
+		case turns >= s.w.queues.quorum:
+			if end, err := s.claim(); end != none {
+				return end, err
+			}
+		case turns > 0:
+			// A minority has reserved the key for it. To enroll there again hands the key on, and
+			// keeps the place. The first time in a row it asks only these nodes: if the others are
+			// silent, that is no silence more.
+			if s.partial++; s.partial == 1 && s.member.Agreed {
+				only = s.note.where()
+			}
+		default:
+			s.partial = 0
+		}
+	}
+}
+
+// claim claims the key.
+func (s *queuedWait) claim() (ending, error) {
+	s.bids = false
+	began := time.Now()
+	answer := s.w.acquirer.Claim(s.member, s.note.takenUp())
+	if answer.Won {
+		return served, nil
+	}
+	s.note.endBid()
+	if r := answer.Refusal; r != nil && r.Failing() {
+		s.w.local.refused(r, time.Since(began))
+		return unserved, s.w.stopped()
+	}
+	s.partial = 0
+	s.claims++
+	return none, nil
+}
+
+// pause waits until there is reason to claim the key or to enroll again: after next, or earlier.
+func (s *queuedWait) pause(next time.Duration, answered bool) (ending, error) {
+	received(s.noted)
+	turns := s.note.turns()
+	switch {
+	case !answered && s.refused:
+		return denied, nil
+	case !answered:
+		// The nodes, or the way to them, may be overloaded. To leave and come again adds to that.
+		if s.silences++; s.silences == maxSilences {
+			return unheard, nil
+		}
+	case s.claims >= maxClaims:
+		return unserved, nil
+	case s.claims > 0:
+		// What the nodes say meanwhile is not heard: they may say it again and again.
+		q := s.w.queues
+		q.sleep(s.w.ctx, q.jitter(claimDelay<<(s.claims-1))+time.Millisecond)
+		if err := s.w.stopped(); err != nil {
+			return none, err
+		}
+	}
+	if answered {
+		s.silences = 0
+	}
+	if s.note.turns() >= s.w.queues.quorum {
+		return none, nil
+	}
+	if answered && turns > 0 { // else a minority is no reason to ask silent nodes
+		next = min(next, s.moment())
+	}
+	return s.await(next)
+}
+
+// moment is how soon to enroll again if it is the waiter's turn on a minority. Others have their
+// turn on the rest, or will have it in a moment; or a holder has it.
+func (s *queuedWait) moment() time.Duration {
+	moment := (time.Millisecond + s.w.queues.jitter(time.Millisecond)) << min(s.partial, 10)
+	return min(moment, s.w.request.Lock.NodeTimeout/2)
+}
+
+// await sleeps for d, or until there is a reason to enroll again.
+func (s *queuedWait) await(d time.Duration) (ending, error) {
+	w := s.w
+	until := time.Now().Add(max(d, 0))
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		patience := w.queues.patience(w.ctx)
+		t.Reset(clock.Ahead(min(time.Until(until), time.Until(w.due), patience)))
+		e := s.listen(t)
+		if err := w.stopped(); err != nil {
+			return none, err
+		}
+		if received(s.caughtUp()) {
+			s.catchUp()
+		}
+		asks := false
+		switch {
+		case !e.woken:
+		case s.isServed():
+			until = sooner(until, s.took+time.Millisecond)
+		default:
+			asks = s.note.turns() > 0 || s.doubts()
+		}
+		if e.noted && s.note.turns() > 0 {
+			// Nobody waited for that node. Messages of the others may be lost.
+			until = sooner(until, s.moment())
+		}
+		if e.rung {
+			// A release by this process handed the key to none of those who are in the queue.
+			asks = w.local.hear() == freed || asks
+		}
+		if asks {
+			return none, nil
+		}
+		if w.queues.patience(w.ctx) <= 0 {
+			return late, nil
+		}
+		if e.next {
+			s.bid()
+		}
+		now := time.Now()
+		if s.tryIsOver(now) {
+			return lastTry, nil
+		}
+		switch {
+		case now.Before(until):
+		case s.standsBack(now):
+			until = s.bidEnds
+		default:
+			return none, nil
+		}
+	}
+}
+
+// events are what has happened during a queued wait.
+type events struct {
+	woken bool // it may be the waiter's turn, or messages may have been missed
+	noted bool // a node that was not waited for has replied that it is
+	next  bool // a node has said that the waiter is the next
+	rung  bool // this process has released the key
+}
+
+// listen waits for something to happen, or until the timer fires. What happens at the same time is
+// always heard together: a catchUp takes signals back.
+func (s *queuedWait) listen(t *time.Timer) (e events) {
+	select {
+	case <-s.note.wake:
+		e.woken = true
+	case <-s.noted:
+		e.noted = true
+	case <-s.note.next:
+		e.next = true
+	case <-s.w.local.bell:
+		e.rung = true
+	case <-s.caughtUp():
+	case <-t.C:
+	case <-s.w.ctx.Done():
+	case <-s.w.queues.closed:
+	}
+	e.woken = e.woken || received(s.note.wake)
+	e.noted = e.noted || received(s.noted)
+	e.next = e.next || received(s.note.next)
+	e.rung = e.rung || received(s.w.local.bell)
+	return e
+}
+
+// tryIsOver uses up a try whose delay has passed. It reports whether only the last one is left.
+func (s *queuedWait) tryIsOver(now time.Time) (last bool) {
+	w := s.w
+	switch {
+	case now.Before(w.due):
+		return false
+	case w.hasOneTry():
+		return true
+	}
+	w.used++
+	w.draw(minTry)
+	if s.silences > 0 { // as long as a try with an attempt takes
+		w.due = now.Add(w.local.try(w.drawn))
+	}
+	return false
+}
+
+// doubts reports whether to ask because messages may have been missed: once in a retry delay.
+func (s *queuedWait) doubts() bool {
+	now := time.Now()
+	if now.Before(s.doubted) {
+		return false
+	}
+	s.doubted = now.Add(max(s.w.drawn, minTry))
+	return true
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -140,6 +141,28 @@ func children() (pids []int) {
 	if shown, _ := os.Readlink("/proc/self"); shown != self {
 		return nil
 	}
+	if pids = listedChildren(); len(pids) > 0 {
+		return pids
+	}
+	return foundChildren(self)
+}
+
+// listedChildren returns the children that the kernel lists, as most do. A process that forks and
+// ends again and again is found like that. It has ended when one has looked at all processes.
+func listedChildren() (pids []int) {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, field := range bytes.Fields(text) {
+			pid, _ := strconv.Atoi(string(field))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// foundChildren looks for the children of a process among all processes.
+func foundChildren(self string) (pids []int) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil

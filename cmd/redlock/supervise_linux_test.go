@@ -165,3 +165,29 @@ cat /proc/[0-9]*/stat 2>&-' "$0" "$1"`
 	assert.NotContains(t, out, ") Z ", "a zombie")
 	assert.Contains(t, out, " 1 (", "the tool is the first process")
 }
+
+// The children of this process are found with and without the kernel's list of them, also one that
+// has ended and that nobody has waited for. What these have started is not among them.
+func TestChildrenAreFound(t *testing.T) {
+	parent := exec.Command("sh", "-c", "sleep 600 & echo $!; wait")
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	var grandchild int
+	_, err = fmt.Fscan(out, &grandchild)
+	require.NoError(t, err)
+	find := func() {
+		listed, found := listedChildren(), foundChildren(strconv.Itoa(os.Getpid()))
+		if len(listed) > 0 { // the kernel has the list
+			assert.Contains(t, listed, parent.Process.Pid)
+		}
+		assert.Contains(t, found, parent.Process.Pid)
+		assert.NotContains(t, listed, grandchild)
+		assert.NotContains(t, found, grandchild)
+	}
+	find()
+	require.NoError(t, parent.Process.Kill())
+	find()
+	require.NoError(t, syscall.Kill(grandchild, syscall.SIGKILL))
+	_ = parent.Wait()
+}

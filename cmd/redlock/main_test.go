@@ -290,6 +290,8 @@ func TestWrongUse(t *testing.T) {
 		"run -name job -grace 9s -- true":      "WithMargin(9s): must",
 		"run -name job -max 1s -- true":        "WithMaxHold(1s): must",
 		"run -name job -at-least -1s -- true":  "WithMinHold(-1s): must",
+		"run -name job -E 256 -- true":         "must be an exit status from 0 to 255",
+		"run -name job -E -1 -- true":          "must be an exit status from 0 to 255",
 		"elect -name job":                      "needs a command",
 		"status":                               "needs the name of one lock, not 0 arguments",
 		"status a b":                           "needs the name of one lock, not 2 arguments",

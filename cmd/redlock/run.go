@@ -101,7 +101,13 @@ func (t *tool) run(args []string) (int, error) {
 	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
 	atLeast := c.set.Duration("at-least", 0,
 		"leave the lock taken until this `duration` after the grant, if the command ends before")
-	return c.with(args, c.check, func() (int, error) {
+	check := func() error {
+		if *taken < 0 || *taken > 255 { // of 256 the parent process would see 0
+			return fmt.Errorf("-E must be an exit status from 0 to 255, not %d", *taken)
+		}
+		return c.check()
+	}
+	return c.with(args, check, func() (int, error) {
 		tries := redlock.Unlimited
 		if patience.d == 0 {
 			tries = 1

@@ -13,9 +13,10 @@ import (
 // child is a running command in a process group of its own, below a supervisor: see supervise.
 // Signals to the group reach its children too.
 type child struct {
-	group   int      // the command's process group, which has its process ID
-	leash   *os.File // the supervisor kills all processes when this end is closed
-	reports *os.File // what the supervisor tells
+	group   int         // the command's process group, which has its process ID
+	above   *os.Process // the supervisor
+	leash   *os.File    // it kills all processes when this end is closed
+	reports *os.File    // what the supervisor tells
 
 	stops   chan os.Signal      // ^Z, if the command is not the one that it stops
 	asked   bool                // the command was asked to stop by it, and has not stopped yet
@@ -52,6 +53,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 		c.close()
 		return nil, fmt.Errorf("cannot supervise the command: %w", err)
 	}
+	c.above = above.Process
 	told.Close()
 	if err := c.begun(cmd.Path); err != nil {
 		_ = above.Wait()
@@ -135,6 +137,7 @@ func (c *child) goOn() { c.signal(syscall.SIGCONT) }
 func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	c.leash.Close()
+	_ = c.above.Signal(syscall.SIGCONT) // somebody may have stopped the supervisor
 }
 
 // status is the exit status of the command, which has ended.

@@ -90,6 +90,24 @@ func TestTheCommandDiesWithItsSupervisor(t *testing.T) {
 	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
 }
 
+// A supervisor that somebody has stopped goes on when there is something to kill.
+func TestAStoppedSupervisorKills(t *testing.T) {
+	t.Parallel()
+	if setsid() == "" {
+		t.Skip("there is no setsid")
+	}
+	nodes, _ := setup(t)
+	lines, wait := background(t, underLock(t, nodes, "-expiry", "3s", "--", "sh", "-c",
+		`"$0" sleep 600 & echo $PPID; echo $!; wait`, setsid()))
+	supervisor, moved := line(t, lines), line(t, lines)
+	pid, err := strconv.Atoi(supervisor)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	release(t, nodes, "job")
+	assert.Equal(t, exitLost, wait())
+	dies(t, moved)
+}
+
 // What has left the command's group or session ends with it, too.
 // lesson L128
 func TestNothingOutlivesTheCommandInAnotherSession(t *testing.T) {

@@ -12,8 +12,7 @@ if member and queue then
 end
 if member and not ARGV[4] then pcall('ZREM', queue, member) end
 if mine or member and v == '~' .. member then
-	if ARGV[4] then
-		call('ZADD', queue, ARGV[4], member)
+	if ARGV[4] and type(pcall('ZADD', queue, ARGV[4], member)) == 'number' then
 		call('PEXPIRE', queue, ARGV[5])
 	end
 	local first, sold

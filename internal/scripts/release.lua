@@ -11,7 +11,9 @@
 --
 -- A member is a channel of 39 bytes and a number, which is what it hears there. A reservation is
 -- "~" and the member, and lasts for the window. A member that does not hear is dead, and passed
--- over. A user who may not touch the queue deletes the key.
+-- over. A user who may not touch the queue deletes the key. A member loses its place on a node that
+-- cannot keep it, because it is out of memory, or has something else under the queue's key. The key
+-- is handed on or deleted nevertheless.
 --
 -- When a member leaves and hands the key on, the bid of the first in the queue is taken up if it is
 -- one for this key: that one has the key at once, and hears the key and the number of its bid.

@@ -30,7 +30,7 @@ var (
 	Raise   = script("raise", "17f7c459655c8a42ae62a963eca59dcb3b501670", "raise")
 	Extend  = script("extend", "daf113a3db8dbea70a15a603ec328d85b32fc323", "extend")
 	Valid   = script("valid", "a3e820af55e6aec3b0cf830031f93c7df444b1fa", "valid")
-	Release = script("release", "a92108c22d896d490b19f5be630f44e5263d0e0d",
+	Release = script("release", "2ce1d6f75207d4cbbe4bcd65456589faff02c7fb",
 		"release", "hears", "handon")
 	// Releases does for many locks what Release does for one, as far as nobody queues for them.
 	Releases = script("releases", "0260b07dbd8dbfffca0659296eb84a294764802c", "releases")

@@ -220,3 +220,35 @@ func TestOneThatLeavesHasNoPlace(t *testing.T) {
 	t.Run("server", func(t *testing.T) { leave(t, redistest.Start(t, 1)[0]) })
 	t.Run("embedded", func(t *testing.T) { leave(t, redistest.Embedded(t, 1)[0]) })
 }
+
+// A member that takes its place again leaves no key behind where it can have none: on a node that
+// is out of memory, or that has something else there, which stays as it is.
+func TestAKeyIsReleasedWithoutAPlace(t *testing.T) {
+	node := redistest.Start(t, 1)[0]
+	queue, member := keys.Queue("x"), keys.TurnChannel+strings.Repeat("A", 26)+"1"
+	takeBack := func() any {
+		v, err := node.Do("EVAL", scripts.Release.Source, "2", "x", queue, "v", "1000", member, "5",
+			"60000")
+		assert.NoError(t, err)
+		return v
+	}
+	for what, held := range map[string]any{"v": int64(1), "~" + member: int64(0)} {
+		node.Must("SET", "x", what)
+		node.Must("SET", queue, "something else")
+		assert.Equal(t, held, takeBack())
+		assert.Equal(t, int64(0), node.Must("EXISTS", "x"))
+		assert.Equal(t, int64(-1), node.Must("PTTL", queue))
+		node.Must("DEL", queue)
+
+		node.Must("SET", "x", what)
+		node.Must("CONFIG", "SET", "maxmemory", "1")
+		assert.Equal(t, held, takeBack())
+		assert.Equal(t, int64(0), node.Must("EXISTS", "x", queue))
+		node.Must("CONFIG", "SET", "maxmemory", "0")
+
+		node.Must("SET", "x", what)
+		takeBack()
+		assert.Equal(t, "~"+member, node.Must("GET", "x"), "it has its place, and is the first")
+		node.Must("DEL", "x", queue)
+	}
+}

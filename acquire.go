@@ -123,7 +123,7 @@ func (a *asker) claimAnew(member wire.Member, old *lease) (answer queue.Answer) 
 }
 
 // Bid implements [queue.Acquirer].
-func (a *asker) Bid(member wire.Member, number string) (life time.Duration) {
+func (a *asker) Bid(member wire.Member, numbers []string) (life time.Duration) {
 	if !a.m.nodes.Bids() || a.m.cfg.minHold > 0 {
 		return 0
 	}
@@ -132,7 +132,7 @@ func (a *asker) Bid(member wire.Member, number string) (life time.Duration) {
 		return 0 // the claim will say so
 	}
 	a.bid = l
-	l.Bid(a.ctx, member, number)
+	l.Bid(a.ctx, member, numbers)
 	return a.m.nodes.BidLife()
 }
 

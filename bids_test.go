@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -324,4 +326,76 @@ func TestUsersWithoutBidsTakeTurns(t *testing.T) {
 	}
 	all.Wait()
 	assert.Less(t, time.Since(began), 50*time.Second, "nothing was left to expire")
+}
+
+// A node's word for a bid is worth nothing on another node: one who may listen on a waiter's
+// channel and send there, but not touch the lock's keys, gives it no lock.
+func TestABidThatIsRepeatedOnAnotherNodeIsNotHeard(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	servers := redistest.Start(t, 3)
+	client := func() *redlock.Redlock {
+		var pools []pool.Pool
+		for _, s := range servers {
+			pools = append(pools, adapters["goredis"](t, s.Addr()))
+		}
+		return redlock.New(pools...).With(append(unhurried(time.Minute),
+			redlock.WithTries(redlock.Unlimited))...)
+	}
+	holder, waiter := client(), client()
+	holds := holder.NewMutex("x")
+	require.NoError(t, holds.Lock())
+	for _, s := range servers {
+		eventually(t, "all nodes have the lock", func() bool {
+			return s.Must("EXISTS", "x") == int64(1)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	granted := make(chan error, 1)
+	go func() { granted <- waiter.NewMutex("x").LockContext(ctx) }()
+	member := ""
+	for _, s := range servers {
+		eventually(t, "the waiter is in the queue", func() bool {
+			q := s.Must("ZRANGE", "x:{x}:redlock:queue", "0", "-1").([]any)
+			if len(q) == 1 {
+				member = q[0].(string)
+			}
+			return len(q) == 1
+		})
+	}
+	channel, number := member[:39], member[39:]
+	servers[0].Must("PUBLISH", channel, number+"+") // it is the next, and bids
+	for _, s := range servers {
+		eventually(t, "it has bid", func() bool {
+			return s.Must("EXISTS", "x:{x}:redlock:bid") == int64(1)
+		})
+	}
+	ears := servers[0].Dial()
+	defer ears.Close()
+	_, err := ears.Do("SUBSCRIBE", channel)
+	require.NoError(t, err)
+	// The first node has lost the key, has given it to another waiter, and takes it back.
+	servers[0].Must("SET", "x", "other")
+	assert.Equal(t, int64(2), servers[0].Must("EVAL", scripts.Release.Source, "2", "x",
+		"x:{x}:redlock:queue", "other", "1000", "redlock:turn:ABCDEFGHIJKLMNOPQRSTUVWXYZ1"))
+	said, err := ears.Receive()
+	require.NoError(t, err)
+	message := said.([]any)[2].(string)
+	require.True(t, strings.HasPrefix(message, "x "), message)
+	for _, s := range servers[1:] {
+		assert.Equal(t, int64(1), s.Must("PUBLISH", channel, message))
+	}
+	select {
+	case err := <-granted:
+		in, _ := holder.Inspect(t.Context(), "x")
+		t.Errorf("the waiter has the lock, too: %v\n%s", err, in)
+	case <-time.After(500 * time.Millisecond):
+	}
+	cancel()
+	if !t.Failed() {
+		assert.ErrorIs(t, <-granted, context.Canceled)
+	}
+	mustUnlock(t, holds)
+	assert.NoError(t, waiter.Close())
+	assert.NoError(t, holder.Close())
 }

@@ -248,15 +248,15 @@ func (a *acquirer) Attempt(how Attempt) Answer {
 	return answer
 }
 
-func (a *acquirer) Bid(m wire.Member, number string) time.Duration {
+func (a *acquirer) Bid(m wire.Member, numbers []string) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.noBids {
 		return 0
 	}
 	a.bids = append(a.bids, time.Since(a.begun))
-	for _, b := range a.boards {
-		b.offer(m.ID, number)
+	for i, b := range a.boards {
+		b.offer(m.ID, numbers[i])
 	}
 	return bidLife
 }

@@ -272,23 +272,16 @@ func (l *listener) hear(node int, value string) {
 	n := l.notes[said]
 	switch {
 	case n == nil:
-		return
 	case next:
 		signal(n.next)
-		return
-	case said == n.bidding && !n.took[node]:
-		n.took[node] = true
-		n.taken++
-	}
-	if n.told[node] {
-		return
-	}
-	n.told[node] = true
-	switch n.count++; {
-	case n.count == l.quorum:
-		signal(n.wake)
-	case n.grace == nil && n.count < l.quorum:
-		n.grace = time.AfterFunc(grace, func() { signal(n.wake) })
+	case said == n.number:
+		n.hear(node)
+	case said == n.bidding[node]: // and not of another node, repeated by somebody
+		if !n.took[node] {
+			n.took[node] = true
+			n.taken++
+		}
+		n.hear(node)
 	}
 }
 

@@ -143,6 +143,13 @@ func say(nodes []*node, number string, which ...int) {
 	synctest.Wait()
 }
 
+// takeUp lets nodes say that they have taken up the bid of those numbers for the key.
+func takeUp(nodes []*node, key string, numbers []string, which ...int) {
+	for _, i := range which {
+		say(nodes, key+" "+numbers[i], i)
+	}
+}
+
 // woken reports whether who waits for the call was woken.
 func woken(c *notification) bool {
 	select {
@@ -225,16 +232,35 @@ func TestABidIsTakenUpByAQuorum(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
 		c := l.expect()
 		defer c.end()
-		number := c.bid("key")
-		assert.GreaterOrEqual(t, len(number), 26, "nobody else can guess it")
-		bid := "key " + number
-		say(nodes, bid, 0, 0, 1)
+		numbers := c.bid("key")
+		for i, number := range numbers {
+			assert.GreaterOrEqual(t, len(number), 26, "nobody else can guess it")
+			assert.NotContains(t, numbers[:i], number, "each node has one of its own")
+		}
+		takeUp(nodes, "key", numbers, 0, 0, 1)
 		assert.Equal(t, 2, c.turns())
 		say(nodes, c.number, 2)
 		assert.True(t, woken(c), "it is the number's turn on a quorum")
 		assert.Equal(t, 2, c.takenUp(), "one of them keeps the key for it, and has not given it")
-		say(nodes, bid, 2)
+		takeUp(nodes, "key", numbers, 2)
 		assert.Equal(t, 3, c.takenUp(), "that one has given it later")
+	})
+}
+
+// A bid that one node takes up is not taken up by another, which somebody lets say the same.
+func TestANodeSpeaksForItself(t *testing.T) {
+	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
+		c := l.expect()
+		defer c.end()
+		said := "key " + c.bid("key")[0]
+		say(nodes, said, 1, 2)
+		assert.Zero(t, c.turns())
+		assert.Zero(t, c.takenUp())
+		say(nodes, said, 0, 1, 2)
+		assert.Equal(t, 1, c.turns())
+		assert.Equal(t, 1, c.takenUp())
+		time.Sleep(2 * grace)
+		assert.Equal(t, []bool{true, false, false}, c.where())
 	})
 }
 
@@ -244,17 +270,19 @@ func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
 		c := l.expect()
 		defer c.end()
 		for _, key := range []string{"key", "key+", "a key", ""} {
-			number := c.bid(key)
+			numbers := c.bid(key)
 			for _, other := range []string{"", "ke", "key", "key+", "key++", "a key", " key", " "} {
 				if other != key {
-					say(nodes, other+" "+number, 0, 1, 2)
+					takeUp(nodes, other, numbers, 0, 1, 2)
 				}
 			}
-			say(nodes, number, 0, 1, 2)
-			say(nodes, number+" "+key, 0, 1, 2)
-			say(nodes, key+" "+number+nextUp, 0, 1, 2)
+			for i, number := range numbers {
+				say(nodes, number, i)
+				say(nodes, number+" "+key, i)
+				say(nodes, key+" "+number+nextUp, i)
+			}
 			assert.Zero(t, c.takenUp(), key)
-			say(nodes, key+" "+number, 1)
+			takeUp(nodes, key, numbers, 1)
 			assert.Equal(t, 1, c.takenUp(), key)
 		}
 	})
@@ -263,23 +291,23 @@ func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
 // Of a bid that is over nothing counts, whatever nodes have said of it and will say.
 func TestABidThatIsOverIsNotHeard(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		for _, over := range []func(*notification) string{
-			func(c *notification) string { c.endBid(); return "" },
-			func(c *notification) string { return "key " + c.bid("key") },
+		for _, over := range []func(*notification) []string{
+			func(c *notification) []string { c.endBid(); return make([]string, 3) },
+			func(c *notification) []string { return c.bid("key") },
 		} {
 			c := l.expect()
-			old := "key " + c.bid("key")
-			say(nodes, old, 0)
+			old := c.bid("key")
+			takeUp(nodes, "key", old, 0)
 			next := over(c)
 			assert.NotEqual(t, old, next)
 			c.ask(nil)
-			say(nodes, old, 0, 1, 2)
+			takeUp(nodes, "key", old, 0, 1, 2)
 			assert.Zero(t, c.turns())
 			assert.Zero(t, c.takenUp())
 			assert.False(t, woken(c))
 			c.end()
-			say(nodes, old, 0, 1, 2)
-			say(nodes, next, 0, 1, 2)
+			takeUp(nodes, "key", old, 0, 1, 2)
+			takeUp(nodes, "key", next, 0, 1, 2)
 			assert.Empty(t, l.notes)
 		}
 	})

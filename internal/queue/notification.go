@@ -24,9 +24,9 @@ type notification struct {
 	latest []uint64 // of these the latest, by node
 	grace  *time.Timer
 
-	bidding string // what nodes send that take its bid up, or ""
-	took    []bool // by node: the bid was taken up
-	taken   int    // nodes in took
+	bidding []string // by node: what it sends if it takes the bid up; nil without one
+	took    []bool   // by node: the bid was taken up
+	taken   int      // nodes in took
 }
 
 // nextUp ends a message to the one that is the next after the holder. Its number comes before.
@@ -46,18 +46,22 @@ func (l *listener) expect() *notification {
 	return n
 }
 
-// bid returns a number for a bid for the key. Nodes that take it up send the key and this number
-// instead of the notification's. There is one bid at a time: what nodes say of an earlier one is
-// not heard any more. The number is a secret of the bidder and the nodes: others may be allowed to
-// send on the channel, but not to give the key away.
-func (n *notification) bid(key string) (number string) {
-	number = rand.Text()
+// bid returns the numbers of a bid for the key, one for each node. A node that takes the bid up
+// sends the key and its number instead of the notification's. There is one bid at a time: what
+// nodes say of an earlier one is not heard any more. Each number is a secret of the bidder and one
+// node: others may be allowed to listen and to send on the channel, but not to give the key away.
+// With one number for all, they could repeat on other nodes what one has said.
+func (n *notification) bid(key string) (numbers []string) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
 	n.forgetBid()
-	n.bidding, n.took = key+" "+number, make([]bool, len(n.told))
-	n.listener.notes[n.bidding] = n
-	return number
+	n.took = make([]bool, len(n.told))
+	for range n.told {
+		number := rand.Text()
+		numbers, n.bidding = append(numbers, number), append(n.bidding, key+" "+number)
+		n.listener.notes[key+" "+number] = n
+	}
+	return numbers
 }
 
 // endBid forgets the bid.
@@ -69,8 +73,25 @@ func (n *notification) endBid() {
 
 // forgetBid is endBid. The caller holds the listener's mu.
 func (n *notification) forgetBid() {
-	delete(n.listener.notes, n.bidding)
-	n.bidding, n.took, n.taken = "", nil, 0
+	for _, said := range n.bidding {
+		delete(n.listener.notes, said)
+	}
+	n.bidding, n.took, n.taken = nil, nil, 0
+}
+
+// hear notes that a node has said that it is the number's turn there. The caller holds the
+// listener's mu.
+func (n *notification) hear(node int) {
+	if n.told[node] {
+		return
+	}
+	n.told[node] = true
+	switch n.count++; {
+	case n.count == n.listener.quorum:
+		signal(n.wake)
+	case n.grace == nil && n.count < n.listener.quorum:
+		n.grace = time.AfterFunc(grace, func() { signal(n.wake) })
+	}
 }
 
 // takenUp returns how many nodes have taken the bid up.

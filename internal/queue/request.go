@@ -27,10 +27,10 @@ type Acquirer interface {
 	// member keeps its place in the queue, and there is no bid any more. So many nodes have taken
 	// the member's bid up: if they are a quorum, Claim has nothing to ask.
 	Claim(m wire.Member, takenUp int) Answer
-	// Bid tells the nodes in advance what the member will claim, under a number that it hears, with
-	// the key, from those that take the bid up. It does not wait. It returns for how long nodes
-	// keep the bid, 0 if there is none: not every lock can be bid for.
-	Bid(m wire.Member, number string) (life time.Duration)
+	// Bid tells the nodes in advance what the member will claim, under a number for each node. The
+	// member hears that, with the key, from those that take the bid up. It does not wait. It
+	// returns for how long nodes keep the bid, 0 if there is none: not every lock can be bid for.
+	Bid(m wire.Member, numbers []string) (life time.Duration)
 	// Withdraw takes the bid back, if there is one: nodes that have taken it up hand the key on.
 	// The member keeps its place in the queue if it stays. Withdraw does not wait.
 	Withdraw(stays bool)

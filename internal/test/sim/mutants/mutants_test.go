@@ -300,8 +300,11 @@ var mutants = []mutant{
 		"	return s.await(time.Hour)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 	{"M52", "a key that is reserved counts as a bid that was taken up", []edit{{
-		"internal/queue.listener.hear", "said == n.bidding && !n.took[node]",
-		"n.bidding != \"\" && !n.took[node]",
+		"internal/queue.listener.hear", "case said == n.number:",
+		"case said == n.number && n.bidding == nil:",
+	}, {
+		"internal/queue.listener.hear", "case said == n.bidding[node]:",
+		"case said == n.number || said == n.bidding[node]:",
 	}}, bids, 100, []string{"I15 quorum"}},
 	{"M53", "a waiter asks for its place again without taking its bid back", []edit{{
 		"internal/queue.queuedWait.wait", "		s.withdraw(true)\n		next,", "		next,",

@@ -9,16 +9,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
-
 	"github.com/redlock-go/redlock"
 )
 
 const (
 	electionPart   = "election"
-	electionNodes  = etcdMembers     // as many fail with either
+	electionNodes  = 3               // or members of etcd
 	candidateCount = 3               // processes that stand for election
 	electionExpiry = 2 * time.Second // the least that etcd has
 	afterResign    = "ms after Resign"
@@ -26,15 +22,9 @@ const (
 )
 
 // The program runs itself again for each candidate, with candidateEnv set. They talk in lines of
-// JSON: a ballot; then the candidate stands for election, and says when it was elected; and with
+// JSON: a roll; then the candidate stands for election, and says when it was elected; and with
 // each order it resigns, says when, and with another one it stands again.
 const candidateEnv = "REDLOCK_BENCHMARK_CANDIDATE"
-
-// ballot says who a candidate is.
-type ballot struct {
-	Who   string
-	Addrs []string
-}
 
 // candidate is one process's view of an election.
 type candidate interface {
@@ -52,7 +42,7 @@ type news struct {
 // candidateMain is the program of a candidate.
 func candidateMain(in io.Reader, out io.Writer) error {
 	lines, answers := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
-	var b ballot
+	var b roll
 	if err := lines.Decode(&b); err != nil {
 		return err
 	}
@@ -98,17 +88,16 @@ func (s *suite) election() {
 		}
 	}()
 	for _, c := range s.pick(func(c *contender) bool { return c.stand != nil }) {
-		on := backend{addrs: addrs(s.servers[:electionNodes])}
-		if c.etcd {
-			var err error
-			if on, err = s.backend(c); err != nil {
-				s.warn("%s: %v", c.name, err)
-				continue
-			}
+		on, err := addrs(s.servers[:electionNodes]), error(nil)
+		if c.open == nil {
+			on, err = startEtcd(s.scope, electionNodes)
 		}
-		e := &slate{contender: c, addrs: on.addrs, news: make(chan news, 8)}
+		e := &slate{contender: c, addrs: on, news: make(chan news, 8)}
 		all = append(all, e)
-		if err := e.begin(); err != nil {
+		if err == nil {
+			err = e.begin()
+		}
+		if err != nil {
 			s.warn("%s, election: %v", c.name, err)
 			return
 		}
@@ -174,7 +163,7 @@ func (e *slate) start(i int) error {
 			e.news <- n
 		}
 	}()
-	return c.send.Encode(ballot{e.name, e.addrs})
+	return c.send.Encode(roll{Who: e.name, Addrs: e.addrs})
 }
 
 // next waits for what a candidate says.
@@ -245,22 +234,4 @@ func (c ourCandidate) Campaign(ctx context.Context) error {
 func standGoredis(addrs []string) (candidate, error) {
 	rl := openGoredis(addrs).rl
 	return ourCandidate{rl.NewElection("scheduler", redlock.WithExpiry(electionExpiry))}, nil
-}
-
-// etcdCandidate is etcd's.
-type etcdCandidate struct{ *concurrency.Election }
-
-func (c etcdCandidate) Campaign(ctx context.Context) error { return c.Election.Campaign(ctx, "a") }
-
-func standEtcd(addrs []string) (candidate, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
-	if err != nil {
-		return nil, err
-	}
-	session, err := concurrency.NewSession(client,
-		concurrency.WithTTL(int(electionExpiry/time.Second)))
-	if err != nil {
-		return nil, err
-	}
-	return etcdCandidate{concurrency.NewElection(session, "/scheduler")}, nil
 }

@@ -14,42 +14,45 @@ import (
 	redlockrueidis "github.com/redlock-go/redlock/pool/rueidis"
 )
 
+// The contenders that are redlock.
+const (
+	we           = "redlock goredis"
+	onTheRedigo  = "redlock redigo"
+	onTheRueidis = "redlock rueidis"
+	fenced       = "redlock fenced"
+)
+
 // ours is redlock, with its own defaults, unlimited tries, and the options of its clients that the
 // adapters' documentation shows.
 var ours = []*contender{
 	{
-		name: we, client: onGoredis, options: goredisOptions, crews: true, stand: standGoredis,
+		name: we, client: onGoredis, crews: true, stand: standGoredis,
 		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
 		hold: func(addrs []string) (holder, error) {
 			return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil
 		},
 	},
 	{
-		name: "redlock redigo", client: onRedigo, options: redigoOptions,
+		name: onTheRedigo, client: onRedigo,
 		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
 		hold: func(addrs []string) (holder, error) {
 			return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil
 		},
 	},
 	{
-		name: "redlock rueidis", client: onRueidis,
-		options: "`ForceSingleClient: true`, `DisableCache: true`",
-		open:    func(addrs []string) (locker, error) { return openRueidis(addrs) },
+		name: onTheRueidis, client: onRueidis,
+		open: func(addrs []string) (locker, error) { return openRueidis(addrs) },
 		hold: func(addrs []string) (holder, error) {
 			return openRueidis(addrs, redlock.WithExpiry(heldExpiry))
 		},
 	},
 	{
-		name: "redlock fenced", client: onGoredis, fenced: true,
-		options: goredisOptions + ", `WithFencing()`",
+		name: fenced, client: onGoredis, fenced: true,
 		open: func(addrs []string) (locker, error) {
 			return openGoredis(addrs, redlock.WithFencing()), nil
 		},
 	},
 }
-
-const goredisOptions = "`DialerRetries: 1`, `ContextTimeoutEnabled: true`, " +
-	"`DisableIdentity: true`, `MaintNotificationsConfig` disabled"
 
 // goredisClient has the options that the documentation of our adapter shows.
 func goredisClient(addr string) *goredis.Client {
@@ -66,31 +69,26 @@ func goredisClient(addr string) *goredis.Client {
 
 func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
 	l := &redlockLocker{}
-	var pools []pool.Pool
 	for _, a := range addrs {
 		c := goredisClient(a)
 		l.closers = append(l.closers, func() { c.Close() })
-		pools = append(pools, redlockgoredis.NewPool(c))
+		l.pools = append(l.pools, redlockgoredis.NewPool(c))
 	}
-	l.open(pools, opts...)
-	return l
+	return l.open(opts...)
 }
 
 func openRedigo(addrs []string, opts ...redlock.Option) *redlockLocker {
 	l := &redlockLocker{}
-	var pools []pool.Pool
 	for _, a := range addrs {
 		p := redigoPool(a)
 		l.closers = append(l.closers, func() { p.Close() })
-		pools = append(pools, redlockredigo.NewPool(p))
+		l.pools = append(l.pools, redlockredigo.NewPool(p))
 	}
-	l.open(pools, opts...)
-	return l
+	return l.open(opts...)
 }
 
 func openRueidis(addrs []string, opts ...redlock.Option) (*redlockLocker, error) {
 	l := &redlockLocker{}
-	var pools []pool.Pool
 	for _, a := range addrs {
 		c, err := rueidis.NewClient(rueidis.ClientOption{
 			InitAddress:       []string{a},
@@ -102,51 +100,32 @@ func openRueidis(addrs []string, opts ...redlock.Option) (*redlockLocker, error)
 			return nil, err
 		}
 		l.closers = append(l.closers, c.Close)
-		pools = append(pools, redlockrueidis.NewPool(c))
+		l.pools = append(l.pools, redlockrueidis.NewPool(c))
 	}
-	l.open(pools, opts...)
-	return l, nil
+	return l.open(opts...), nil
 }
 
 type redlockLocker struct {
 	rl      *redlock.Redlock
 	pools   []pool.Pool
 	opts    []redlock.Option
-	place   *place // of its only waiter, or nil if nobody wants to know
 	closers []func()
 }
 
 // forget makes a client with the same connections.
 func (l *redlockLocker) forget() locker {
 	l.rl.Close()
-	n := &redlockLocker{closers: l.closers, place: l.place}
-	n.open(l.pools, l.opts...)
-	return n
+	return (&redlockLocker{closers: l.closers, pools: l.pools}).open(l.opts...)
 }
 
-// seen makes a client with the same connections, of whose only waiter the place is known.
-func (l *redlockLocker) seen() locker {
-	l.rl.Close()
-	n := &redlockLocker{closers: l.closers}
-	pools, place := see(l.pools)
-	n.place = place
-	n.open(pools, l.opts...)
-	return n
-}
-
-// queued returns since when the waiter of the latest Lock was in the queue, or 0.
-func (l *redlockLocker) queued() int64 { return l.place.reached() }
-
-func (l *redlockLocker) open(pools []pool.Pool, opts ...redlock.Option) {
-	l.pools, l.opts = pools, opts
-	l.rl = redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited)).With(opts...)
+func (l *redlockLocker) open(opts ...redlock.Option) *redlockLocker {
+	l.opts = opts
+	l.rl = redlock.New(l.pools...).With(redlock.WithTries(redlock.Unlimited)).With(opts...)
+	return l
 }
 
 func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	m := l.rl.NewMutex(name)
-	if l.place != nil {
-		l.place.begin()
-	}
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
 	}

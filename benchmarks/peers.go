@@ -22,35 +22,32 @@ import (
 // expiry is the time to live that every contender gives its locks: redlock's and Redsync's default.
 const expiry = 8 * time.Second
 
-// peers are the other libraries, with the options that their own documentation shows, unlimited
+// peers are the other libraries, and what one would write by hand. They have the options that their own documentation shows, unlimited
 // tries, and the default options of their clients.
 var peers = []*contender{
 	{
-		name: "redsync goredis", client: onGoredis, options: defaults, peer: true, crews: true,
+		name: "redsync goredis", client: onGoredis, peer: true, crews: true,
 		open: openRedsync(redsyncGoredis),
 	},
 	{
-		name: "redsync redigo", client: onRedigo, options: redigoOptions, peer: true,
+		name: "redsync redigo", client: onRedigo, peer: true,
 		open: openRedsync(redsyncRedigo),
 	},
 	{
-		name: "redsync rueidis", client: onRueidis, options: defaults, peer: true,
+		name: "redsync rueidis", client: onRueidis, peer: true,
 		open: openRedsync(redsyncRueidis),
 	},
 	{
-		name: "redislock", client: onGoredis, options: "`LinearBackoff(100 * time.Millisecond)`",
+		name: "redislock", client: onGoredis,
 		peer: true, oneNode: true, open: openRedislock,
 	},
 	{
 		name: "rueidislock", client: onRueidis, peer: true, oneNode: true, crews: true, most: 256,
-		options: "`KeyMajority: 1`, `NoLoopTracking: true`",
-		open:    func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
-		hold:    func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
+		open: func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
+		hold: func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
 	},
-	{
-		name: "etcd", client: "etcd", options: "one session for each client", peer: true,
-		crews: true, most: 256, etcd: true, open: openEtcd, stand: standEtcd,
-	},
+	{name: "etcd", client: "etcd", peer: true, stand: standEtcd},
+	{name: bare, client: onGoredis, bare: true, open: openBare},
 }
 
 // The clients.
@@ -58,11 +55,6 @@ const (
 	onGoredis = "go-redis"
 	onRedigo  = "redigo"
 	onRueidis = "rueidis"
-)
-
-const (
-	defaults      = "the defaults"
-	redigoOptions = "`MaxIdle: 256`"
 )
 
 // openRedsync returns a function that opens Redsync on pools, each with what closes it.

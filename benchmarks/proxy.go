@@ -34,26 +34,22 @@ func newProxy(target string, roundTrip time.Duration) (*proxy, error) {
 	return p, nil
 }
 
-// proxies puts a proxy in front of each server, and returns their addresses. The round trip to a
-// server takes as much longer as trip says for its place in the list. end closes all of them.
-func proxies(servers []string, trip func(place int) time.Duration) (
-	through []string, end func(), err error) {
-	var all []*proxy
-	end = func() {
-		for _, p := range all {
-			p.close()
-		}
+// behind calls f with the addresses of proxies in front of servers that make them so far away, or
+// with those of the servers.
+func behind(away time.Duration, servers []string, f func(addrs []string) error) error {
+	if away == 0 {
+		return f(servers)
 	}
-	for i, addr := range servers {
-		p, err := newProxy(addr, trip(i))
+	var through []string
+	for _, addr := range servers {
+		p, err := newProxy(addr, away)
 		if err != nil {
-			end()
-			return nil, nil, err
+			return err
 		}
-		all = append(all, p)
+		defer p.close()
 		through = append(through, p.addr())
 	}
-	return through, end, nil
+	return f(through)
 }
 
 func (p *proxy) addr() string { return p.l.Addr().String() }

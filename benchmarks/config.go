@@ -57,7 +57,7 @@ var full = config{
 // quick shows that everything works. Its figures are not worth quoting.
 var quick = config{
 	Nodes: []int{1, 5}, Goroutines: []int{1, 8, 64}, EndingGoroutines: []int{8},
-	PairRounds: 2, PairSlice: 20 * time.Millisecond,
+	PairRounds: 2, PairSlice: 40 * time.Millisecond,
 	RandomCallers: []int{2, 8}, RandomTrips: []time.Duration{0, 500 * time.Microsecond},
 	RandomRest: 2 * time.Millisecond, RandomRounds: 2, RandomSlice: 30 * time.Millisecond,
 	Processes: []int{1, 64}, ProcessRounds: 1, ProcessSlice: 500 * time.Millisecond,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"time"
 )
 
 // locker is one client process's view of a lock library: its own connections to all nodes.
@@ -23,6 +24,9 @@ type holder interface {
 // heldLock is as little as a program needs to keep for each lock that it holds.
 type heldLock interface{ Unlock() (bool, error) }
 
+// opener opens a client whose locks have the expiry, if the library lets one choose.
+type opener func(addrs []string, expiry time.Duration) (locker, error)
+
 // contender is one way to lock.
 type contender struct {
 	name    string
@@ -32,11 +36,10 @@ type contender struct {
 	oneNode bool   // has no notion of independent nodes
 	fenced  bool   // takes part only where fencing is measured
 	crews   bool   // takes part in processes
+	holds   bool   // its lockers are holders
 	most    int    // processes that it takes part with; 0 is any number
 	// nil if it takes part in elections only, on servers of its own.
-	open func(addrs []string) (locker, error)
-	// With heldExpiry; nil if it cannot keep locks extended.
-	hold func(addrs []string) (holder, error)
+	open opener
 	// With electionExpiry; nil if it takes no part in elections.
 	stand func(addrs []string) (candidate, error)
 }

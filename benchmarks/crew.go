@@ -58,7 +58,7 @@ func crewMain(in io.Reader, out io.Writer) error {
 	}
 	lockers := make([]locker, r.Waiters)
 	for i := range lockers {
-		l, err := c.open(r.Addrs)
+		l, err := c.open(r.Addrs, expiry)
 		if err != nil {
 			return err
 		}

@@ -121,18 +121,15 @@ func (d *driver) repeat(goroutine int) {
 func (d *driver) end(stop func()) bool {
 	ended := make(chan struct{})
 	go func() { d.all.Wait(); close(ended) }()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(grace):
+	for range 2 {
+		select {
+		case <-ended:
+			return true
+		case <-time.After(grace):
+			stop()
+		}
 	}
-	stop()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(grace):
-		return false
-	}
+	return false
 }
 
 var drives atomic.Int64

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -16,7 +17,7 @@ type bareLocker struct{ nodes []*goredis.Client }
 var deleteScript = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then ` +
 	`return redis.call('DEL', KEYS[1]) end return 0`)
 
-func openBare(addrs []string) (locker, error) {
+func openBare(addrs []string, _ time.Duration) (locker, error) {
 	l := &bareLocker{}
 	for _, a := range addrs {
 		l.nodes = append(l.nodes, goredisClient(a))

@@ -49,29 +49,25 @@ func (s *suite) thaw() {
 // single measures one Lock and one Unlock while a node is frozen, and thaws it when they are done
 // or patience ends.
 func (s *suite) single(e *entrant, k key) {
-	type times struct {
-		took time.Duration
-		err  error
-	}
-	done := make(chan times, 1)
+	var err error
+	done, start := make(chan struct{}), time.Now()
 	go func() {
-		start := time.Now()
-		unlock, err := e.lockers[0].Lock(context.Background(), "single")
-		if err == nil {
+		defer close(done)
+		var unlock func() error
+		if unlock, err = e.lockers[0].Lock(context.Background(), "single"); err == nil {
 			err = unlock()
 		}
-		done <- times{time.Since(start), err}
 	}()
 	select {
-	case t := <-done:
-		s.report.put(k, onePair, millis(t.took))
-		if t.err != nil {
-			s.warn("%s, one node frozen, one caller: %v", e.name, t.err)
-		}
+	case <-done:
+		s.report.put(k, onePair, millis(time.Since(start)))
 		s.thaw()
 	case <-time.After(s.FrozenPatience):
 		s.report.put(k, onePair, millis(s.FrozenPatience)) // at least
 		s.thaw()
 		<-done
+	}
+	if err != nil {
+		s.warn("%s, one node frozen, one caller: %v", e.name, err)
 	}
 }

@@ -25,20 +25,20 @@ const (
 // held measures what locks cost that are kept extended: memory, goroutines, processor; and
 // whether they are kept.
 func (s *suite) held() {
-	for _, c := range s.pick(func(c *contender) bool { return c.hold != nil }) {
+	for _, c := range s.pick(func(c *contender) bool { return c.holds }) {
 		nodes := 5
 		if c.oneNode {
 			nodes = 1
 		}
 		for _, n := range s.Held {
 			s.flush()
-			h, err := c.hold(addrs(s.servers[:nodes]))
+			l, err := c.open(addrs(s.servers[:nodes]), heldExpiry)
 			if err != nil {
 				s.warn("%s on %d nodes: %v", c.name, nodes, err)
 				continue
 			}
 			s.say("held: %d locks on %d nodes: %s", n, nodes, c.name)
-			s.keepAll(h, n, key{Section: heldPart, Who: c.name, Nodes: nodes, Workers: n})
+			s.keepAll(l.(holder), n, key{Section: heldPart, Who: c.name, Nodes: nodes, Workers: n})
 		}
 	}
 }
@@ -46,24 +46,22 @@ func (s *suite) held() {
 // keepAll measures h while it holds n locks, and closes it. A contender that hangs costs its own
 // figures, and not the run.
 func (s *suite) keepAll(h holder, n int, k key) {
-	type outcome struct {
-		figures map[string]float64
-		failed  int64
-	}
-	ended := make(chan outcome, 1)
+	ended := make(chan func(), 1)
 	go func() {
 		figures, failed := keep(h, n, s.HeldWatch)
 		h.Close()
-		ended <- outcome{figures, failed}
+		ended <- func() {
+			if failed > 0 {
+				s.warn("%s: %d of %d locks to hold were not granted", k.Who, failed, n)
+			}
+			for metric, v := range figures {
+				s.report.put(k, metric, v)
+			}
+		}
 	}()
 	select {
-	case o := <-ended:
-		if o.failed > 0 {
-			s.warn("%s: %d of %d locks to hold were not granted", k.Who, o.failed, n)
-		}
-		for metric, v := range o.figures {
-			s.report.put(k, metric, v)
-		}
+	case tell := <-ended:
+		tell()
 	case <-time.After(s.HeldWatch + s.HeldPatience):
 		s.warn("%s: hung: %d locks were not held and released within %v", k.Who, n,
 			s.HeldWatch+s.HeldPatience)

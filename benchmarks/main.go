@@ -3,12 +3,12 @@
 //
 //	go run . -quick       everything once, in about a minute: does it work?
 //	go run .              everything, tables on the terminal
-//	go run . -all         the same, and write the pages, the charts and results.json
+//	go run . -all         the same, and write pages, charts and results.json
 //	go run . -only pairs  one section
-//	go run . -all -only pairs  measure one section anew, and keep the others as they were
+//	go run . -all -only pairs  measure one section anew, and keep the others
 //	go run . -docs        write pages and charts again from results.json
 //
-// The contenders take turns: what disturbs the machine disturbs all of them. Leave the machine alone
+// The contenders take turns: what disturbs the machine disturbs all of them. Leave it alone
 // meanwhile.
 package main
 

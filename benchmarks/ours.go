@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -25,33 +26,12 @@ const (
 // ours is redlock, with its own defaults, unlimited tries, and the options of its clients that the
 // adapters' documentation shows.
 var ours = []*contender{
-	{
-		name: we, client: onGoredis, crews: true, stand: standGoredis,
-		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
-		hold: func(addrs []string) (holder, error) {
-			return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil
-		},
-	},
-	{
-		name: onTheRedigo, client: onRedigo,
-		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
-		hold: func(addrs []string) (holder, error) {
-			return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil
-		},
-	},
-	{
-		name: onTheRueidis, client: onRueidis,
-		open: func(addrs []string) (locker, error) { return openRueidis(addrs) },
-		hold: func(addrs []string) (holder, error) {
-			return openRueidis(addrs, redlock.WithExpiry(heldExpiry))
-		},
-	},
-	{
-		name: fenced, client: onGoredis, fenced: true,
-		open: func(addrs []string) (locker, error) {
-			return openGoredis(addrs, redlock.WithFencing()), nil
-		},
-	},
+	{name: we, client: onGoredis, crews: true, holds: true, stand: standGoredis,
+		open: openRedlock(dialGoredis)},
+	{name: onTheRedigo, client: onRedigo, holds: true, open: openRedlock(dialRedigo)},
+	{name: onTheRueidis, client: onRueidis, holds: true, open: openRedlock(dialRueidis)},
+	{name: fenced, client: onGoredis, fenced: true,
+		open: openRedlock(dialGoredis, redlock.WithFencing())},
 }
 
 // goredisClient has the options that the documentation of our adapter shows.
@@ -67,61 +47,76 @@ func goredisClient(addr string) *goredis.Client {
 	})
 }
 
-func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
-	l := &redlockLocker{}
-	for _, a := range addrs {
-		c := goredisClient(a)
-		l.closers = append(l.closers, func() { c.Close() })
-		l.pools = append(l.pools, redlockgoredis.NewPool(c))
-	}
-	return l.open(opts...)
+// A dialer returns a node's adapter, and what closes its client.
+type dialer[P any] func(addr string) (P, func(), error)
+
+func dialGoredis(addr string) (pool.Pool, func(), error) {
+	c := goredisClient(addr)
+	return redlockgoredis.NewPool(c), func() { _ = c.Close() }, nil
 }
 
-func openRedigo(addrs []string, opts ...redlock.Option) *redlockLocker {
-	l := &redlockLocker{}
-	for _, a := range addrs {
-		p := redigoPool(a)
-		l.closers = append(l.closers, func() { p.Close() })
-		l.pools = append(l.pools, redlockredigo.NewPool(p))
-	}
-	return l.open(opts...)
+func dialRedigo(addr string) (pool.Pool, func(), error) {
+	p := redigoPool(addr)
+	return redlockredigo.NewPool(p), func() { _ = p.Close() }, nil
 }
 
-func openRueidis(addrs []string, opts ...redlock.Option) (*redlockLocker, error) {
-	l := &redlockLocker{}
+func dialRueidis(addr string) (pool.Pool, func(), error) {
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr},
+		ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	return redlockrueidis.NewPool(c), c.Close, nil
+}
+
+// closers close clients.
+type closers []func()
+
+func (c closers) Close() {
+	for _, f := range c {
+		f()
+	}
+}
+
+// dialAll dials all nodes.
+func dialAll[P any](addrs []string, dial dialer[P]) (pools []P, all closers, err error) {
 	for _, a := range addrs {
-		c, err := rueidis.NewClient(rueidis.ClientOption{
-			InitAddress:       []string{a},
-			ForceSingleClient: true,
-			DisableCache:      true,
-		})
+		p, closer, err := dial(a)
 		if err != nil {
-			l.close()
-			return nil, err
+			all.Close()
+			return nil, nil, err
 		}
-		l.closers = append(l.closers, c.Close)
-		l.pools = append(l.pools, redlockrueidis.NewPool(c))
+		pools, all = append(pools, p), append(all, closer)
 	}
-	return l.open(opts...), nil
+	return pools, all, nil
 }
 
 type redlockLocker struct {
 	rl      *redlock.Redlock
 	pools   []pool.Pool
 	opts    []redlock.Option
-	closers []func()
+	clients closers
+}
+
+func openRedlock(dial dialer[pool.Pool], opts ...redlock.Option) opener {
+	return func(addrs []string, expiry time.Duration) (locker, error) {
+		pools, clients, err := dialAll(addrs, dial)
+		if err != nil {
+			return nil, err
+		}
+		return (&redlockLocker{pools: pools, clients: clients,
+			opts: append([]redlock.Option{redlock.WithExpiry(expiry)}, opts...)}).forget(), nil
+	}
 }
 
 // forget makes a client with the same connections.
 func (l *redlockLocker) forget() locker {
-	l.rl.Close()
-	return (&redlockLocker{closers: l.closers, pools: l.pools}).open(l.opts...)
-}
-
-func (l *redlockLocker) open(opts ...redlock.Option) *redlockLocker {
-	l.opts = opts
-	l.rl = redlock.New(l.pools...).With(redlock.WithTries(redlock.Unlimited)).With(opts...)
-	return l
+	if l.rl != nil {
+		l.rl.Close()
+	}
+	n := *l
+	n.rl = redlock.New(l.pools...).With(redlock.WithTries(redlock.Unlimited)).With(l.opts...)
+	return &n
 }
 
 func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, error) {
@@ -140,11 +135,5 @@ func (l *redlockLocker) Hold(ctx context.Context, name string) (heldLock, error)
 
 func (l *redlockLocker) Close() {
 	l.rl.Close()
-	l.close()
-}
-
-func (l *redlockLocker) close() {
-	for _, c := range l.closers {
-		c()
-	}
+	l.clients.Close()
 }

@@ -85,10 +85,7 @@ func (r *report) page() (string, error) {
 			}
 			return full
 		},
-		"losses": func() string {
-			all := r.compared(pairPart)
-			return fmt.Sprintf("%d of %d", len(lost(all)), len(all))
-		},
+		"losses": r.losses,
 		"sharing": func(who string, processes int, metric string) string {
 			k := sharing(processes, metric)
 			k.Who = who

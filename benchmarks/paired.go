@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -39,22 +40,20 @@ func spread(values []float64) string {
 // duel is a comparison of redlock with another library.
 type duel struct {
 	mine, theirs *contender
-	k            key // without a contender
-	ratios       []float64
+	k            key     // without a contender
+	ratio        float64 // of what mine needs to what theirs does
 }
 
-// duels are all comparisons of a section's metric.
-func (r *report) duels(section, metric string) (out []duel) {
+// duels are all comparisons of a section.
+func (r *report) duels(s section) (out []duel) {
 	for _, c := range ours {
 		for _, o := range roster {
-			for _, mine := range r.Series {
-				k := mine.key
-				if k.Section != section || k.Metric != metric || k.Who != c.name || !c.rivals(o) {
-					continue
-				}
-				if v := r.ratios(k, c.name, o.name); len(v) > 0 {
-					k.Who = ""
-					out = append(out, duel{c, o, k, v})
+			for _, metric := range s.metrics {
+				for _, k := range r.columns(s, metric) {
+					d := duel{c, o, k, r.ratio(s, k, c.name, o.name)}
+					if c.rivals(o) && !math.IsNaN(d.ratio) {
+						out = append(out, d)
+					}
 				}
 			}
 		}
@@ -62,13 +61,52 @@ func (r *report) duels(section, metric string) (out []duel) {
 	return out
 }
 
-// lost are those comparisons in which the peer is ahead.
-func lost(duels []duel) []duel {
-	return slices.DeleteFunc(slices.Clone(duels),
-		func(d duel) bool { return !(median(d.ratios) > ahead) })
+// ratio says how many times as much who needs as other: of rounds if the section is paired, or else
+// of the medians.
+func (r *report) ratio(s section, k key, who, other string) float64 {
+	if s.paired {
+		return median(r.ratios(k, who, other))
+	}
+	mine, theirs := k, k
+	mine.Who, theirs.Who = who, other
+	a, b := r.median(mine), r.median(theirs)
+	if slices.Contains(moreIsBetter, k.Metric) {
+		a, b = b, a
+	}
+	return a / b
 }
 
-// compared are the comparisons of time and processor time of a section of pairs.
-func (r *report) compared(section string) []duel {
-	return slices.Concat(r.duels(section, perPair), r.duels(section, cpuPair))
+// moreIsBetter are metrics of which the greater value is the better one.
+var moreIsBetter = []string{perSecond, passes, fewestMost, pairsPerSecond}
+
+// losses says in how many comparisons of pairs a peer is ahead.
+func (r *report) losses() string {
+	all, lost := r.duels(*sectionNamed(pairPart)), 0
+	for _, d := range all {
+		if d.ratio > ahead {
+			lost++
+		}
+	}
+	return fmt.Sprintf("%d of %d", lost, len(all))
+}
+
+// better has a line for each contender and figure of redlock in which a peer is ahead.
+func (r *report) better() (out []string) {
+	for _, s := range sections {
+		last := ""
+		for _, d := range r.duels(s) {
+			if d.ratio <= ahead || math.IsInf(d.ratio, 0) {
+				continue
+			}
+			what := fmt.Sprintf("%s, %s / %s, %s: ", s.name, d.mine.name, d.theirs.name, d.k.Metric)
+			place := d.k.label() + " " + number(d.ratio)
+			if what != last {
+				out = append(out, what+place)
+			} else {
+				out[len(out)-1] += "; " + place
+			}
+			last = what
+		}
+	}
+	return out
 }

@@ -43,7 +43,7 @@ func (*broken) Close() {}
 // One that fails is not in the next leg either: its values would be of other rounds than the rest.
 func TestOneThatFailsIsOutOfTheRace(t *testing.T) {
 	opens := func(name string, locks int64) *contender {
-		return &contender{name: name, open: func([]string) (locker, error) {
+		return &contender{name: name, open: func([]string, time.Duration) (locker, error) {
 			b := &broken{}
 			b.left.Store(locks)
 			return b, nil

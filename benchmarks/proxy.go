@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"sync"
@@ -17,10 +18,9 @@ type proxy struct {
 	l      net.Listener
 	target string
 	oneWay time.Duration
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{} // nil once the proxy is closed
-	wg    sync.WaitGroup
+	over   context.Context // when the proxy is closed, and with it every connection
+	end    context.CancelFunc
+	wg     sync.WaitGroup
 }
 
 // newProxy listens on a free loopback port until close.
@@ -29,7 +29,8 @@ func newProxy(target string, roundTrip time.Duration) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{l: l, target: target, oneWay: roundTrip / 2, conns: map[net.Conn]struct{}{}}
+	p := &proxy{l: l, target: target, oneWay: roundTrip / 2}
+	p.over, p.end = context.WithCancel(context.Background())
 	p.wg.Go(p.serve)
 	return p, nil
 }
@@ -57,12 +58,7 @@ func (p *proxy) addr() string { return p.l.Addr().String() }
 // close ends the proxy and every connection through it, and waits for its goroutines.
 func (p *proxy) close() {
 	p.l.Close()
-	p.mu.Lock()
-	for c := range p.conns {
-		c.Close()
-	}
-	p.conns = nil
-	p.mu.Unlock()
+	p.end()
 	p.wg.Wait()
 }
 
@@ -77,26 +73,10 @@ func (p *proxy) serve() {
 			client.Close()
 			continue
 		}
-		if !p.own(client, server) {
-			return
-		}
+		context.AfterFunc(p.over, func() { client.Close(); server.Close() })
 		p.wg.Go(func() { p.pipe(server, client) })
 		p.wg.Go(func() { p.pipe(client, server) })
 	}
-}
-
-// own makes close close the connections, or does so itself if close came first.
-func (p *proxy) own(conns ...net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range conns {
-		if p.conns == nil {
-			c.Close()
-		} else {
-			p.conns[c] = struct{}{}
-		}
-	}
-	return p.conns != nil
 }
 
 type chunk struct {

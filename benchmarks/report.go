@@ -97,19 +97,6 @@ func (r *report) missing() (out []string) {
 			out = append(out, h.what)
 		}
 	}
-	for _, s := range r.Series {
-		c := contenderNamed(s.Who)
-		if s.Section != pairPart && s.Section != endingPart || s.Metric != perPair || c == nil ||
-			!c.ours() {
-			continue
-		}
-		if !slices.ContainsFunc(roster, func(o *contender) bool {
-			return c.rivals(o) && len(r.ratios(s.key, c.name, o.name)) > 0
-		}) {
-			out = append(out, fmt.Sprintf("any peer of %s on %d nodes with %d goroutines", s.Who,
-				s.Nodes, s.Workers))
-		}
-	}
 	return out
 }
 

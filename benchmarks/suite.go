@@ -90,7 +90,7 @@ func (s *suite) enter(cs []*contender, addrs []string, clients int) []*entrant {
 		}
 		e := &entrant{contender: c}
 		for range clients {
-			l, err := c.open(addrs)
+			l, err := c.open(addrs, expiry)
 			if err != nil {
 				s.warn("%s on %d nodes: %v", c.name, len(addrs), err)
 				e.leave()

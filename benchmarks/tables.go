@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -86,7 +85,7 @@ func markdown(head []string, rows [][]string) string {
 	}
 	line(head)
 	for i, w := range width {
-		b.WriteString("|" + strings.Repeat("-", w+1) + map[bool]string{true: "-", false: ":"}[i == 0])
+		b.WriteString("|" + strings.Repeat("-", w+1) + string("-:"[min(i, 1)]))
 	}
 	b.WriteString("|\n")
 	for _, row := range rows {
@@ -117,50 +116,4 @@ func (r *report) tablePage() string {
 		t = regexp.MustCompile(`-{2,}`).ReplaceAllString(t, "-")
 		return regexp.MustCompile(` *\| *`).ReplaceAllString(t, "|")
 	})
-}
-
-// moreIsBetter are metrics of which the greater value is the better one.
-var moreIsBetter = []string{perSecond, passes, fewestMost, pairsPerSecond}
-
-// better has a line for each contender and figure of redlock in which a peer is ahead.
-func (r *report) better() (out []string) {
-	for _, s := range sections {
-		for _, c := range ours {
-			for _, o := range roster {
-				if !c.rivals(o) {
-					continue
-				}
-				for _, metric := range s.metrics {
-					var at []string
-					for _, k := range r.columns(s, metric) {
-						if text := r.behind(s, k, c, o); text != "" {
-							at = append(at, text)
-						}
-					}
-					if len(at) > 0 {
-						out = append(out, fmt.Sprintf("%s, %s, %s: %s", s.name,
-							c.name+" / "+o.name, metric, strings.Join(at, "; ")))
-					}
-				}
-			}
-		}
-	}
-	return out
-}
-
-// behind says how many times as much c needs as o, or nothing.
-func (r *report) behind(s section, k key, c, o *contender) string {
-	mine, theirs := k, k
-	mine.Who, theirs.Who = c.name, o.name
-	ratio := r.median(mine) / r.median(theirs)
-	if slices.Contains(moreIsBetter, k.Metric) {
-		ratio = 1 / ratio
-	}
-	if s.paired {
-		ratio = median(r.ratios(k, c.name, o.name))
-	}
-	if !(ratio > ahead) || math.IsInf(ratio, 0) {
-		return ""
-	}
-	return k.label() + " " + number(ratio)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"time"
 )
 
 // locker is one client process's view of a lock library: its own connections to all nodes.
@@ -23,21 +24,22 @@ type holder interface {
 // heldLock is as little as a program needs to keep for each lock that it holds.
 type heldLock interface{ Unlock() (bool, error) }
 
+// opener opens a client whose locks have the expiry, if the library lets one choose.
+type opener func(addrs []string, expiry time.Duration) (locker, error)
+
 // contender is one way to lock.
 type contender struct {
 	name    string
 	client  string // that it uses; ratios are those of contenders on the same client
-	options string // of the library and of the client, for the page
 	peer    bool   // another library
 	bare    bool   // no lock library: the least that the client needs; cannot wait
 	oneNode bool   // has no notion of independent nodes
 	fenced  bool   // takes part only where fencing is measured
 	crews   bool   // takes part in processes
+	holds   bool   // its lockers are holders
 	most    int    // processes that it takes part with; 0 is any number
-	etcd    bool   // has servers of its own, and takes part in processes and elections alone
-	open    func(addrs []string) (locker, error)
-	// With heldExpiry; nil if it cannot keep locks extended.
-	hold func(addrs []string) (holder, error)
+	// nil if it takes part in elections only, on servers of its own.
+	open opener
 	// With electionExpiry; nil if it takes no part in elections.
 	stand func(addrs []string) (candidate, error)
 }
@@ -45,21 +47,11 @@ type contender struct {
 // ours reports whether the contender is redlock.
 func (c *contender) ours() bool { return !c.peer && !c.bare }
 
-// on returns those of the contenders that use the same client as c.
-func (c *contender) on(all []*contender) (out []*contender) {
-	for _, o := range all {
-		if o.client == c.client {
-			out = append(out, o)
-		}
-	}
-	return out
+// rivals reports whether redlock's figures are compared with those of o: another library, on the
+// same client if it is one for Redis.
+func (c *contender) rivals(o *contender) bool {
+	return c.ours() && o.peer && (o.client == c.client || o.stand != nil)
 }
-
-// peersOf returns the other libraries on the client of c.
-func peersOf(c *contender) []*contender { return c.on(peers) }
-
-// rivalsOf returns the other libraries, and the bare contenders, on the client of c.
-func rivalsOf(c *contender) []*contender { return slices.Concat(c.on(peers), c.on(floor)) }
 
 // joins reports whether the contender takes part where so many processes share a lock.
 func (c *contender) joins(processes int) bool {
@@ -73,7 +65,7 @@ func (c *contender) fits(n int) bool { return n == 1 || !c.oneNode }
 var roster []*contender
 
 func init() {
-	roster = slices.Concat(ours, peers, floor)
+	roster = slices.Concat(ours, peers)
 }
 
 func contenderNamed(name string) *contender {

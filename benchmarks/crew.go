@@ -2,14 +2,12 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -44,9 +42,8 @@ type shiftLog struct {
 	Err   string // the first
 }
 
-// turn is one Lock and Unlock, in nanoseconds since the epoch; 0 is never. Queued is when the
-// waiter was in the queue, of a contender that tells.
-type turn struct{ Asked, Granted, Released, Queued int64 }
+// turn is one Lock and Unlock, in nanoseconds since the epoch; 0 is never.
+type turn struct{ Asked, Granted, Released int64 }
 
 // crewMain is the program of a crew.
 func crewMain(in io.Reader, out io.Writer) error {
@@ -61,12 +58,9 @@ func crewMain(in io.Reader, out io.Writer) error {
 	}
 	lockers := make([]locker, r.Waiters)
 	for i := range lockers {
-		l, err := c.open(r.Addrs)
+		l, err := c.open(r.Addrs, expiry)
 		if err != nil {
 			return err
-		}
-		if q, ok := l.(queuer); ok {
-			l = q.seen()
 		}
 		defer l.Close()
 		lockers[i] = l
@@ -102,13 +96,6 @@ func crewMain(in io.Reader, out io.Writer) error {
 // leaving is for how long waiters who come back go on after the end of their shift. What they do
 // to give up their wait is not counted: with 256 of them, that was one command in fifteen.
 const leaving = 200 * time.Millisecond
-
-// queuer is a locker whose waiters stand in a queue. Seen makes one of the same connections that
-// has one waiter at a time, and knows since when that is in the queue.
-type queuer interface {
-	seen() locker
-	queued() int64
-}
 
 // stranger is a locker that knows something of locks it has had. One that comes once knows nothing.
 type stranger interface{ forget() locker }
@@ -164,9 +151,6 @@ func (s shift) work(lockers []locker) shiftLog {
 					t.Released = time.Now().UnixNano()
 					err = unlock()
 				}
-				if q, ok := l.(queuer); ok {
-					t.Queued = q.queued()
-				}
 				log.Turns[i] = append(log.Turns[i], t)
 				if err != nil && ctx.Err() == nil {
 					mu.Lock()
@@ -192,18 +176,36 @@ func (s shift) work(lockers []locker) shiftLog {
 	return log
 }
 
-func cpuTime() time.Duration {
-	var ru syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-}
-
 // crew is the other end of one, in the main program.
 type crew struct {
 	cmd     *exec.Cmd
 	orders  io.WriteCloser
 	send    *json.Encoder
 	answers *json.Decoder
+}
+
+// again starts this program again with a variable set, in a session of its own.
+func again(variable, value string) (*crew, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &crew{cmd: exec.Command(self)}
+	c.cmd.Env = append(os.Environ(), variable+"="+value)
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if c.orders, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	c.send, c.answers = json.NewEncoder(c.orders), json.NewDecoder(out)
+	return c, nil
 }
 
 // hire starts a crew. It is ready when ready has returned.
@@ -233,9 +235,8 @@ func (c *crew) dismiss() {
 	_ = c.cmd.Wait()
 }
 
-// together lets all crews work the same shift. It calls atHalf when half of the shift's time is
-// over, if it has one, and atEnd at the end.
-func together(crews []*crew, s shift, atHalf, atEnd func()) ([]shiftLog, error) {
+// together lets all crews work the same shift. It calls atEnd at its end.
+func together(crews []*crew, s shift, atEnd func()) ([]shiftLog, error) {
 	s.Start = time.Now().Add(50 * time.Millisecond)
 	for _, c := range crews {
 		if err := c.send.Encode(s); err != nil {
@@ -243,8 +244,6 @@ func together(crews []*crew, s shift, atHalf, atEnd func()) ([]shiftLog, error) 
 		}
 	}
 	if s.For > 0 {
-		time.Sleep(time.Until(s.Start.Add(s.For / 2)))
-		atHalf()
 		time.Sleep(time.Until(s.Start.Add(s.For)))
 		atEnd()
 	}
@@ -258,127 +257,4 @@ func together(crews []*crew, s shift, atHalf, atEnd func()) ([]shiftLog, error) 
 		atEnd()
 	}
 	return logs, nil
-}
-
-// slack is by how much a Lock must have been called earlier to be the earlier one: processes that
-// are ready to run wait for a processor, too.
-const slack = 20 * time.Millisecond
-
-// queueing is what the logs of a shift come to.
-type queueing struct {
-	granted       int
-	elapsed       time.Duration
-	fewest, most  int
-	longest       time.Duration // a wait, finished or cut off by the end
-	overtakes     int           // grants while somebody waited who was in the queue before the Lock
-	later         int           // grants while somebody waited who had called Lock earlier
-	overlaps      int           // two holders at a time
-	passes        int           // grants to another waiter than the one before
-	late          int           // grants in the second half of a stretch
-	clientCPU     time.Duration
-	err           string
-	waits         []float64 // ms
-	entries       []float64 // ms until a waiter was in the queue, of those that were
-	first, latest int64
-}
-
-// event is what a waiter did. Of what happens at the same time, the least kind comes first.
-type event struct {
-	at     int64
-	waiter int
-	kind   int   // released, asked, granted
-	queued int64 // for asked: when it was in the queue, or 0
-}
-
-const (
-	released = iota
-	asked
-	granted
-)
-
-// judge looks at all turns of a shift that ended at end, and was half over at half.
-func judge(logs []shiftLog, half, end time.Time) (q queueing) {
-	var events []event
-	waiters := 0
-	q.fewest = -1
-	for _, l := range logs {
-		q.clientCPU += l.CPU
-		if q.err == "" {
-			q.err = l.Err
-		}
-		for _, turns := range l.Turns {
-			n := 0
-			for _, t := range turns {
-				if t.Asked >= end.UnixNano() {
-					continue
-				}
-				if q.first == 0 || t.Asked < q.first {
-					q.first = t.Asked
-				}
-				events = append(events, event{t.Asked, waiters, asked, t.Queued})
-				until := end.UnixNano()
-				if t.Granted != 0 && t.Granted < until {
-					until = t.Granted
-					n++
-					if t.Granted >= half.UnixNano() {
-						q.late++
-					}
-					events = append(events, event{t.Granted, waiters, granted, 0},
-						event{t.Released, waiters, released, 0})
-					q.latest = max(q.latest, t.Released)
-				}
-				q.waits = append(q.waits, float64(until-t.Asked)/1e6)
-				if t.Queued != 0 {
-					q.entries = append(q.entries, float64(t.Queued-t.Asked)/1e6)
-				}
-				q.longest = max(q.longest, time.Duration(until-t.Asked))
-			}
-			q.granted += n
-			q.most = max(q.most, n)
-			if q.fewest < 0 || n < q.fewest {
-				q.fewest = n
-			}
-			waiters++
-		}
-	}
-	q.order(events, waiters)
-	q.elapsed = time.Duration(min(end.UnixNano(), q.latest) - q.first)
-	return q
-}
-
-// order counts overtakes, overlaps and passes. A waiter is overtaken by another if it was in the
-// queue before the other called Lock, and the other has the lock first.
-func (q *queueing) order(events []event, waiters int) {
-	slices.SortFunc(events, func(a, b event) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind))
-	})
-	since, queued := make([]int64, waiters), make([]int64, waiters) // by waiter; 0: it does not
-	inside, last := 0, -1
-	for _, e := range events {
-		switch e.kind {
-		case released:
-			inside--
-		case asked:
-			since[e.waiter], queued[e.waiter] = e.at, e.queued
-		case granted:
-			if last >= 0 && last != e.waiter {
-				q.passes++
-			}
-			last = e.waiter
-			mine := since[e.waiter]
-			since[e.waiter], queued[e.waiter] = 0, 0
-			if inside++; inside > 1 {
-				q.overlaps++
-			}
-			before := func(at int64) bool { return at != 0 && at < mine }
-			if slices.ContainsFunc(queued, before) {
-				q.overtakes++
-			}
-			if slices.ContainsFunc(since, func(at int64) bool {
-				return at != 0 && before(at+int64(slack))
-			}) {
-				q.later++
-			}
-		}
-	}
 }

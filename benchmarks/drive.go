@@ -19,7 +19,6 @@ type run struct {
 	spent   time.Duration // in those pairs, by all goroutines
 	cpu     time.Duration // of this process, without the servers
 	mallocs uint64
-	bytes   uint64
 	err     error // the first; a goroutine that meets one goes on
 	hung    bool  // a call did not end, and its goroutine was left behind
 }
@@ -61,8 +60,7 @@ func drive(e *entrant, l workload) run {
 		elapsed: time.Since(start)}
 	d.over.Store(true)
 	after := usage()
-	r.cpu, r.mallocs, r.bytes = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs,
-		after.mem.TotalAlloc-before.mem.TotalAlloc
+	r.cpu, r.mallocs = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs
 	if l.atEnd != nil {
 		l.atEnd()
 	}
@@ -123,18 +121,15 @@ func (d *driver) repeat(goroutine int) {
 func (d *driver) end(stop func()) bool {
 	ended := make(chan struct{})
 	go func() { d.all.Wait(); close(ended) }()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(grace):
+	for range 2 {
+		select {
+		case <-ended:
+			return true
+		case <-time.After(grace):
+			stop()
+		}
 	}
-	stop()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(grace):
-		return false
-	}
+	return false
 }
 
 var drives atomic.Int64
@@ -149,12 +144,16 @@ type used struct {
 }
 
 func usage() used {
-	var u used
-	var ru syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
-	u.cpu = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+	u := used{cpu: cpuTime()}
 	runtime.ReadMemStats(&u.mem)
 	return u
+}
+
+// cpuTime is the processor time of this process.
+func cpuTime() time.Duration {
+	var ru syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
 func micros(d time.Duration) float64 { return float64(d) / 1e3 }

@@ -9,16 +9,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
-
 	"github.com/redlock-go/redlock"
 )
 
 const (
 	electionPart   = "election"
-	electionNodes  = etcdMembers     // as many fail with either
+	electionNodes  = 3               // or members of etcd
 	candidateCount = 3               // processes that stand for election
 	electionExpiry = 2 * time.Second // the least that etcd has
 	afterResign    = "ms after Resign"
@@ -26,15 +22,9 @@ const (
 )
 
 // The program runs itself again for each candidate, with candidateEnv set. They talk in lines of
-// JSON: a ballot; then the candidate stands for election, and says when it was elected; and with
+// JSON: a roll; then the candidate stands for election, and says when it was elected; and with
 // each order it resigns, says when, and with another one it stands again.
 const candidateEnv = "REDLOCK_BENCHMARK_CANDIDATE"
-
-// ballot says who a candidate is.
-type ballot struct {
-	Who   string
-	Addrs []string
-}
 
 // candidate is one process's view of an election.
 type candidate interface {
@@ -46,94 +36,73 @@ type candidate interface {
 type news struct {
 	Elected, Resigned int64
 	who               int
-	err               error
 }
 
-// candidateMain is the program of a candidate.
+// candidateMain is the program of a candidate. It ends when it is killed.
 func candidateMain(in io.Reader, out io.Writer) error {
 	lines, answers := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
-	var b ballot
-	if err := lines.Decode(&b); err != nil {
+	var r roll
+	if err := lines.Decode(&r); err != nil {
 		return err
 	}
-	who := contenderNamed(b.Who)
-	if who == nil || who.stand == nil {
-		return fmt.Errorf("%q cannot stand for election", b.Who)
-	}
-	c, err := who.stand(b.Addrs)
-	if err != nil {
-		return err
-	}
-	ctx, order := context.Background(), ""
-	for {
+	c, err := contenderNamed(r.Who).stand(r.Addrs)
+	for ctx, order := context.Background(), ""; err == nil; err = lines.Decode(&order) {
 		if err := c.Campaign(ctx); err != nil {
 			return err
 		}
-		if err := answers.Encode(news{Elected: time.Now().UnixNano()}); err != nil {
-			return err
-		}
+		_ = answers.Encode(news{Elected: time.Now().UnixNano()})
 		if err := lines.Decode(&order); err != nil {
-			return nil // the end
+			return err
 		}
 		resigned := time.Now().UnixNano()
 		if err := c.Resign(ctx); err != nil {
 			return err
 		}
-		if err := answers.Encode(news{Resigned: resigned}); err != nil {
-			return err
-		}
-		if err := lines.Decode(&order); err != nil {
-			return nil
-		}
+		_ = answers.Encode(news{Resigned: resigned})
 	}
+	return err
 }
 
 // election measures how long nobody leads after a leader resigns, and after it is killed. The
 // contenders take turns with each.
 func (s *suite) election() {
 	var all []*slate
-	defer func() {
-		for _, e := range all {
-			e.dismiss()
-		}
-	}()
 	for _, c := range s.pick(func(c *contender) bool { return c.stand != nil }) {
-		on := backend{addrs: addrs(s.servers[:electionNodes])}
-		if c.etcd {
-			var err error
-			if on, err = s.backend(c); err != nil {
-				s.warn("%s: %v", c.name, err)
-				continue
-			}
+		on, err := addrs(s.servers[:electionNodes]), error(nil)
+		if c.open == nil {
+			on, err = startEtcd(s.scope, electionNodes)
 		}
-		e := &slate{contender: c, addrs: on.addrs, news: make(chan news, 8)}
-		all = append(all, e)
-		if err := e.begin(); err != nil {
+		e := &slate{contender: c, addrs: on, news: make(chan news, 8)}
+		defer e.dismiss()
+		for i := 0; err == nil && i < len(e.all); i++ {
+			err = e.start(i)
+		}
+		if err == nil {
+			_, err = e.elected()
+		}
+		if err != nil {
 			s.warn("%s, election: %v", c.name, err)
 			return
 		}
+		all = append(all, e)
 	}
 	s.say("election: %d resign, %d are killed", s.Resigns, s.Kills)
-	for range s.Resigns {
-		s.handOn(all, afterResign, (*slate).resign)
-	}
-	for range s.Kills {
-		s.handOn(all, afterKill, (*slate).kill)
-	}
-}
-
-// handOn changes the leader of each slate, and reports how long nobody led.
-func (s *suite) handOn(all []*slate, metric string, how func(*slate) (time.Duration, error)) {
-	for _, e := range all {
-		// Until the others wait, and to some time between two renewals.
-		time.Sleep(50*time.Millisecond + rand.N(electionExpiry/4))
-		d, err := how(e)
-		if err != nil {
-			s.warn("%s, election, %s: %v", e.name, metric, err)
-			continue
+	for i := range s.Resigns + s.Kills {
+		metric, how := afterResign, (*slate).resign
+		if i >= s.Resigns {
+			metric, how = afterKill, (*slate).kill
 		}
-		s.report.add(key{Section: electionPart, Who: e.name, Nodes: electionNodes,
-			Workers: candidateCount, Metric: metric}, millis(d))
+		for _, e := range all {
+			// Until the others wait, and to some time between two renewals.
+			time.Sleep(50*time.Millisecond + rand.N(electionExpiry/4))
+			d, err := how(e)
+			if err != nil {
+				s.warn("%s, election, %s: %v", e.name, metric, err)
+				continue
+			}
+			s.report.put(key{Section: electionPart, Who: e.name, Nodes: electionNodes,
+				Workers: candidateCount}, metric, millis(d))
+		}
 	}
 }
 
@@ -146,18 +115,6 @@ type slate struct {
 	news   chan news
 }
 
-// begin starts the candidates, and waits until one leads.
-func (e *slate) begin() error {
-	for i := range e.all {
-		if err := e.start(i); err != nil {
-			return err
-		}
-	}
-	n, err := e.next()
-	e.leader = n.who
-	return err
-}
-
 // start starts a candidate.
 func (e *slate) start(i int) error {
 	c, err := again(candidateEnv, "1")
@@ -166,15 +123,11 @@ func (e *slate) start(i int) error {
 	}
 	e.all[i] = c
 	go func() { // ends when the candidate does
-		for {
-			n := news{who: i}
-			if n.err = c.answers.Decode(&n); n.err != nil {
-				return
-			}
+		for n := (news{who: i}); c.answers.Decode(&n) == nil; n = (news{who: i}) {
 			e.news <- n
 		}
 	}()
-	return c.send.Encode(ballot{e.name, e.addrs})
+	return c.send.Encode(roll{Who: e.name, Addrs: e.addrs})
 }
 
 // next waits for what a candidate says.
@@ -185,6 +138,13 @@ func (e *slate) next() (news, error) {
 	case <-time.After(grace):
 		return news{}, fmt.Errorf("nobody says anything for %v", grace)
 	}
+}
+
+// elected waits for the next leader, and returns since when it leads.
+func (e *slate) elected() (int64, error) {
+	n, err := e.next()
+	e.leader = n.who
+	return n.Elected, err
 }
 
 // resign lets the leader resign, and waits for the next one.
@@ -210,18 +170,16 @@ func (e *slate) resign() (time.Duration, error) {
 
 // kill kills the leader, waits for the next one, and starts another candidate in its place.
 func (e *slate) kill() (time.Duration, error) {
-	old := e.leader
+	old, killed := e.leader, time.Now().UnixNano()
 	if err := e.all[old].cmd.Process.Kill(); err != nil {
 		return 0, err
 	}
-	killed := time.Now()
-	n, err := e.next()
+	elected, err := e.elected()
 	if err != nil {
 		return 0, err
 	}
 	e.all[old].dismiss()
-	e.leader = n.who
-	return time.Duration(n.Elected - killed.UnixNano()), e.start(old)
+	return time.Duration(elected - killed), e.start(old)
 }
 
 // dismiss ends the candidates.
@@ -243,24 +201,10 @@ func (c ourCandidate) Campaign(ctx context.Context) error {
 }
 
 func standGoredis(addrs []string) (candidate, error) {
-	rl := openGoredis(addrs).rl
-	return ourCandidate{rl.NewElection("scheduler", redlock.WithExpiry(electionExpiry))}, nil
-}
-
-// etcdCandidate is etcd's.
-type etcdCandidate struct{ *concurrency.Election }
-
-func (c etcdCandidate) Campaign(ctx context.Context) error { return c.Election.Campaign(ctx, "a") }
-
-func standEtcd(addrs []string) (candidate, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
+	pools, _, err := dialAll(addrs, dialGoredis)
 	if err != nil {
 		return nil, err
 	}
-	session, err := concurrency.NewSession(client,
-		concurrency.WithTTL(int(electionExpiry/time.Second)))
-	if err != nil {
-		return nil, err
-	}
-	return etcdCandidate{concurrency.NewElection(session, "/scheduler")}, nil
+	rl := redlock.New(pools...).With(redlock.WithExpiry(electionExpiry))
+	return ourCandidate{rl.NewElection("scheduler")}, nil
 }

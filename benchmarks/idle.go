@@ -7,10 +7,15 @@ import (
 	"time"
 )
 
+const (
+	idlePart    = "idle"
+	idleClients = 4 // one of which holds the lock
+)
+
 // idle measures what waiters cost while nothing happens: somebody holds the lock all the time.
 func (s *suite) idle() {
 	for _, n := range []int{5, 1} {
-		in := s.enter(s.pick(waiting), addrs(s.servers[:n]), clients)
+		in := s.enter(s.pick(waiting), addrs(s.servers[:n]), idleClients)
 		for _, e := range in {
 			s.say("idle: %d waiters on %d nodes: %s", s.IdleWaiters, n, e.name)
 			s.wait(e, n)
@@ -31,7 +36,7 @@ func (s *suite) wait(e *entrant, nodes int) {
 	var granted atomic.Int64
 	for w := range s.IdleWaiters {
 		wg.Go(func() {
-			next, err := e.lockers[1+w%(clients-1)].Lock(ctx, "idle")
+			next, err := e.lockers[1+w%(idleClients-1)].Lock(ctx, "idle")
 			if err == nil {
 				granted.Add(1)
 				_ = next()
@@ -39,9 +44,9 @@ func (s *suite) wait(e *entrant, nodes int) {
 		})
 	}
 	time.Sleep(s.IdleWatch / 2) // until all of them wait
-	sent, start, cpu := commands(s.servers[:nodes]), time.Now(), usage().cpu
+	sent, start, cpu := commands(s.servers[:nodes]), time.Now(), cpuTime()
 	time.Sleep(s.IdleWatch)
-	busy, elapsed := usage().cpu-cpu, time.Since(start)
+	used, elapsed := cpuTime()-cpu, time.Since(start)
 	perSecond := float64(commands(s.servers[:nodes])-sent) / elapsed.Seconds()
 	if n := granted.Load(); n > 0 {
 		s.warn("%s: %d waiters on %d nodes were granted a lock that was held", e.name, n, nodes)
@@ -49,8 +54,7 @@ func (s *suite) wait(e *entrant, nodes int) {
 	cancel()
 	wg.Wait()
 	_ = unlock()
-	k := key{Section: "idle", Who: e.name, Nodes: nodes, Workers: s.IdleWaiters, Metric: "CPU %"}
-	s.report.add(k, 100*float64(busy)/float64(elapsed))
-	k.Metric = "commands/s"
-	s.report.add(k, perSecond)
+	k := key{Section: idlePart, Who: e.name, Nodes: nodes, Workers: s.IdleWaiters}
+	s.report.put(k, busy, 100*float64(used)/float64(elapsed))
+	s.report.put(k, "commands/s", perSecond)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -14,42 +15,24 @@ import (
 	redlockrueidis "github.com/redlock-go/redlock/pool/rueidis"
 )
 
+// The contenders that are redlock.
+const (
+	we           = "redlock goredis"
+	onTheRedigo  = "redlock redigo"
+	onTheRueidis = "redlock rueidis"
+	fenced       = "redlock fenced"
+)
+
 // ours is redlock, with its own defaults, unlimited tries, and the options of its clients that the
 // adapters' documentation shows.
 var ours = []*contender{
-	{
-		name: we, client: onGoredis, options: goredisOptions, crews: true, stand: standGoredis,
-		open: func(addrs []string) (locker, error) { return openGoredis(addrs), nil },
-		hold: func(addrs []string) (holder, error) {
-			return openGoredis(addrs, redlock.WithExpiry(heldExpiry)), nil
-		},
-	},
-	{
-		name: "redlock redigo", client: onRedigo, options: redigoOptions,
-		open: func(addrs []string) (locker, error) { return openRedigo(addrs), nil },
-		hold: func(addrs []string) (holder, error) {
-			return openRedigo(addrs, redlock.WithExpiry(heldExpiry)), nil
-		},
-	},
-	{
-		name: "redlock rueidis", client: onRueidis,
-		options: "`ForceSingleClient: true`, `DisableCache: true`",
-		open:    func(addrs []string) (locker, error) { return openRueidis(addrs) },
-		hold: func(addrs []string) (holder, error) {
-			return openRueidis(addrs, redlock.WithExpiry(heldExpiry))
-		},
-	},
-	{
-		name: "redlock fenced", client: onGoredis, fenced: true,
-		options: goredisOptions + ", `WithFencing()`",
-		open: func(addrs []string) (locker, error) {
-			return openGoredis(addrs, redlock.WithFencing()), nil
-		},
-	},
+	{name: we, client: onGoredis, crews: true, holds: true, stand: standGoredis,
+		open: openRedlock(dialGoredis)},
+	{name: onTheRedigo, client: onRedigo, holds: true, open: openRedlock(dialRedigo)},
+	{name: onTheRueidis, client: onRueidis, holds: true, open: openRedlock(dialRueidis)},
+	{name: fenced, client: onGoredis, fenced: true,
+		open: openRedlock(dialGoredis, redlock.WithFencing())},
 }
-
-const goredisOptions = "`DialerRetries: 1`, `ContextTimeoutEnabled: true`, " +
-	"`DisableIdentity: true`, `MaintNotificationsConfig` disabled"
 
 // goredisClient has the options that the documentation of our adapter shows.
 func goredisClient(addr string) *goredis.Client {
@@ -64,89 +47,80 @@ func goredisClient(addr string) *goredis.Client {
 	})
 }
 
-func openGoredis(addrs []string, opts ...redlock.Option) *redlockLocker {
-	l := &redlockLocker{}
-	var pools []pool.Pool
-	for _, a := range addrs {
-		c := goredisClient(a)
-		l.closers = append(l.closers, func() { c.Close() })
-		pools = append(pools, redlockgoredis.NewPool(c))
-	}
-	l.open(pools, opts...)
-	return l
+// A dialer returns a node's adapter, and what closes its client.
+type dialer[P any] func(addr string) (P, func(), error)
+
+func dialGoredis(addr string) (pool.Pool, func(), error) {
+	c := goredisClient(addr)
+	return redlockgoredis.NewPool(c), func() { _ = c.Close() }, nil
 }
 
-func openRedigo(addrs []string, opts ...redlock.Option) *redlockLocker {
-	l := &redlockLocker{}
-	var pools []pool.Pool
-	for _, a := range addrs {
-		p := redigoPool(a)
-		l.closers = append(l.closers, func() { p.Close() })
-		pools = append(pools, redlockredigo.NewPool(p))
-	}
-	l.open(pools, opts...)
-	return l
+func dialRedigo(addr string) (pool.Pool, func(), error) {
+	p := redigoPool(addr)
+	return redlockredigo.NewPool(p), func() { _ = p.Close() }, nil
 }
 
-func openRueidis(addrs []string, opts ...redlock.Option) (*redlockLocker, error) {
-	l := &redlockLocker{}
-	var pools []pool.Pool
+func dialRueidis(addr string) (pool.Pool, func(), error) {
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr},
+		ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	return redlockrueidis.NewPool(c), c.Close, nil
+}
+
+// closers close clients.
+type closers []func()
+
+func (c closers) Close() {
+	for _, f := range c {
+		f()
+	}
+}
+
+// dialAll dials all nodes.
+func dialAll[P any](addrs []string, dial dialer[P]) (pools []P, all closers, err error) {
 	for _, a := range addrs {
-		c, err := rueidis.NewClient(rueidis.ClientOption{
-			InitAddress:       []string{a},
-			ForceSingleClient: true,
-			DisableCache:      true,
-		})
+		p, closer, err := dial(a)
 		if err != nil {
-			l.close()
-			return nil, err
+			all.Close()
+			return nil, nil, err
 		}
-		l.closers = append(l.closers, c.Close)
-		pools = append(pools, redlockrueidis.NewPool(c))
+		pools, all = append(pools, p), append(all, closer)
 	}
-	l.open(pools, opts...)
-	return l, nil
+	return pools, all, nil
 }
 
 type redlockLocker struct {
 	rl      *redlock.Redlock
 	pools   []pool.Pool
 	opts    []redlock.Option
-	place   *place // of its only waiter, or nil if nobody wants to know
-	closers []func()
+	clients closers
+}
+
+func openRedlock(dial dialer[pool.Pool], opts ...redlock.Option) opener {
+	return func(addrs []string, expiry time.Duration) (locker, error) {
+		pools, clients, err := dialAll(addrs, dial)
+		if err != nil {
+			return nil, err
+		}
+		return (&redlockLocker{pools: pools, clients: clients,
+			opts: append([]redlock.Option{redlock.WithExpiry(expiry)}, opts...)}).forget(), nil
+	}
 }
 
 // forget makes a client with the same connections.
 func (l *redlockLocker) forget() locker {
-	l.rl.Close()
-	n := &redlockLocker{closers: l.closers, place: l.place}
-	n.open(l.pools, l.opts...)
-	return n
-}
-
-// seen makes a client with the same connections, of whose only waiter the place is known.
-func (l *redlockLocker) seen() locker {
-	l.rl.Close()
-	n := &redlockLocker{closers: l.closers}
-	pools, place := see(l.pools)
-	n.place = place
-	n.open(pools, l.opts...)
-	return n
-}
-
-// queued returns since when the waiter of the latest Lock was in the queue, or 0.
-func (l *redlockLocker) queued() int64 { return l.place.reached() }
-
-func (l *redlockLocker) open(pools []pool.Pool, opts ...redlock.Option) {
-	l.pools, l.opts = pools, opts
-	l.rl = redlock.New(pools...).With(redlock.WithTries(redlock.Unlimited)).With(opts...)
+	if l.rl != nil {
+		l.rl.Close()
+	}
+	n := *l
+	n.rl = redlock.New(l.pools...).With(redlock.WithTries(redlock.Unlimited)).With(l.opts...)
+	return &n
 }
 
 func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	m := l.rl.NewMutex(name)
-	if l.place != nil {
-		l.place.begin()
-	}
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
 	}
@@ -161,11 +135,5 @@ func (l *redlockLocker) Hold(ctx context.Context, name string) (heldLock, error)
 
 func (l *redlockLocker) Close() {
 	l.rl.Close()
-	l.close()
-}
-
-func (l *redlockLocker) close() {
-	for _, c := range l.closers {
-		c()
-	}
+	l.clients.Close()
 }

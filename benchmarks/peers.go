@@ -22,35 +22,18 @@ import (
 // expiry is the time to live that every contender gives its locks: redlock's and Redsync's default.
 const expiry = 8 * time.Second
 
-// peers are the other libraries, with the options that their own documentation shows, unlimited
-// tries, and the default options of their clients.
+// peers are the other libraries, and what one would write by hand. They have the options that their
+// own documentation shows, unlimited tries, and the default options of their clients.
 var peers = []*contender{
-	{
-		name: "redsync goredis", client: onGoredis, options: defaults, peer: true, crews: true,
-		open: openRedsync(redsyncGoredis),
-	},
-	{
-		name: "redsync redigo", client: onRedigo, options: redigoOptions, peer: true,
-		open: openRedsync(redsyncRedigo),
-	},
-	{
-		name: "redsync rueidis", client: onRueidis, options: defaults, peer: true,
-		open: openRedsync(redsyncRueidis),
-	},
-	{
-		name: "redislock", client: onGoredis, options: "`LinearBackoff(100 * time.Millisecond)`",
-		peer: true, oneNode: true, open: openRedislock,
-	},
-	{
-		name: "rueidislock", client: onRueidis, peer: true, oneNode: true, crews: true, most: 256,
-		options: "`KeyMajority: 1`, `NoLoopTracking: true`",
-		open:    func(addrs []string) (locker, error) { return openRueidislock(addrs, expiry) },
-		hold:    func(addrs []string) (holder, error) { return openRueidislock(addrs, heldExpiry) },
-	},
-	{
-		name: "etcd", client: "etcd", options: "one session for each client", peer: true,
-		crews: true, most: 256, etcd: true, open: openEtcd, stand: standEtcd,
-	},
+	{name: "redsync goredis", client: onGoredis, peer: true, crews: true,
+		open: openRedsync(redsyncGoredis)},
+	{name: "redsync redigo", client: onRedigo, peer: true, open: openRedsync(redsyncRedigo)},
+	{name: "redsync rueidis", client: onRueidis, peer: true, open: openRedsync(redsyncRueidis)},
+	{name: "redislock", client: onGoredis, peer: true, oneNode: true, open: openRedislock},
+	{name: "rueidislock", client: onRueidis, peer: true, oneNode: true, crews: true, most: 256,
+		holds: true, open: openRueidislock},
+	{name: "etcd", client: "etcd", peer: true, stand: standEtcd},
+	{name: bare, client: onGoredis, bare: true, open: openBare},
 }
 
 // The clients.
@@ -60,39 +43,21 @@ const (
 	onRueidis = "rueidis"
 )
 
-const (
-	defaults      = "the defaults"
-	redigoOptions = "`MaxIdle: 256`"
-)
-
-// openRedsync returns a function that opens Redsync on pools, each with what closes it.
-func openRedsync(pool func(addr string) (rsredis.Pool, func(), error)) func([]string) (locker,
-	error) {
-	return func(addrs []string) (locker, error) {
-		l := &redsyncLocker{}
-		var pools []rsredis.Pool
-		for _, a := range addrs {
-			p, closer, err := pool(a)
-			if err != nil {
-				l.Close()
-				return nil, err
-			}
-			l.closers = append(l.closers, closer)
-			pools = append(pools, p)
-		}
-		l.rs = redsync.New(pools...)
-		return l, nil
+func openRedsync(dial dialer[rsredis.Pool]) opener {
+	return func(addrs []string, _ time.Duration) (locker, error) {
+		pools, clients, err := dialAll(addrs, dial)
+		return &redsyncLocker{redsync.New(pools...), clients}, err
 	}
 }
 
 func redsyncGoredis(addr string) (rsredis.Pool, func(), error) {
 	c := goredis.NewClient(&goredis.Options{Addr: addr})
-	return rsgoredis.NewPool(c), func() { c.Close() }, nil
+	return rsgoredis.NewPool(c), func() { _ = c.Close() }, nil
 }
 
 func redsyncRedigo(addr string) (rsredis.Pool, func(), error) {
 	p := redigoPool(addr)
-	return rsredigo.NewPool(p), func() { p.Close() }, nil
+	return rsredigo.NewPool(p), func() { _ = p.Close() }, nil
 }
 
 func redsyncRueidis(addr string) (rsredis.Pool, func(), error) {
@@ -103,7 +68,7 @@ func redsyncRueidis(addr string) (rsredis.Pool, func(), error) {
 	return rsrueidis.NewPool(rueidiscompat.NewAdapter(c)), c.Close, nil
 }
 
-func openRedislock(addrs []string) (locker, error) {
+func openRedislock(addrs []string, _ time.Duration) (locker, error) {
 	c := goredis.NewClient(&goredis.Options{Addr: addrs[0]})
 	return &redislockLocker{redislock.New(c), c}, nil
 }
@@ -120,8 +85,8 @@ func redigoPool(addr string) *redis.Pool {
 }
 
 type redsyncLocker struct {
-	rs      *redsync.Redsync
-	closers []func()
+	rs *redsync.Redsync
+	closers
 }
 
 func (l *redsyncLocker) Lock(ctx context.Context, name string) (func() error, error) {
@@ -130,12 +95,6 @@ func (l *redsyncLocker) Lock(ctx context.Context, name string) (func() error, er
 		return nil, err
 	}
 	return func() error { _, err := m.Unlock(); return err }, nil
-}
-
-func (l *redsyncLocker) Close() {
-	for _, c := range l.closers {
-		c()
-	}
 }
 
 type redislockLocker struct {
@@ -164,7 +123,7 @@ func (l *redislockLocker) Close() { l.client.Close() }
 
 type rueidislockLocker struct{ l rueidislock.Locker }
 
-func openRueidislock(addrs []string, expiry time.Duration) (*rueidislockLocker, error) {
+func openRueidislock(addrs []string, expiry time.Duration) (locker, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: addrs},
 		KeyValidity:    expiry,

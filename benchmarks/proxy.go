@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"sync"
@@ -17,10 +18,9 @@ type proxy struct {
 	l      net.Listener
 	target string
 	oneWay time.Duration
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{} // nil once the proxy is closed
-	wg    sync.WaitGroup
+	over   context.Context // when the proxy is closed, and with it every connection
+	end    context.CancelFunc
+	wg     sync.WaitGroup
 }
 
 // newProxy listens on a free loopback port until close.
@@ -29,31 +29,28 @@ func newProxy(target string, roundTrip time.Duration) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{l: l, target: target, oneWay: roundTrip / 2, conns: map[net.Conn]struct{}{}}
+	p := &proxy{l: l, target: target, oneWay: roundTrip / 2}
+	p.over, p.end = context.WithCancel(context.Background())
 	p.wg.Go(p.serve)
 	return p, nil
 }
 
-// proxies puts a proxy in front of each server, and returns their addresses. The round trip to a
-// server takes as much longer as trip says for its place in the list. end closes all of them.
-func proxies(servers []string, trip func(place int) time.Duration) (
-	through []string, end func(), err error) {
-	var all []*proxy
-	end = func() {
-		for _, p := range all {
-			p.close()
-		}
+// behind calls f with the addresses of proxies in front of servers that make them so far away, or
+// with those of the servers.
+func behind(away time.Duration, servers []string, f func(addrs []string) error) error {
+	if away == 0 {
+		return f(servers)
 	}
-	for i, addr := range servers {
-		p, err := newProxy(addr, trip(i))
+	var through []string
+	for _, addr := range servers {
+		p, err := newProxy(addr, away)
 		if err != nil {
-			end()
-			return nil, nil, err
+			return err
 		}
-		all = append(all, p)
+		defer p.close()
 		through = append(through, p.addr())
 	}
-	return through, end, nil
+	return f(through)
 }
 
 func (p *proxy) addr() string { return p.l.Addr().String() }
@@ -61,12 +58,7 @@ func (p *proxy) addr() string { return p.l.Addr().String() }
 // close ends the proxy and every connection through it, and waits for its goroutines.
 func (p *proxy) close() {
 	p.l.Close()
-	p.mu.Lock()
-	for c := range p.conns {
-		c.Close()
-	}
-	p.conns = nil
-	p.mu.Unlock()
+	p.end()
 	p.wg.Wait()
 }
 
@@ -81,26 +73,10 @@ func (p *proxy) serve() {
 			client.Close()
 			continue
 		}
-		if !p.own(client, server) {
-			return
-		}
+		context.AfterFunc(p.over, func() { client.Close(); server.Close() })
 		p.wg.Go(func() { p.pipe(server, client) })
 		p.wg.Go(func() { p.pipe(client, server) })
 	}
-}
-
-// own makes close close the connections, or does so itself if close came first.
-func (p *proxy) own(conns ...net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range conns {
-		if p.conns == nil {
-			c.Close()
-		} else {
-			p.conns[c] = struct{}{}
-		}
-	}
-	return p.conns != nil
 }
 
 type chunk struct {

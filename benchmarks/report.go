@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,12 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // report is everything that was measured. It is what the JSON file holds, and all that the tables,
-// charts and docs are made from.
+// charts and pages are made from.
 type report struct {
 	Machine map[string]string      // of the last run
 	Runs    map[string]*sectionRun // by section
@@ -29,21 +26,13 @@ type sectionRun struct {
 	Notes   []string // what went wrong
 }
 
-// config returns that of a section, or the usual one if it was not measured.
-func (r *report) config(section string) config {
-	if run := r.Runs[section]; run != nil {
-		return run.Config
-	}
-	return full
-}
-
 // key says what was measured. Fields that do not apply are zero.
 type key struct {
-	Section string // pairs, contention, …
+	Section string // pairs, processes, …
 	Who     string // the contender
-	Nodes   int
-	Workers int    // goroutines or waiters
-	Variant string // "1 frozen", "20 ms", …
+	Nodes   int    // 0 finds the greatest number
+	Workers int    // goroutines, processes or locks
+	Variant string // "one frozen", "5ms away", …
 	Metric  string // with its unit: "µs/pair"
 }
 
@@ -53,13 +42,23 @@ type series struct {
 	Values []float64
 }
 
-func (r *report) find(k key) *series {
+func (r *report) find(k key) (found *series) {
 	for _, s := range r.Series {
 		if s.key == k {
 			return s
 		}
+		any := s.key
+		if any.Nodes = 0; any == k && (found == nil || s.Nodes > found.Nodes) {
+			found = s
+		}
 	}
-	return nil
+	return found
+}
+
+// put adds a value of a metric.
+func (r *report) put(k key, metric string, value float64) {
+	k.Metric = metric
+	r.add(k, value)
 }
 
 func (r *report) add(k key, values ...float64) {
@@ -79,103 +78,63 @@ func (r *report) median(k key) float64 {
 	return math.NaN()
 }
 
-// inSlices reports whether a section is measured in many rounds of short slices.
-func inSlices(section string) bool {
-	switch section {
-	case pairPart, endingPart, randomPart, "fencing", "instant":
-		return true
-	}
-	return false
-}
-
-// cell is a measurement for a table: the median, and in brackets the quartiles of many rounds, or
-// the least and the greatest of a few.
-func (r *report) cell(k key) string {
-	s := r.find(k)
-	if s == nil {
-		return "–"
-	}
-	if inSlices(k.Section) {
-		return spread(s.Values)
-	}
-	if len(s.Values) == 1 {
-		return number(s.Values[0])
-	}
-	return fmt.Sprintf("%s (%s–%s)", number(median(s.Values)), number(slices.Min(s.Values)),
-		number(slices.Max(s.Values)))
-}
-
-// distinct returns the values that get has over all series of the section, sorted.
-func distinct[T cmp.Ordered](r *report, section string, get func(key) T) []T {
-	seen := map[T]bool{}
-	var out []T
-	for _, s := range r.Series {
-		if v := get(s.key); s.Section == section && !seen[v] {
-			seen[v] = true
-			out = append(out, v)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // who returns the contenders of the section that measured metric, in the order of the roster.
-func (r *report) who(section, metric string) []string {
-	seen := map[string]int{}
+func (r *report) who(section, metric string) (out []string) {
 	for _, s := range r.Series {
-		if s.Section == section && s.Metric == metric {
-			seen[s.Who] = rank(s.Who)
+		if s.Section == section && s.Metric == metric && !slices.Contains(out, s.Who) {
+			out = append(out, s.Who)
 		}
 	}
-	out := make([]string, 0, len(seen))
-	for w := range seen {
-		out = append(out, w)
-	}
-	slices.SortFunc(out, func(a, b string) int {
-		return cmp.Or(seen[a]-seen[b],
-			strings.Compare(a, b))
-	})
+	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
 	return out
 }
 
 // missing names the figures that the page promises and that were not measured.
-func (r *report) missing() []string {
-	var out []string
-	for _, t := range targets {
-		if t.left != nil && t.left(r) {
-			continue
-		}
-		if v := t.figure(r); math.IsNaN(v) || math.IsInf(v, 0) {
-			out = append(out, "the target "+t.what)
-		}
-	}
-	for _, s := range r.Series {
-		c := contenderNamed(s.Who)
-		pairs := s.Section == pairPart || s.Section == endingPart
-		if !pairs || s.Metric != times[0] || c == nil || !c.ours() {
-			continue
-		}
-		compared := func(o *contender) bool { return len(r.ratios(s.key, s.Who, o.name)) > 0 }
-		if !slices.ContainsFunc(peersOf(c), compared) {
-			out = append(out, fmt.Sprintf("any peer of %s on %s with %s", s.Who,
-				plural(s.Nodes, "node"), plural(s.Workers, "goroutine")))
+func (r *report) missing() (out []string) {
+	for _, h := range headlines {
+		k := h.key
+		if k.Who = we; math.IsNaN(r.median(k)) {
+			out = append(out, h.what)
 		}
 	}
 	return out
 }
 
-// number prints three significant digits, whole numbers whole.
-func number(v float64) string {
-	switch a := math.Abs(v); {
-	case math.IsNaN(v):
-		return "–"
-	case a >= 100, v == math.Trunc(v):
-		return fmt.Sprintf("%.0f", v)
-	case a >= 10:
-		return fmt.Sprintf("%.1f", v)
-	default:
-		return fmt.Sprintf("%.3g", v)
+// said is what the sections say, once each.
+func (r *report) said(of func(*sectionRun) string) string {
+	var out []string
+	for _, s := range sections {
+		if run := r.Runs[s.name]; run != nil && !slices.Contains(out, of(run)) {
+			out = append(out, of(run))
+		}
 	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// dates says when the sections were measured.
+func (r *report) dates() string {
+	return r.said(func(run *sectionRun) string { return run.Date })
+}
+
+// machine says something of the machines that the sections were measured on.
+func (r *report) machine(what string) string {
+	return r.said(func(run *sectionRun) string {
+		if run.Machine == nil {
+			return r.Machine[what]
+		}
+		return run.Machine[what]
+	})
+}
+
+// notes are what went wrong.
+func (r *report) notes() (out []string) {
+	for _, s := range sections {
+		if run := r.Runs[s.name]; run != nil {
+			out = append(out, run.Notes...)
+		}
+	}
+	return out
 }
 
 func (r *report) save(path string) error {
@@ -202,17 +161,17 @@ func (r *report) with(old *report) *report {
 	if old == nil {
 		return out
 	}
-	for _, section := range sectionNames() {
-		run := old.Runs[section]
-		if run == nil || out.Runs[section] != nil {
+	for _, section := range sections {
+		run := old.Runs[section.name]
+		if run == nil || out.Runs[section.name] != nil {
 			continue
 		}
 		if run.Machine == nil && !maps.Equal(old.Machine, r.Machine) {
 			run.Machine = old.Machine
 		}
-		out.Runs[section] = run
+		out.Runs[section.name] = run
 		for _, s := range old.Series {
-			if s.Section == section {
+			if s.Section == section.name {
 				out.Series = append(out.Series, s)
 			}
 		}
@@ -220,44 +179,33 @@ func (r *report) with(old *report) *report {
 	return out
 }
 
-// notMeasured stands for a table without rows.
-const notMeasured = "Not measured.\n"
-
-// wordy reports whether a cell is text, which stands on the left.
-func wordy(cell string) bool {
-	first, _ := utf8.DecodeRuneInString(strings.Trim(cell, "*`"))
-	return unicode.IsLetter(first)
+// quantile returns the q-quantile (0 to 1) of the values by linear interpolation, or NaN if there
+// are none.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(values))
+	at := q * float64(len(s)-1)
+	lo := int(at)
+	if lo+1 == len(s) {
+		return s[lo]
+	}
+	return s[lo] + (at-float64(lo))*(s[lo+1]-s[lo])
 }
 
-// table lays rows out as a Markdown table that also reads well on a terminal.
-func table(head []string, rows [][]string) string {
-	if len(rows) == 0 {
-		return notMeasured
+func median(values []float64) float64 { return quantile(values, 0.5) }
+
+// number prints three significant digits, whole numbers whole.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v):
+		return "–"
+	case a >= 100, v == math.Trunc(v):
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.3g", v)
 	}
-	width := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
-		for i, c := range row {
-			width[i] = max(width[i], len([]rune(c)))
-		}
-	}
-	var b strings.Builder
-	line := func(row []string) {
-		for i, c := range row {
-			fmt.Fprintf(&b, "| %s%s ", c, strings.Repeat(" ", width[i]-len([]rune(c))))
-		}
-		b.WriteString("|\n")
-	}
-	line(head)
-	for i, w := range width {
-		if i == 0 || slices.ContainsFunc(rows, func(row []string) bool { return wordy(row[i]) }) {
-			fmt.Fprintf(&b, "|%s", strings.Repeat("-", w+2))
-		} else {
-			fmt.Fprintf(&b, "|%s:", strings.Repeat("-", w+1))
-		}
-	}
-	b.WriteString("|\n")
-	for _, row := range rows {
-		line(row)
-	}
-	return b.String()
 }

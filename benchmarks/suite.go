@@ -11,7 +11,7 @@ import (
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
-const mostNodes = 7
+const mostNodes = 5
 
 // suite is one run of the program.
 type suite struct {
@@ -19,33 +19,44 @@ type suite struct {
 	report  *report
 	now     *sectionRun         // the section that is being measured
 	servers []*redistest.Server // mostNodes of them
-	etcd    *etcd               // nil before somebody needs it
 	scope   *scope
 	began   time.Time
+	out     map[key]bool // contenders that have failed in a race of pairs, without a metric
 }
 
 // section is one kind of measurement.
 type section struct {
-	name  string
-	run   func(*suite)
-	about func(config) time.Duration // how long it takes
+	name    string
+	run     func(*suite)
+	paired  bool     // in many rounds of short slices, whose ratios are shown
+	own     bool     // contenders have different numbers of nodes
+	metrics []string // that tables show
 }
 
 var sections = []section{
-	{pairPart, (*suite).pairs, config.pairTime},
-	{endingPart, (*suite).ending, config.endingTime},
-	{randomPart, (*suite).random, config.randomTime},
-	{"fencing", (*suite).fencing, config.fencingTime},
-	{"instant", (*suite).instant, config.instantTime},
-	{"contention", (*suite).contention, config.contentionTime},
-	{"crowd", (*suite).crowd, config.crowdTime},
-	{processPart, (*suite).processes, config.processTime},
-	{"handover", (*suite).handOver, config.handOverTime},
-	{electionPart, (*suite).election, config.electionTime},
-	{"idle", (*suite).idle, config.idleTime},
-	{"frozen", (*suite).frozen, config.frozenTime},
-	{"latency", (*suite).latency, config.latencyTime},
-	{"held", (*suite).held, config.heldTime},
+	{name: pairPart, run: (*suite).pairs, paired: true, metrics: append(times, allocs)},
+	{name: endingPart, run: (*suite).ending, paired: true, metrics: times},
+	{name: randomPart, run: (*suite).random, paired: true, metrics: []string{inAPair}},
+	{name: fencePart, run: (*suite).fencing, metrics: times},
+	{name: processPart, run: (*suite).processes, own: true, metrics: []string{perSecond, passes,
+		perTurn, fewestMost, longestWait, clientCPU}},
+	{name: handOverPart, run: (*suite).handOver, metrics: []string{"ms"}},
+	{name: electionPart, run: (*suite).election, own: true,
+		metrics: []string{afterResign, afterKill}},
+	{name: idlePart, run: (*suite).idle, metrics: []string{busy, "commands/s"}},
+	{name: frozenPart, run: (*suite).frozen, metrics: []string{pairsPerSecond, onePair}},
+	{name: heldPart, run: (*suite).held, own: true, metrics: []string{bytesPerLock,
+		goroutinesPerLock, busy, lostLocks}},
+}
+
+// sectionNamed returns a section, or nil.
+func sectionNamed(name string) *section {
+	for i := range sections {
+		if sections[i].name == name {
+			return &sections[i]
+		}
+	}
+	return nil
 }
 
 // say shows progress.
@@ -79,7 +90,7 @@ func (s *suite) enter(cs []*contender, addrs []string, clients int) []*entrant {
 		}
 		e := &entrant{contender: c}
 		for range clients {
-			l, err := c.open(addrs)
+			l, err := c.open(addrs, expiry)
 			if err != nil {
 				s.warn("%s on %d nodes: %v", c.name, len(addrs), err)
 				e.leave()
@@ -147,5 +158,5 @@ func list(in []*entrant) string {
 	return b.String()
 }
 
-func everybody(c *contender) bool { return !c.fenced && !c.etcd }
+func everybody(c *contender) bool { return !c.fenced && c.open != nil }
 func waiting(c *contender) bool   { return everybody(c) && !c.bare }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// roundContext is the context of a round's commands. It carries the values of another one, and ends
-// when it is told to: by Cancel, or by Expire at its limit. It is what [context.WithDeadline] makes,
-// without the timer, which the round has.
+// roundContext is the context of a round's commands. It carries the values of another one, and
+// ends when it is told to: by Cancel, or by Expire at its limit. It is what [context.WithDeadline]
+// makes, without the timer, which the round has.
 type roundContext struct {
 	context.Context           // values
 	Limit           time.Time // the deadline

@@ -307,7 +307,8 @@ var mutants = []mutant{
 		"case said == n.number || said == n.bidding[node]:",
 	}}, bids, 100, []string{"I15 quorum"}},
 	{"M53", "a waiter asks for its place again without taking its bid back", []edit{{
-		"internal/queue.queuedWait.wait", "		s.withdraw(true)\n		next,", "		next,",
+		"internal/queue.queuedWait.wait",
+		"		s.withdraw(true)\n		next,", "		next,",
 	}}, liveness, 400, []string{"I9 liveness"}},
 	{"M54", "a bid is forgotten, and not taken back", []edit{{
 		"asker.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",

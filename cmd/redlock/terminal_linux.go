@@ -97,6 +97,10 @@ func (c *child) follow(s syscall.Signal) (goOn bool) {
 	had := takeTerminal(c.group)
 	others(s)
 	stop(s)
+	select {
+	case <-c.stops: // a ^Z just before is over with this: else it would stop the command again
+	default:
+	}
 	if had || reads {
 		lendTerminal(c.group)
 	}

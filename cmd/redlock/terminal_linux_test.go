@@ -56,6 +56,8 @@ func atTerminal(t *testing.T, nodes *cluster, script string) *terminal {
 // that is yet to stop would take what is typed next, or stop later.
 func (x *terminal) stops() {
 	x.t.Helper()
+	// A ^Z that comes while the command is being lent the terminal, and goes on, is lost.
+	require.Eventually(x.t, x.isLent, patient, 10*time.Millisecond)
 	x.types("\x1a")
 	x.shows(fmt.Sprint("stopped ", 128+int(syscall.SIGTSTP)))
 	require.Eventually(x.t, func() bool {
@@ -65,6 +67,18 @@ func (x *terminal) stops() {
 				!strings.Contains(string(line), "\x00"+supervisor+"\x00")
 		})
 	}, patient, 10*time.Millisecond)
+}
+
+// isLent reports whether the command has the terminal, and nothing is stopped.
+func (x *terminal) isLent() bool {
+	group, err := foreground(int(x.keys.Fd()))
+	require.NoError(x.t, err)
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", group))
+	_, after, _ := strings.Cut(string(stat), ") ")
+	parent, _, _ := strings.Cut(strings.TrimLeft(after, "RSDTtZ "), " ")
+	line, _ := os.ReadFile("/proc/" + parent + "/cmdline")
+	return strings.Contains(string(line), "\x00"+supervisor+"\x00") &&
+		!slices.ContainsFunc(marked(x.t, x.mark), stopped)
 }
 
 func ioctl(t *testing.T, f *os.File, request uintptr, value *int32) {

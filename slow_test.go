@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,12 +101,13 @@ func TestHoldsOutlastABusyProcess(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(larger(10 * time.Second))
-	worst := pulse.Worst()
+	time.Sleep(larger(6 * time.Second))
+	worst := pulse.Worst() // of three pings, which run in the busy process as well
 	stop()
 	work.Wait()
-	if worst > 400*time.Millisecond {
-		t.Skipf("needs a machine less busy: a ping took %v", worst)
+	lost := slices.ContainsFunc(helds, func(held context.Context) bool { return held.Err() != nil })
+	if lost && worst > time.Second {
+		redistest.SkipBusy(t, "three pings took %v", worst)
 	}
 	allHeld(t, helds)
 	mustClose(t, rl)

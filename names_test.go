@@ -19,7 +19,6 @@ import (
 // waits for a lock that is held, while another lock is handed on from process to process.
 func TestAReleaseGrantsNoOtherLock(t *testing.T) {
 	redistest.Require(t)
-	t.Parallel()
 	servers := redistest.Start(t, 3)
 	for i, pair := range [][2]string{
 		{"x", "x:{x}"}, {"x{y", "{x{y}"}, {"x", "{x}"}, {"{x}", "{x}:{x}"}, {"x", "x:{x}:{x:{x}}"},

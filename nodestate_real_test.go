@@ -17,7 +17,6 @@ import (
 // lesson L120: so it is with real servers, whose clients report some errors late.
 func TestTroubleOfARealServerIsToldTwice(t *testing.T) {
 	redistest.Require(t)
-	t.Parallel()
 	for name, trouble := range map[string]struct {
 		begin, end func(*redistest.Server)
 	}{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,9 @@ func TestAHoldOutlastsSlowServers(t *testing.T) {
 // own timer does not cut off what has arrived.
 func TestHoldsOutlastABusyProcess(t *testing.T) {
 	redistest.Require(t)
+	if withRaceDetector() {
+		t.Skip("the race detector alone makes the process too busy")
+	}
 	servers := redistest.Start(t, 3)
 	var pools []pool.Pool
 	for _, s := range servers {
@@ -111,4 +115,11 @@ func TestHoldsOutlastABusyProcess(t *testing.T) {
 	}
 	allHeld(t, helds)
 	mustClose(t, rl)
+}
+
+// withRaceDetector reports whether the test was built with -race.
+func withRaceDetector() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info != nil &&
+		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

@@ -18,7 +18,6 @@ import (
 // lesson L114: processes that each wait for 200 locks hear every message, or hear that they have
 // missed some. Each process has one channel for all of them.
 func TestNoMessageIsDroppedUnheard(t *testing.T) {
-	t.Parallel()
 	redistest.Require(t)
 	const processes, names = 4, 200
 	last := larger(time.Second)

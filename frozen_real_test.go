@@ -330,8 +330,9 @@ func TestTheCauseOfALossOnRealServers(t *testing.T) {
 			begin, end func(*redistest.Server)
 			says       string
 		}{
-			"frozen":  {(*redistest.Server).Freeze, (*redistest.Server).Thaw, silence},
-			"refused": {(*redistest.Server).Kill, func(*redistest.Server) {}, "connection refused"},
+			"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw, silence},
+			"refused": {(*redistest.Server).Kill, func(*redistest.Server) {},
+				"connection refused|EOF|connection reset"},
 		} {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()

@@ -33,8 +33,7 @@ type hold struct {
 	next  time.Time     // when to renew
 	long  time.Duration // when it has lasted for so long, Events are told; 0: they are not
 
-	// Of the renewals that have failed since one succeeded: the last of those that had most time,
-	// or that no node has used up; and the most time that one had.
+	// Of the renewals that have failed since one succeeded: the last of those that had most time.
 	failed *quorum.Round
 	had    time.Duration
 }
@@ -304,9 +303,8 @@ func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Roun
 	}
 	// What the nodes do not answer within ever less time, towards the end, is not what is wrong
 	// with them.
-	timedOut := func(o quorum.Outcome) bool { return errors.Is(o.Err, quorum.ErrTimeout) }
-	if round != nil && (budget >= h.had || round.Outcomes().Count(timedOut) == 0) {
-		h.failed, h.had = round, max(h.had, budget)
+	if round != nil && budget >= h.had {
+		h.failed, h.had = round, budget
 	}
 	// Often enough for several more, and ever more often towards the end.
 	left := clock.Remaining(start, h.deadline())

@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -86,21 +87,20 @@ func (c *child) follow(s syscall.Signal) (goOn bool) {
 	switch {
 	case !reads && s != syscall.SIGTSTP: // somebody has stopped it, and may let it go on
 		return false
-	case c.asked: // as the rest of this group was; to let it go on would undo that
-		c.asked = false
-		stop(syscall.SIGTSTP)
-		return true
+	case c.asked:
+		c.asked, s = false, syscall.SIGTSTP
 	case reads && lendTerminal(c.group):
 		c.goOn()
 		return false
+	case reads: // perhaps a ^Z has just moved this group to the background: this answers it
+		select {
+		case <-c.stops:
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 	had := takeTerminal(c.group)
 	others(s)
 	stop(s)
-	select {
-	case <-c.stops: // a ^Z just before is over with this: else it would stop the command again
-	default:
-	}
 	if had || reads {
 		lendTerminal(c.group)
 	}
@@ -111,6 +111,9 @@ func (c *child) follow(s syscall.Signal) (goOn bool) {
 func others(s syscall.Signal) {
 	before := setAction(s, &action{ignored})
 	_ = syscall.Kill(0, s)
+	// If the first thread blocks the signal, as that of package os/signal does, it is now pending.
+	// This discards it.
+	setAction(s, &action{ignored})
 	setAction(s, &before)
 }
 

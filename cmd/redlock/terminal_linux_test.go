@@ -52,33 +52,22 @@ func atTerminal(t *testing.T, nodes *cluster, script string) *terminal {
 		mark: mark}
 }
 
-// stops types ^Z, and waits until everything is stopped but the shell and the supervisor. A process
-// that is yet to stop would take what is typed next, or stop later.
+// stops types ^Z when all wait for something, and waits until everything is stopped but the shell and
+// the supervisor. What is yet to read, or to stop, would take what is typed next, or stop later.
 func (x *terminal) stops() {
 	x.t.Helper()
-	// A ^Z that comes while the command is being lent the terminal, and goes on, is lost.
-	require.Eventually(x.t, x.isLent, patient, 10*time.Millisecond)
+	require.Eventually(x.t, func() bool {
+		return !slices.ContainsFunc(marked(x.t, x.mark), func(pid int) bool { return !is("S", pid) })
+	}, patient, 10*time.Millisecond)
 	x.types("\x1a")
 	x.shows(fmt.Sprint("stopped ", 128+int(syscall.SIGTSTP)))
 	require.Eventually(x.t, func() bool {
 		return !slices.ContainsFunc(marked(x.t, x.mark), func(pid int) bool {
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			return pid != x.shell.Process.Pid && !stopped(pid) &&
+			return pid != x.shell.Process.Pid && !is("T", pid) &&
 				!strings.Contains(string(line), "\x00"+supervisor+"\x00")
 		})
 	}, patient, 10*time.Millisecond)
-}
-
-// isLent reports whether the command has the terminal, and nothing is stopped.
-func (x *terminal) isLent() bool {
-	group, err := foreground(int(x.keys.Fd()))
-	require.NoError(x.t, err)
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", group))
-	_, after, _ := strings.Cut(string(stat), ") ")
-	parent, _, _ := strings.Cut(strings.TrimLeft(after, "RSDTtZ "), " ")
-	line, _ := os.ReadFile("/proc/" + parent + "/cmdline")
-	return strings.Contains(string(line), "\x00"+supervisor+"\x00") &&
-		!slices.ContainsFunc(marked(x.t, x.mark), stopped)
 }
 
 func ioctl(t *testing.T, f *os.File, request uintptr, value *int32) {
@@ -150,6 +139,9 @@ func TestAStoppedCommandGoesOnWithTheTool(t *testing.T) {
 		"script":   `sh -c '"$0" run -wait 1m -name job -- sh -c "$1"; exit $?' "$0" '%s'`,
 		"pipe":     `"$0" run -wait 1m -name job -- sh -c '%s' | cat`,
 		"children": `"$0" run -wait 1m -name job -- sh -c 'sleep 600 | cat & (%s)'`,
+		// The terminal is not the command's yet.
+		"script, reads later": `sh -c '"$0" run -wait 1m -name job -- sh -c "$1"; exit $?' ` +
+			`"$0" 'echo ready; sleep 2; %s'`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			nodes, _ := setup(t)
@@ -179,7 +171,7 @@ func TestACommandInTheBackgroundWaitsForTheTerminal(t *testing.T) {
 		`sh -c 'read x; echo "<$x>"' & echo "pid $!"; read y; fg; echo "status $?"`)
 	pid, err := strconv.Atoi(strings.TrimPrefix(x.shows("pid "), "pid "))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return stopped(pid) }, patient, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return is("T", pid) }, patient, 10*time.Millisecond)
 	x.types("\n")
 	x.shows(`run -wait`)
 	x.types("to the command\n")
@@ -188,10 +180,10 @@ func TestACommandInTheBackgroundWaitsForTheTerminal(t *testing.T) {
 	require.NoError(t, x.shell.Wait())
 }
 
-// stopped reports whether a signal has stopped a process.
-func stopped(pid int) bool {
+// is reports whether a process is in a state: S, if it sleeps, T, if a signal has stopped it.
+func is(state string, pid int) bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.Contains(string(stat), ") T ")
+	return strings.Contains(string(stat), ") "+state+" ")
 }
 
 // A command whose lock was lost while it was stopped does not go on.

@@ -55,7 +55,7 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 		for i := shard; i < 4; i += shards {
 			processes, hold := []int{2, 4}[i/2], holds[(i/2+i)%2]
 			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold,
-				last: 2 * time.Minute, // so that luck evens out
+				last: 2*time.Minute + 10000*hold, // so that luck evens out
 				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
 			turns := make([]int, processes)
 			for i, n := range c.turns {

@@ -38,10 +38,6 @@ var (
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
 )
 
-// All are all scripts.
-var All = []*pool.Script{Acquire, Claim, Bid, Heal, Swap, Raise, Extend, Valid, Release, Releases,
-	Stand, Inspect}
-
 // script makes a script of the text of files. The comment that a file begins with, up to the first
 // empty line, is not sent.
 func script(name, id string, parts ...string) *pool.Script {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/test/redistest"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 // lesson L38
 func TestScriptIDs(t *testing.T) {
 	compare := func(t *testing.T, node redistest.Node) {
-		for _, s := range scripts.All {
+		for _, s := range redlock.Scripts() {
 			assert.Equal(t, node.Must("SCRIPT", "LOAD", s.Source), s.ID, s.Name)
 		}
 	}
@@ -146,7 +147,7 @@ func TestWhoRenewsAQueue(t *testing.T) {
 
 // What is sent has no comments: they would cost every node that is told a script its time.
 func TestCommentsAreNotSent(t *testing.T) {
-	for _, s := range scripts.All {
+	for _, s := range redlock.Scripts() {
 		assert.NotContains(t, s.Source, "--", s.Name)
 		assert.NotEmpty(t, s.Source, s.Name)
 	}

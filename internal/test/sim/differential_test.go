@@ -14,7 +14,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
-	lua "github.com/redlock-go/redlock/internal/scripts"
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/redistest"
 	"github.com/redlock-go/redlock/internal/test/sim"
 	"github.com/redlock-go/redlock/pool"
@@ -27,8 +27,8 @@ import (
 // scripts returns the scripts by name.
 func scripts(t *testing.T) map[string]*pool.Script {
 	found := make(map[string]*pool.Script)
-	for _, s := range lua.All {
-		found[s.Name] = s
+	for _, s := range redlock.Scripts() {
+		found[s.Name] = &pool.Script{Name: s.Name, ID: s.ID, Source: s.Source}
 	}
 	// Releases has no typed operation. A test of internal/scripts says what it does.
 	require.Len(t, found, 12, "scripts")

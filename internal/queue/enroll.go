@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -204,15 +203,8 @@ func latest(before int64) time.Duration {
 var denials = append([]string{"unknown command"}, quorum.Denials...)
 
 // denialsIn returns how many nodes have denied their queue.
-func denialsIn(said []quorum.Outcome) (nodes int) {
-	for _, o := range said {
-		if o.Err != nil && slices.ContainsFunc(denials, func(d string) bool {
-			return strings.Contains(o.Err.Error(), d)
-		}) {
-			nodes++
-		}
-	}
-	return nodes
+func denialsIn(said quorum.Outcomes) int {
+	return said.Count(func(o quorum.Outcome) bool { return quorum.Says(o.Err, denials) })
 }
 
 // unanswered adds to nodes those that have not answered a round that was sent to them.

@@ -164,7 +164,7 @@ func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refusal 
 }
 
 // Stopped implements [queue.Acquirer]. The error tells what the latest attempt came to: of others
-// in the line, if there is none of its own.
+// of the local queue, if there is none of its own.
 func (a *asker) Stopped(latest queue.Refusal) error {
 	if a.ctx.Err() == nil {
 		if a.m.core.holds.IsClosed() {

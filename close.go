@@ -76,7 +76,7 @@ func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Durati
 // cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
 func (c *core) closeHolds(ctx context.Context) error {
 	if c.holds.Close() {
-		c.lines.End()
+		c.queues.End()
 	}
 	holds := c.holds.All()
 	afters := make([]aftermath, len(holds))

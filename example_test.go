@@ -433,7 +433,7 @@ func ExampleRedlock_DoAny() {
 	// <nil>
 }
 
-// Whoever wants to keep a slot beyond a function locks it, and unlocks its mutex.
+// To keep a slot beyond one function, lock it, and unlock its mutex later.
 func ExampleRedlock_LockAny() {
 	rl := redlock.New(nodes()...)
 	defer rl.Close()

@@ -74,7 +74,7 @@ func (m *Mutex) Handoff() (string, error) {
 	m.mu.Unlock()
 	l.Cease()
 	after.run()
-	m.core.lines.HandedOff(m.key)
+	m.core.queues.HandedOff(m.key)
 	m.tell.all()
 	return handoff{m.key, l.Value}.String(), nil
 }

@@ -47,7 +47,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 		Lock: &m.nodes.Lock, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
 		MaxWaiters: m.cfg.maxWaiters,
 	}
-	waiter, answer := m.core.lines.Enter(ctx, &request, a.Attempt)
+	waiter, answer := m.core.queues.Enter(ctx, &request, a.Attempt)
 	switch {
 	case answer.Crowd > 0:
 		return nil, a.crowded(answer)

@@ -78,8 +78,8 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is
 // done it returns within milliseconds, whatever the nodes do.
 //
-// If the lock is taken, the waiters of the process stand in line. The first of them stands in a
-// queue that the nodes keep for all processes. It is granted the lock when its turn comes. Each
+// If the lock is taken, the waiters of the process queue. The first of them waits in a queue that
+// the nodes keep for all processes. It is granted the lock when its turn comes. Each
 // retry delay that passes uses up a try. By default Lock gives up after about five seconds if the
 // lock stays taken. One attempt takes three node timeouts at most: to ask the nodes, to raise the
 // fencing token, and to find out why it failed.

@@ -58,7 +58,7 @@ type core struct {
 	now     func() time.Time
 
 	tokens   wire.Tokens
-	lines    *queue.Queues
+	queues   *queue.Queues
 	renewals renew.Queue
 	holds    *registry.Registry[*hold] // closed by Close
 }
@@ -81,7 +81,7 @@ func New(pools ...pool.Pool) *Redlock {
 		holds:   registry.New[*hold](),
 	}
 	c.tokens.Now = c.now
-	c.lines = queue.New(queue.Config{
+	c.queues = queue.New(queue.Config{
 		Nodes: c.nodes, Tracker: tracker, Channel: keys.TurnChannel + own.Name(),
 		Closed: c.holds.Closed(), Now: c.now, Jitter: own.Jitter,
 	})
@@ -204,7 +204,7 @@ func deploymentOf(rl any) (deployment.Deployment, error) {
 	r.mustBeMade()
 	return deployment.Deployment{
 		Nodes: r.core.nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
-		Prefix: r.cfg.prefix, Channel: r.core.lines.Channel(),
+		Prefix: r.cfg.prefix, Channel: r.core.queues.Channel(),
 		Denied: heldBy, Exported: exported,
 	}, r.err
 }

@@ -104,10 +104,10 @@ func (l *lease) endUnlock(unfinished bool) {
 // send releases the lease on the nodes, and tells the waiters of this process. It reports whether a
 // quorum has done it.
 func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
-	m, lines := l.m, l.m.core.lines
+	m, queues := l.m, l.m.core.queues
 	deletes := s.Command.Decide == nil // instead of a linger
 	if deletes {
-		lines.Releasing(m.key)
+		queues.Releasing(m.key)
 	}
 	r = l.Release(ctx, s)
 	won, _ = r.Wait(context.Background())
@@ -115,7 +115,7 @@ func (l *lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	if deletes && (won || announced) {
 		// If only a few nodes have handed the key on, the one who queues there has just arrived.
 		// The others know it in a moment.
-		lines.Released(m.key, announced, announced && r.Heard(quorum.HandedOn))
+		queues.Released(m.key, announced, announced && r.Heard(quorum.HandedOn))
 	}
 	return r, won
 }

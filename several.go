@@ -17,14 +17,14 @@ const maxNames = 64
 // be given in any order, and more than once.
 //
 // The locks are ordinary ones, held one inside the other as by [Redlock.Do], in the order of their
-// keys, and released in the reverse order. Whoever uses DoAll for names that overlap thus waits in
-// one order, and there is no deadlock. A Do within a Do has no such order: two that nest the same
+// keys, and released in the reverse order. Callers of DoAll whose names overlap therefore wait in
+// the same order, and cannot deadlock. A Do within a Do has no such order: two that nest the same
 // names differently block each other until the tries of one are used up.
 //
 // DoAll waits for each lock as Do does, with the options for each: by default for about five
-// seconds, or until ctx is done. It holds those before meanwhile. If a lock cannot be had, DoAll
-// releases those that it has, and returns the error of that one, which has its name and matches
-// [ErrFailed]; fn is not called. The other errors are those of Do. Between 1 and 64 names are
+// seconds, or until ctx is done. Meanwhile it holds the locks that it has. If one cannot be
+// acquired, DoAll releases the others and returns the error of that one, which has its name and
+// matches [ErrFailed]; fn is not called. The other errors are those of Do. Between 1 and 64 names are
 // allowed; anything else is an [*OptionError].
 //
 // [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
@@ -122,11 +122,11 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 // LockAny locks one of the names, and returns its mutex, as [Mutex.LockContext] would leave it: its
 // owner extends and unlocks it.
 //
-// It tries the names in a random order, up to 20 of them. If none is free, it waits in the line of
-// one, chosen at random, for a retry delay, tries two others, and goes on like that. Each such
-// round costs a try. It gives up when its tries are used up, by default after about five seconds,
-// or when ctx is done. With [WithoutWaiting] it only tries them. Among those who wait for different
-// names there is no order.
+// It tries the names in a random order, up to 20 of them. If none is free, it waits for one, chosen
+// at random, for a retry delay, tries two others, and goes on like that. Each such round costs a
+// try. It gives up when its tries are used up, by default after about five seconds, or when ctx is
+// done. With [WithoutWaiting] it only tries them. Among those who wait for different names there is
+// no order.
 //
 // The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told

@@ -122,7 +122,7 @@ func TestSetsOfNamesTakeTurns(t *testing.T) {
 	}
 }
 
-// A lock that cannot be had ends it, by its name, and gives back those before it.
+// If one lock cannot be acquired, DoAll fails with its error, and releases those before it.
 func TestDoAllThatFailsLeavesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		other := redlock.New(nodes.Pools("other")...)

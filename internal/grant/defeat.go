@@ -15,7 +15,7 @@ import (
 
 // Defeat is an attempt that did not win, or a place in the queue. What the nodes said and when does
 // not change any more. It is its waiter's, who alone uses Own, Unsettled, GiveBack and Settle.
-// Others of the line may ask why.
+// Others of the local queue may ask why.
 type Defeat struct {
 	Err   error // why; nil: Why tells it from what follows
 	Final bool  // further attempts make no sense
@@ -275,7 +275,7 @@ func (d *Defeat) Why() Why {
 	return w
 }
 
-// Answer is what the line is told of the defeat, without the error of a final one.
+// Answer is what the local queue is told of the defeat, without the error of a final one.
 func (d *Defeat) Answer() queue.Answer {
 	a := queue.Answer{Keys: d.keys}
 	if d.asked != nil {

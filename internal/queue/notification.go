@@ -116,7 +116,7 @@ func (n *notification) where() []bool {
 }
 
 // ask begins to ask those nodes, all if nil, whether it is the number's turn there. It forgets what
-// was heard of them. What they reply is told by replied.
+// was heard of them. Their replies come in through replied.
 func (n *notification) ask(these []bool) (question uint64) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()

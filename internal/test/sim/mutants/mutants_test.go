@@ -103,7 +103,7 @@ var mutants = []mutant{
 		"lease.prolong", "until := start.Add(m.cfg.Validity())",
 		"_, until := start, m.core.now().Add(m.cfg.Validity())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
-	{"M5", "a simulated node deletes the key whoever it belongs to", []edit{
+	{"M5", "a simulated node deletes a key whose value is not its own", []edit{
 		{"internal/test/sim.Node.release", "	if held == 1 || c.member != \"\" && " +
 			"n.get(c.key).value == reserved(c.member) {\n", "	if held != 0 {\n"},
 		{"internal/test/sim.Node.release", "		if held == 1 {\n" +
@@ -205,7 +205,7 @@ var mutants = []mutant{
 		"internal/grant.Defeat.giveBack", "d.Own = d.refusedItself(ctx)",
 		"d.Own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
-	{"M27", "the Lua of release deletes the key whoever it belongs to", []edit{{
+	{"M27", "the Lua of release deletes a key whose value is not its own", []edit{{
 		"internal/scripts/release.lua", "local mine = v == ARGV[1]\n", "local mine = v\n",
 	}}, operations, 0, []string{"release ["}},
 	{"M28", "the Lua of extend asks only whether there is a key", []edit{{

@@ -81,7 +81,7 @@ func TestSetsOfNamesTakeTurns(t *testing.T) {
 			rls := processes(nodes, n, redlock.WithTries(redlock.Unlimited))
 			var inside [5]atomic.Int64
 			turns := make([]int, n)
-			ctx, stop := context.WithTimeout(t.Context(), larger(20*time.Second))
+			ctx, stop := context.WithTimeout(t.Context(), larger(10*time.Second))
 			defer stop()
 			var tasks sync.WaitGroup
 			for p, rl := range rls {
@@ -224,7 +224,7 @@ func TestSlotsAreASemaphore(t *testing.T) {
 		slots, processes int
 		last             time.Duration
 	}{
-		{1, 4, 4 * time.Second}, {2, 8, 4 * time.Second}, {5, 20, 4 * time.Second},
+		{1, 4, 2 * time.Second}, {2, 8, 2 * time.Second}, {5, 20, 2 * time.Second},
 		{50, 60, 400 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%d of %d", tt.slots, tt.processes), func(t *testing.T) {

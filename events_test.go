@@ -1060,6 +1060,24 @@ func TestEventsTellOfTheStateOfNodes(t *testing.T) {
 	}
 }
 
+// A bid is told as one: it was called "heal" while each node's was decided as it was sent.
+func TestABidIsToldAsOne(t *testing.T) {
+	var bids, heals atomic.Int64
+	contend(t, 1, contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
+		last: time.Second, opts: []redlock.Option{redlock.WithEvents(&redlock.Events{
+			Node: func(c redlock.NodeCall) {
+				switch c.Operation {
+				case "bid":
+					bids.Add(1)
+				case "heal":
+					heals.Add(1)
+				}
+			},
+		})}})
+	assert.Positive(t, bids.Load())
+	assert.Zero(t, heals.Load())
+}
+
 // lesson L120: a node that is in trouble for a minute is told of when that begins and when it ends,
 // though it answers some commands all the time, and others late.
 func TestEventsTellOfTroubleTwice(t *testing.T) {

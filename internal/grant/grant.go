@@ -89,11 +89,7 @@ func (g *Grant) Attempt(ctx context.Context, how queue.Attempt, member *wire.Mem
 // not wait. The validity counts from here.
 func (g *Grant) Bid(ctx context.Context, member wire.Member, numbers []string) {
 	g.Member, g.Ticket = member.ID, member.Ticket
-	g.Write(ctx, quorum.Spec{Command: quorum.Command{
-		Decide: func(node int) (c quorum.Command, send bool) {
-			return g.lock.Bid(g.Value, member.ID, numbers[node]), true
-		},
-	}})
+	g.Write(ctx, quorum.Spec{Command: g.lock.Bid(g.Value, member.ID, numbers)})
 }
 
 // Withdraw takes a bid back, and does not wait. The member keeps its place in the queue if it

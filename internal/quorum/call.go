@@ -52,7 +52,7 @@ func (c *call) deadline() time.Time {
 // Receive is told the outcome of a call that was started.
 func (c *call) Receive(reply any, err error) {
 	if c.returned.first() {
-		said, err := c.round.read(reply, err)
+		said, err := c.round.read(c.lane.node, reply, err)
 		c.lane.launch(c.lane.close(c, said, err))
 	}
 }

@@ -97,7 +97,7 @@ func (t *try) run() {
 // Receive is told the outcome of a try that was started.
 func (t *try) Receive(reply any, err error) {
 	if t.returned.first() {
-		t.finish(t.read(reply, err))
+		t.finish(t.read(t.lane.node, reply, err))
 	}
 }
 

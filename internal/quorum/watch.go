@@ -24,7 +24,7 @@ func Watched(lanes []Lane, w Watch) {
 // watched tells of a command, unless none was sent.
 func (l *Lane) watched(w *work, k Kind, began int64, err error) {
 	if l.watch != nil && !errors.Is(err, ErrUnsent) {
-		l.watch(l.node, w.command.Command, k, began, err)
+		l.watch(l.node, w.command.to(l.node), k, began, err)
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Command is what a round sends to its nodes: one command for all of them, or one that is decided
-// for each when its turn comes.
+// Command is what a round sends to its nodes: one command for all of them, one for each, or one that
+// is decided for each when its turn comes.
 type Command struct {
 	*pool.Command
+	// Each, if it is not nil, has the command of each node instead, by the node's index.
+	Each []*pool.Command
 	// Read reads the client's reply to the command.
 	Read func(c *pool.Command, reply any, err error) (Reply, error)
 	// Decide, if it is not nil, is asked what to send to a node when the command would be sent. It
@@ -24,6 +26,14 @@ func (c Command) When(holds func(node int) bool) Command {
 	return Command{Decide: func(node int) (Command, bool) { return c, holds(node) }}
 }
 
+// to returns what is sent to a node; nil if that is decided when its turn comes.
+func (c *Command) to(n *Node) *pool.Command {
+	if c.Each != nil {
+		return c.Each[n.Index]
+	}
+	return c.Command
+}
+
 // run sends the command to a node, and waits for the reply.
 func (c Command) run(ctx context.Context, n *Node) (Reply, error) {
 	if c.Decide != nil {
@@ -32,8 +42,9 @@ func (c Command) run(ctx context.Context, n *Node) (Reply, error) {
 			return Reply{}, ErrUnsent
 		}
 	}
-	reply, err := c.Command.Run(ctx, n.Pool)
-	return c.Read(c.Command, reply, err)
+	command := c.to(n)
+	reply, err := command.Run(ctx, n.Pool)
+	return c.Read(command, reply, err)
 }
 
 // work is what a round does on its nodes. A client that panics is one node's failure, which the
@@ -59,17 +70,17 @@ func (w *work) startOn(ctx context.Context, n *Node, to pool.Receiver, carry boo
 		}
 	}()
 	if carry && n.Carrier != nil {
-		n.Carrier.Carry(ctx, w.command.Command, to)
+		n.Carrier.Carry(ctx, w.command.to(n), to)
 	} else {
-		n.Starter.Start(ctx, w.command.Command, to)
+		n.Starter.Start(ctx, w.command.to(n), to)
 	}
 	err = nil
 }
 
-// read reads the client's reply.
-func (w *work) read(reply any, err error) (_ Reply, failed error) {
+// read reads the reply of a node's client.
+func (w *work) read(n *Node, reply any, err error) (_ Reply, failed error) {
 	defer guard(&failed)
-	return w.command.Read(w.command.Command, reply, err)
+	return w.command.Read(w.command.to(n), reply, err)
 }
 
 // do carries out the work and waits for its outcome.

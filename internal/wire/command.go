@@ -35,14 +35,15 @@ func (l *Lock) Claim(value, member string) quorum.Command {
 	return l.acquireBy(scripts.Claim, value, l.guard(), l.Tokens.proposal(), member)
 }
 
-// Bid leaves with a node what a member that is next in the queue will claim. The member hears the
-// number if it has the key.
-func (l *Lock) Bid(value, member, number string) quorum.Command {
-	return quorum.Command{
-		Command: l.eval(scripts.Bid, []string{l.keys[0], keys.Bid(l.keys[0])}, value,
-			l.Expiry.Milliseconds(), member, number, l.BidLife().Milliseconds()),
-		Read: readAcquired,
+// Bid leaves with the nodes what a member that is next in the queue will claim. The member hears a
+// node's number if it has the key there.
+func (l *Lock) Bid(value, member string, numbers []string) quorum.Command {
+	c := quorum.Command{Read: readAcquired}
+	for _, number := range numbers {
+		c.Each = append(c.Each, l.eval(scripts.Bid, []string{l.keys[0], keys.Bid(l.keys[0])}, value,
+			l.Expiry.Milliseconds(), member, number, l.BidLife().Milliseconds()))
 	}
+	return c
 }
 
 // Swap asks a node for the lock where it has the old value, which was handed off. The restart guard

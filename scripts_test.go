@@ -19,8 +19,8 @@ import (
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
-// Each script is told of, once, and has all that an operator wants to know. Two files are parts that
-// others are made of.
+// Each script is told of, once, and has all that an operator wants to know. Two files are parts
+// that others are made of.
 func TestScriptsAreAll(t *testing.T) {
 	var names, want []string
 	for _, s := range redlock.Scripts() {

@@ -24,8 +24,8 @@ const maxNames = 64
 // DoAll waits for each lock as Do does, with the options for each: by default for about five
 // seconds, or until ctx is done. Meanwhile it holds the locks that it has. If one cannot be
 // acquired, DoAll releases the others and returns the error of that one, which has its name and
-// matches [ErrFailed]; fn is not called. The other errors are those of Do. Between 1 and 64 names are
-// allowed; anything else is an [*OptionError].
+// matches [ErrFailed]; fn is not called. The other errors are those of Do. Between 1 and 64 names
+// are allowed; anything else is an [*OptionError].
 //
 // [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
 // [FencingTokenOf].

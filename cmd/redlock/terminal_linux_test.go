@@ -52,12 +52,15 @@ func atTerminal(t *testing.T, nodes *cluster, script string) *terminal {
 		mark: mark}
 }
 
-// stops types ^Z when all wait for something, and waits until everything is stopped but the shell and
-// the supervisor. What is yet to read, or to stop, would take what is typed next, or stop later.
+// stops types ^Z when all wait for something, and waits until everything is stopped but the shell
+// and the supervisor. What is yet to read, or to stop, would take what is typed next, or stop
+// later.
 func (x *terminal) stops() {
 	x.t.Helper()
 	require.Eventually(x.t, func() bool {
-		return !slices.ContainsFunc(marked(x.t, x.mark), func(pid int) bool { return !is("S", pid) })
+		return !slices.ContainsFunc(marked(x.t, x.mark), func(pid int) bool {
+			return !is("S", pid)
+		})
 	}, patient, 10*time.Millisecond)
 	x.types("\x1a")
 	x.shows(fmt.Sprint("stopped ", 128+int(syscall.SIGTSTP)))

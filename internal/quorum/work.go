@@ -8,8 +8,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Command is what a round sends to its nodes: one command for all of them, one for each, or one that
-// is decided for each when its turn comes.
+// Command is what a round sends to its nodes: one command for all of them, one for each, or one
+// that is decided for each when its turn comes.
 type Command struct {
 	*pool.Command
 	// Each, if it is not nil, has the command of each node instead, by the node's index.

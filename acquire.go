@@ -2,12 +2,12 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
@@ -167,7 +167,7 @@ func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refusal 
 // of the local queue, if there is none of its own.
 func (a *asker) Stopped(latest queue.Refusal) error {
 	if a.ctx.Err() == nil {
-		if a.m.core.holds.IsClosed() {
+		if a.m.core.holds.isClosed() {
 			return closedError(a.m.name, notAcquired)
 		}
 		return nil
@@ -214,9 +214,9 @@ func (c *config) newValue() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the function of WithGenValueFunc: %w", err)
 	}
-	if strings.HasPrefix(owner, keys.Reservation) {
+	if strings.HasPrefix(owner, wire.Reservation) {
 		return "", fmt.Errorf("the function of WithGenValueFunc: its result must not begin with %q",
-			keys.Reservation)
+			wire.Reservation)
 	}
 	return owner + ":" + wire.NewValue(), nil
 }
@@ -245,4 +245,103 @@ func (l *lease) install(ctx context.Context, told *acquisition) {
 	if kept {
 		old.Release(ctx, quorum.Spec{})
 	}
+}
+
+// lock makes attempts until one wins, tries of them have failed, or ctx is done. Its error says
+// whether the lock is this process's, if it has waited for that, and whose it is. If the mutex has
+// no owner itself, that is not asked after a single try or the end of ctx, which many callers may
+// come to at once.
+func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease, error) {
+	l, err := m.enter(ctx, tries, told)
+	if err != nil && tries != 1 {
+		m.sayNeighbour(err)
+	}
+	if err != nil && (m.cfg.owned || tries != 1 && ctx.Err() == nil) {
+		m.sayOwner(ctx, err)
+	}
+	return l, err
+}
+
+// enter asks for a free lock directly. If it is taken, or others of this process wait for it, the
+// caller joins their line.
+func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease, error) {
+	if m.err != nil {
+		return nil, m.misuse(notAcquired, ErrFailed)
+	}
+	if err := m.self(ctx); err != nil {
+		return nil, err
+	}
+	a := asker{m: m, ctx: ctx, told: told, ends: tries != Unlimited}
+	defer a.Settle(false)
+	if tries == 1 {
+		answer := a.Attempt(queue.Attempt{Final: true})
+		return a.won, answer.Err
+	}
+	if m.cfg.noWait {
+		return a.skip(tries)
+	}
+	request := queue.Request{
+		Lock: &m.nodes.Lock, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
+		MaxWaiters: m.cfg.maxWaiters,
+	}
+	waiter, answer := m.core.queues.Enter(ctx, &request, a.Attempt)
+	switch {
+	case answer.Crowd > 0:
+		return nil, a.crowded(answer)
+	case waiter == nil:
+		return a.won, answer.Err
+	}
+	told.queue()
+	waiter.Long = m.waits(tries)
+	waiting := a // on the heap: one that does not wait saves 1 of 16 allocations
+	a.open = nil
+	err := waiter.Wait(ctx, &waiting)
+	return waiting.won, err
+}
+
+// WithoutWaiting makes Lock, Hold and Do fail with [ErrTaken] as soon as they know that somebody
+// has the lock, instead of waiting for its release. After a retry delay they try again only while
+// nobody is known to have it: several callers have asked at the same moment, and each got some of
+// the nodes, or too few nodes answered. It is for work that the holder does for all, such as a job
+// that runs once in a period. With [WithMinHold] they give up when that time has passed since they
+// began, so that none of them outlasts it. Before it fails, it asks the nodes that refused once
+// more. No effect on elections. Default: off, they wait.
+func WithoutWaiting() Option {
+	return option(func(c *config) { c.noWait = true })
+}
+
+// skip asks until a try wins, somebody is known to have the lock, or the tries or the minimum hold
+// are used up. It does not wait for who has the lock.
+func (a *asker) skip(tries int) (*lease, error) {
+	began := a.m.core.now()
+	for try := 1; ; try++ {
+		answer := a.Attempt(queue.Attempt{Final: try == tries})
+		if answer.Won || answer.Err != nil {
+			return a.won, answer.Err
+		}
+		refusal := a.m.defeated(a.met.Latest())
+		delay := max(a.m.cfg.delay(try), 0)
+		end := a.m.core.now().Add(delay).Sub(began)
+		if a.hasHolder(refusal) || a.m.cfg.minHold > 0 && end >= a.m.cfg.minHold {
+			return nil, refusal
+		}
+		if !a.m.core.pause(a.ctx, delay) {
+			return nil, a.Stopped(nil)
+		}
+	}
+}
+
+// hasHolder asks the nodes that refused an attempt whether a quorum of them has one value. Without
+// that, several callers may have refused each other.
+func (a *asker) hasHolder(refusal error) bool {
+	var e *Error
+	if !errors.As(refusal, &e) {
+		return false
+	}
+	refused := e.refused(a.m.core.nodes)
+	if len(refused) < a.m.core.quorum {
+		return false
+	}
+	c := wire.TakeCensus(a.ctx, refused, a.m.cfg.NodeTimeout, a.m.key)
+	return c.Votes >= a.m.core.quorum
 }

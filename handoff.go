@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // handoff is a lock on its way from one process to another.
@@ -42,7 +42,7 @@ func parseHandoff(text string) (h handoff, ok bool) {
 		return h, false
 	}
 	h = handoff{string(t.Key), string(t.Value)}
-	return h, h.key != "" && h.value != "" && !strings.HasPrefix(h.value, keys.Reservation)
+	return h, h.key != "" && h.value != "" && !strings.HasPrefix(h.value, wire.Reservation)
 }
 
 // Handoff gives the lock away without releasing it: another process goes on with it, by
@@ -138,7 +138,7 @@ func (h *handoff) adopt(ctx context.Context, m *Mutex, told *acquisition) (*leas
 	if ctx.Err() != nil {
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
 	}
-	if m.core.holds.IsClosed() {
+	if m.core.holds.isClosed() {
 		return nil, closedError(m.name, notAdopted)
 	}
 	told.attempt()

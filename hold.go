@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/internal/renew"
 )
 
 // hold keeps a lease extended, and cancels the held context at its end; see the drawing in
@@ -80,9 +83,9 @@ func (l *lease) keep(ctx context.Context) (context.Context, error) {
 		h.limit = l.Began.Add(m.cfg.maxHold)
 	}
 	h.held, h.long = heldContext{held, h}, m.cfg.longHold
-	if !m.core.holds.Add(h) {
+	if !m.core.holds.add(h) {
 		_ = l.unlock(ctx, byClose)
-	} else if h.begin() || !m.core.holds.IsClosed() {
+	} else if h.begin() || !m.core.holds.isClosed() {
 		return &h.held, nil
 	}
 	cancel(ErrReleased)
@@ -104,14 +107,14 @@ func (h *hold) begin() bool {
 		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 		return true
-	case l.state == stateLetGo, m.core.holds.IsClosed(): // Close goes on with it
+	case l.state == stateLetGo, m.core.holds.isClosed(): // Close goes on with it
 		return false
 	case l.loss != nil:
 		l.loss = l.loss.asLoss()
 		cause = l.loss
 	}
 	h.cancel(cause)
-	m.core.holds.Remove(h)
+	m.core.holds.remove(h)
 	return false
 }
 
@@ -269,7 +272,7 @@ func (h *hold) Renew() (confirmed bool) {
 		return false
 	}
 	budget := min(max(m.cfg.NodeTimeout, renewalTimeout, 2*h.had), left/2)
-	ctx, call := renew.Begin(h.values)
+	ctx, call := grant.BeginCall(h.values)
 	defer call.Cancel()
 	ctx, told := m.tell.extending(ctx, l, byHold)
 
@@ -316,4 +319,68 @@ func (h *hold) plan(now, next time.Time) {
 	h.l.change(stateHeld, "", nil)
 	h.next = next
 	h.timer.Reset(h.wait(now))
+}
+
+// holds are the holds of a Redlock, to which nothing is added once it is closed. They are safe for
+// concurrent use.
+type holds struct {
+	closed chan struct{}
+
+	mu  sync.Mutex // guards all, and is held while closed is closed
+	all map[*hold]struct{}
+}
+
+// newHolds returns no holds, which are open.
+func newHolds() *holds {
+	return &holds{closed: make(chan struct{}), all: map[*hold]struct{}{}}
+}
+
+// add adds a hold, unless they are closed. It reports whether it did.
+func (hs *holds) add(h *hold) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.isClosed() {
+		return false
+	}
+	hs.all[h] = struct{}{}
+	return true
+}
+
+// remove removes a hold, if it is there.
+func (hs *holds) remove(h *hold) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	delete(hs.all, h)
+}
+
+// list returns what is there, in no order.
+func (hs *holds) list() []*hold {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return slices.Collect(maps.Keys(hs.all))
+}
+
+// close lets nothing be added any more, and leaves what is there. It reports false if that was done
+// before.
+func (hs *holds) close() (first bool) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.isClosed() {
+		return false
+	}
+	close(hs.closed)
+	return true
+}
+
+// ended returns a channel that is closed by close.
+func (hs *holds) ended() <-chan struct{} { return hs.closed }
+
+// isClosed reports whether close has been called.
+func (hs *holds) isClosed() bool {
+	select {
+	case <-hs.closed:
+		return true
+	default:
+		return false
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestEachEventInEachState(t *testing.T) {
 						l.Began, l.state = time.Now(), from
 						ctx, cancel := context.WithCancelCause(t.Context())
 						h := &hold{l: l, cancel: cancel, timer: time.NewTimer(time.Hour)}
-						require.True(t, m.core.holds.Add(h))
+						require.True(t, m.core.holds.add(h))
 						if kept {
 							l.hold = h
 						}
@@ -101,7 +102,7 @@ func TestEachEventInEachState(t *testing.T) {
 						assert.Equal(t, ended && kept, ctx.Err() != nil)
 						assert.Equal(t, !ended || !kept, h.timer.Stop(), "the timer runs")
 						assert.Equal(t, changes && to == stateLost, l.loss != nil)
-						registered := slices.Contains(m.core.holds.All(), h)
+						registered := slices.Contains(m.core.holds.list(), h)
 						assert.Equal(t, !ended || !kept || e.reason == EndClosed, registered)
 						if !ended {
 							assert.Empty(t, ends)
@@ -115,6 +116,47 @@ func TestEachEventInEachState(t *testing.T) {
 						}
 					})
 			}
+		}
+	}
+}
+
+// Nothing is added after close, and what is there stays until it is removed.
+func TestHoldsAreClosed(t *testing.T) {
+	hs, one, two, none := newHolds(), &hold{}, &hold{}, &hold{}
+	assert.True(t, hs.add(one))
+	assert.True(t, hs.add(two))
+	assert.ElementsMatch(t, []*hold{one, two}, hs.list())
+	hs.remove(one)
+	hs.remove(none) // is not there
+	assert.Len(t, hs.list(), 1)
+
+	assert.False(t, hs.isClosed())
+	assert.True(t, hs.close())
+	<-hs.ended()
+	assert.True(t, hs.isClosed())
+	assert.False(t, hs.close())
+	assert.False(t, hs.add(none))
+	assert.Len(t, hs.list(), 1)
+	hs.remove(two)
+	assert.Empty(t, hs.list())
+}
+
+// Whatever was added before close is listed after it: nothing slips in between.
+func TestNoHoldIsAddedBehindClose(t *testing.T) {
+	for range 100 {
+		hs := newHolds()
+		var some [8]*hold
+		added := make([]bool, len(some))
+		var all sync.WaitGroup
+		for i := range some {
+			some[i] = &hold{}
+			all.Go(func() { added[i] = hs.add(some[i]) })
+		}
+		hs.close()
+		seen := hs.list()
+		all.Wait()
+		for i, ok := range added {
+			assert.Equal(t, ok, slices.Contains(seen, some[i]))
 		}
 	}
 }

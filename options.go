@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -345,8 +344,8 @@ func (c *config) checkValue(wrong *mistakes) {
 	case c.value == nil:
 	case *c.value == "":
 		wrong.add("WithValue", `""`, "must not be empty")
-	case strings.HasPrefix(*c.value, keys.Reservation):
-		wrong.add("WithValue", strconv.Quote(keys.Reservation+"…"),
+	case strings.HasPrefix(*c.value, wire.Reservation):
+		wrong.add("WithValue", strconv.Quote(wire.Reservation+"…"),
 			"must be the value of a lock, not of a key that is kept for somebody who waits")
 	}
 }

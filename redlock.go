@@ -25,18 +25,15 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/deployment"
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/internal/registry"
-	"github.com/redlock-go/redlock/internal/renew"
 	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
@@ -59,8 +56,8 @@ type core struct {
 
 	tokens   wire.Tokens
 	queues   *queue.Queues
-	renewals renew.Queue
-	holds    *registry.Registry[*hold] // closed by Close
+	renewals grant.Renewals
+	holds    *holds // closed by Close
 }
 
 // New returns a Redlock on the given nodes, with the default options. A quorum is N/2 + 1 of them,
@@ -78,18 +75,18 @@ func New(pools ...pool.Pool) *Redlock {
 		quorum:  quorum.Majority(len(pools)),
 		tracker: tracker,
 		now:     own.Now,
-		holds:   registry.New[*hold](),
+		holds:   newHolds(),
 	}
 	c.tokens.Now = c.now
 	c.queues = queue.New(queue.Config{
-		Nodes: c.nodes, Tracker: tracker, Channel: keys.TurnChannel + own.Name(),
-		Closed: c.holds.Closed(), Now: c.now, Jitter: own.Jitter,
+		Nodes: c.nodes, Tracker: tracker, Channel: wire.TurnChannel + own.Name(),
+		Closed: c.holds.ended(), Now: c.now, Jitter: own.Jitter,
 	})
 	return &Redlock{core: c, cfg: &cfg, err: oneline.Join(c.err, cfg.finish())}
 }
 
 // ended reports whether ctx or the Redlock has ended.
-func (c *core) ended(ctx context.Context) bool { return ctx.Err() != nil || c.holds.IsClosed() }
+func (c *core) ended(ctx context.Context) bool { return ctx.Err() != nil || c.holds.isClosed() }
 
 // pause waits, and reports whether neither ctx nor the Redlock has ended.
 func (c *core) pause(ctx context.Context, d time.Duration) bool {
@@ -99,7 +96,7 @@ func (c *core) pause(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return !c.ended(ctx)
 	case <-ctx.Done():
-	case <-c.holds.Closed():
+	case <-c.holds.ended():
 	}
 	return false
 }
@@ -189,22 +186,139 @@ func (c *config) checkName(of, name, key string) error {
 	switch {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
-	case keys.IsOwn(key):
+	case wire.IsOwnKey(key):
 		return &OptionError{of, oneline.Name(name),
 			"needs a name whose key is not that of a fence counter or a queue"}
 	}
 	return nil
 }
 
-func init() { deployment.Of = deploymentOf }
+func init() { wire.DeploymentOf = deploymentOf }
 
 // deploymentOf is what package doctor gets to see of a *Redlock.
-func deploymentOf(rl any) (deployment.Deployment, error) {
+func deploymentOf(rl any) (wire.Deployment, error) {
 	r := rl.(*Redlock)
 	r.mustBeMade()
-	return deployment.Deployment{
+	return wire.Deployment{
 		Nodes: r.core.nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
 		Prefix: r.cfg.prefix, Channel: r.core.queues.Channel(),
 		Denied: heldBy, Exported: exported,
 	}, r.err
+}
+
+// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
+// takes no longer than three node timeouts, and one more for every 256 holds. Then it waits until
+// all commands have returned from the clients and no release is owed to a node that answers, for
+// one more node timeout at most. The longest node timeout counts, of r or of a hold.
+//
+// A node may execute a command that sets the key after its release. So such a release is repeated,
+// a node timeout after its answer or later. Close may return before, and drops it: that key then
+// blocks its node until it expires. [Redlock.CloseContext] waits for it while its context allows.
+func (r *Redlock) Close() error {
+	r.mustBeMade()
+	longest, bound := r.core.closeBound(r.cfg.NodeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	err := r.core.closeHolds(ctx)
+	last, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	quorum.Finish(last, r.core.nodes)
+	return err
+}
+
+// CloseContext is Close with a bound of the caller's own: it blocks until all that is done, or
+// until ctx is done. It returns the first errors of releasing holds, and the number of locks that
+// are not released. The context's error follows if ctx ended before. Closing again goes on with
+// what is left. A lock that is gone before its Until is an error too: [ErrExpired], as for
+// Unlock.
+//
+// It returns nil if nothing is held any more. A client may then still keep commands to a node
+// that does not answer: nobody waits for them, and they change no lock. Of the releases that such
+// a node has not answered, one is tried once more, and the others if it answers that. What is left
+// is forgotten, and its keys expire.
+//
+// From the moment Close is called every held context is done, with the cause [ErrReleased].
+// Locking fails with [ErrClosed]; only an attempt that is under way may still succeed, for Lock
+// but not for Hold. An Unlock of a lock that Close has released returns [ErrNotHeld]. A lock that
+// is not held by Hold stays as it is, and Unlock releases it. Close the pools after the Redlock.
+func (r *Redlock) CloseContext(ctx context.Context) error {
+	r.mustBeMade()
+	needContext(ctx)
+	err := r.core.closeHolds(ctx)
+	quorum.Finish(ctx, r.core.nodes)
+	return err
+}
+
+// maxReleases is how many releases Close has under way at a time. A client that has a connection
+// for each command would need as many for each node.
+const maxReleases = 256
+
+// maxErrors is how many of the errors of its releases Close returns; thousands say no more.
+const maxErrors = 8
+
+// closeBound returns the longest node timeout, and how long Close may take to release all holds:
+// each release takes a node timeout at most, and so may what the clients have in their hands
+// before it.
+func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
+	all := c.holds.list()
+	for _, h := range all {
+		nodeTimeout = max(nodeTimeout, h.l.m.cfg.NodeTimeout)
+	}
+	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(all)/maxReleases))
+}
+
+// closeHolds lets nothing begin any more and unlocks what is held. All held contexts are
+// cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
+func (c *core) closeHolds(ctx context.Context) error {
+	if c.holds.close() {
+		c.queues.End()
+	}
+	all := c.holds.list()
+	afters := make([]aftermath, len(all))
+	for i, h := range all {
+		afters[i] = h.l.closing()
+		afters[i].cancel()
+	}
+	for i, h := range all { // when all held contexts are done
+		afters[i].run()
+		h.l.m.tell.all()
+	}
+	var errs []error
+	left := len(all)
+	// A release ends within the node timeout, which may be later than ctx.
+	c.tracker.Each(ctx, len(all), maxReleases, func(i int) error {
+		return c.closeHold(ctx, all[i])
+	}, func(err error) {
+		if !errors.Is(err, ErrNoQuorum) {
+			left--
+		}
+		if err != nil && len(errs) < maxErrors {
+			errs = append(errs, err)
+		}
+	})
+	if left > 0 {
+		err := fmt.Errorf("redlock: close: %d of %d locks not released", left, len(all))
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		errs = append(errs, err)
+	}
+	return oneline.Join(errs...)
+}
+
+// closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
+// another Close.
+func (c *core) closeHold(ctx context.Context, h *hold) error {
+	err := h.l.unlock(ctx, byClose)
+	// The loss has ended its held context before Close was called, and is about to unregister it.
+	lost := errors.Is(err, ErrLost)
+	if !lost && errors.Is(err, ErrNoQuorum) {
+		return err
+	}
+	c.holds.remove(h)
+	// Its owner may have unlocked it meanwhile, or it ran out before its turn came.
+	if lost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.l.ranOut() {
+		return nil
+	}
+	return err
 }

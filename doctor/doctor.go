@@ -39,8 +39,6 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/deployment"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
@@ -82,7 +80,7 @@ import (
 // [*redlock.GuardError] if only the restart guard keeps the node out. Check panics if ctx is nil,
 // or if redlock.New did not make rl.
 func Check(ctx context.Context, rl *redlock.Redlock) (*Report, error) {
-	d, err := deployment.Of(rl)
+	d, err := wire.DeploymentOf(rl)
 	if ctx == nil {
 		panic("redlock: nil context")
 	}
@@ -110,7 +108,7 @@ func Check(ctx context.Context, rl *redlock.Redlock) (*Report, error) {
 // plan says which nodes are examined, and what locks need of them. Its terms are those of the
 // trials.
 type plan struct {
-	deployment.Deployment
+	wire.Deployment
 
 	// What locks use. Nobody else uses the examples of these names, and nothing is there.
 	key     name
@@ -122,15 +120,15 @@ type plan struct {
 // name is the name of a key or channel, and what all such names begin with.
 type name struct{ example, start string }
 
-func newPlan(d deployment.Deployment) *plan {
+func newPlan(d wire.Deployment) *plan {
 	p := &plan{Deployment: d}
 	p.Terms.Expiry = p.life()
 	p.Terms.FenceTTL = p.life()
 	l := p.newLock()
 	p.key = name{l.Key(), p.Prefix}
 	if l.Fencing {
-		p.counter = name{l.Counter(), keys.SharedCounters}
-		own := name{example: keys.OwnCounter(l.Key())}
+		p.counter = name{l.Counter(), wire.SharedCounters}
+		own := name{example: wire.OwnCounter(l.Key())}
 		own.start, _, _ = strings.Cut(own.example, strings.TrimPrefix(l.Key(), p.Prefix))
 		if l.FencePerName {
 			p.counter.start = own.start
@@ -139,7 +137,7 @@ func newPlan(d deployment.Deployment) *plan {
 		}
 	}
 	if l.Queues() {
-		p.channel = name{p.Channel, keys.TurnChannel}
+		p.channel = name{p.Channel, wire.TurnChannel}
 	}
 	return p
 }
@@ -149,7 +147,7 @@ func (p *plan) newLock() wire.Lock {
 	const start = "redlock:check:"
 	l := wire.NewLock(p.Prefix+start+rand.Text(), &p.Terms, p.Tokens)
 	if l.Fencing && !l.FencePerName {
-		l.CountBy(keys.SharedCounter(start)) // one for all trials: it stays
+		l.CountBy(wire.SharedCounter(start)) // one for all trials: it stays
 	}
 	return l
 }

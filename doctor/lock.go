@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -30,7 +29,7 @@ func (p *plan) newOwner(n *quorum.Node) *owner {
 	o := &owner{
 		Lock: p.newLock(), lane: quorum.Lanes([]*quorum.Node{n}), denied: p.Denied,
 		value:  rand.Text(),
-		member: wire.Member{ID: keys.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
+		member: wire.Member{ID: wire.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
 	o.key, o.place = o.newFootprint(), o.newFootprint()
 	return o
@@ -109,7 +108,7 @@ func (o *owner) leave(ctx context.Context) error {
 		return nil
 	}
 	_, err := o.step(ctx, o.place.Undo, o.Leave(o.member), anything)
-	last := o.Forget(keys.Ticket(o.Key()), strconv.Itoa(ticket))
+	last := o.Forget(wire.TicketKey(o.Key()), strconv.Itoa(ticket))
 	_, _ = o.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
 	return err
 }
@@ -120,7 +119,7 @@ func (o *owner) announcement() (channel, message string) {
 	if !o.Queues() {
 		return "", ""
 	}
-	return o.member.ID[:keys.ChannelLength], o.member.ID[keys.ChannelLength:]
+	return o.member.ID[:wire.ChannelLength], o.member.ID[wire.ChannelLength:]
 }
 
 // step sends a command and waits for the reply. It returns an error unless the reply is ok.

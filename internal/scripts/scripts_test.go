@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/internal/test/redistest"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -158,7 +158,7 @@ func heard(t *testing.T, node redistest.Node) (member string) {
 	conn, err := redis.Dial("tcp", node.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	channel := keys.TurnChannel + strings.Repeat("A", keys.ChannelLength-len(keys.TurnChannel))
+	channel := wire.TurnChannel + strings.Repeat("A", wire.ChannelLength-len(wire.TurnChannel))
 	_, err = conn.Do("SUBSCRIBE", channel)
 	require.NoError(t, err)
 	return channel + "1"
@@ -226,7 +226,7 @@ func TestOneThatLeavesHasNoPlace(t *testing.T) {
 // is out of memory, or that has something else there, which stays as it is.
 func TestAKeyIsReleasedWithoutAPlace(t *testing.T) {
 	node := redistest.Start(t, 1)[0]
-	queue, member := keys.Queue("x"), keys.TurnChannel+strings.Repeat("A", 26)+"1"
+	queue, member := wire.QueueKey("x"), wire.TurnChannel+strings.Repeat("A", 26)+"1"
 	takeBack := func() any {
 		v, err := node.Do("EVAL", scripts.Release.Source, "2", "x", queue, "v", "1000", member, "5",
 			"60000")

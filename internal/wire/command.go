@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
@@ -40,7 +39,7 @@ func (l *Lock) Claim(value, member string) quorum.Command {
 func (l *Lock) Bid(value, member string, numbers []string) quorum.Command {
 	c := quorum.Command{Read: readAcquired}
 	for _, number := range numbers {
-		c.Each = append(c.Each, l.eval(scripts.Bid, []string{l.keys[0], keys.Bid(l.keys[0])}, value,
+		c.Each = append(c.Each, l.eval(scripts.Bid, []string{l.keys[0], BidKey(l.keys[0])}, value,
 			l.Expiry.Milliseconds(), member, number, l.BidLife().Milliseconds()))
 	}
 	return c
@@ -193,7 +192,7 @@ func (l *Lock) Forget(key, text string) quorum.Command {
 // Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may
 // become a greater one. The queue is kept for so long after the last who came, or renewed it.
 func (l *Lock) Stand(member Member, keep time.Duration) quorum.Command {
-	keys := []string{l.keys[0], l.queue[1], keys.Ticket(l.keys[0]), keys.Roll(l.keys[0])}
+	keys := []string{l.keys[0], l.queue[1], TicketKey(l.keys[0]), RollKey(l.keys[0])}
 	args := append(make([]any, 0, 8), l.window(), member.ID, member.Ticket, 0,
 		keep.Milliseconds(), int64(RollGrace/time.Second), 0)
 	if member.Agreed {

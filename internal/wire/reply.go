@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
@@ -177,7 +176,7 @@ func Look(ctx context.Context, p pool.Pool, of []string) (Stored, error) {
 			k.Value = value
 			if ms >= 0 {
 				k.TTL, k.Reserved = clock.Milliseconds(ms),
-					strings.HasPrefix(value, keys.Reservation)
+					strings.HasPrefix(value, Reservation)
 			}
 			return k, nil
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/keys"
 )
 
 // Terms are on what terms locks are asked for: what the commands of many locks have in common.
@@ -64,13 +63,13 @@ type Lock struct {
 // NewLock returns the lock with that key.
 func NewLock(key string, terms *Terms, tokens *Tokens) Lock {
 	l := Lock{
-		Terms: terms, Tokens: tokens, keys: [2]string{key}, queue: [2]string{key, keys.Queue(key)},
+		Terms: terms, Tokens: tokens, keys: [2]string{key}, queue: [2]string{key, QueueKey(key)},
 	}
 	switch {
 	case terms.Fencing && terms.FencePerName:
-		l.keys[1] = keys.OwnCounter(key)
+		l.keys[1] = OwnCounter(key)
 	case terms.Fencing:
-		l.keys[1] = keys.SharedCounter(key)
+		l.keys[1] = SharedCounter(key)
 	}
 	return l
 }

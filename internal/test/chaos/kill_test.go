@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/test/redistest"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 var kills = flag.Int("kills", 2, "how many leaders TestTheNextLeader kills; ten times as many "+
@@ -134,10 +134,11 @@ func (s *slate) next() Event {
 // place on a minority, where its claim came before the old key had expired.
 func (s *slate) queued(n int) {
 	s.t.Helper()
+	queue := wire.QueueKey(lockName)
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		places := map[any]int{} // of each member, on how many servers
 		for _, server := range s.servers {
-			for _, member := range server.Must("ZRANGE", keys.Queue(lockName), "0", "-1").([]any) {
+			for _, member := range server.Must("ZRANGE", queue, "0", "-1").([]any) {
 				places[member]++
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/keys"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // The queue of those who wait for a lock, as a sorted set.
@@ -105,13 +105,13 @@ func (n *Node) bidding(c *command) bid {
 func (n *Node) Confuse(lock, other string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	from, to := keys.Bid(other), keys.Bid(lock)
+	from, to := wire.BidKey(other), wire.BidKey(lock)
 	b := n.bidding(&command{key: other, bid: from})
 	if b.member == "" || n.down {
 		return false
 	}
 	n.keys[to], n.bidders[to] = n.keys[from], n.bidders[from]
-	q := n.place(&command{queue: keys.Queue(lock), member: b.member}, 0)
+	q := n.place(&command{queue: wire.QueueKey(lock), member: b.member}, 0)
 	q.expires = max(q.expires, n.keys[from].expires)
 	n.publish(b.member[:channelLength], lock+" "+b.number)
 	return true

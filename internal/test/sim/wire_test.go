@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// wire is a network connection in memory, for whole clients in a bubble. Bytes arrive in order,
+// link is a network connection in memory, for whole clients in a bubble. Bytes arrive in order,
 // each write after a delay of its own, or never; also when the writer has closed its end in the
 // meantime, as on a real network.
-type wire struct {
+type link struct {
 	in, out *stream
 	fate    func() (delay time.Duration, lost bool) // of one write
 }
 
-// newWire returns the two ends of a connection.
-func newWire(request, reply func() (time.Duration, bool)) (client, server *wire) {
+// newLink returns the two ends of a connection.
+func newLink(request, reply func() (time.Duration, bool)) (client, server *link) {
 	a, b := newStream(), newStream()
-	return &wire{in: b, out: a, fate: request}, &wire{in: a, out: b, fate: reply}
+	return &link{in: b, out: a, fate: request}, &link{in: a, out: b, fate: reply}
 }
 
-func (w *wire) Read(p []byte) (int, error) { return w.in.read(p) }
+func (w *link) Read(p []byte) (int, error) { return w.in.read(p) }
 
-func (w *wire) Write(p []byte) (int, error) {
+func (w *link) Write(p []byte) (int, error) {
 	if w.in.isClosed() {
 		return 0, net.ErrClosed
 	}
@@ -34,7 +34,7 @@ func (w *wire) Write(p []byte) (int, error) {
 }
 
 // Close ends reading here, and tells the other end after what was written before.
-func (w *wire) Close() error {
+func (w *link) Close() error {
 	w.in.close(net.ErrClosed)
 	delay, lost := w.fate()
 	w.out.send(nil, delay, lost)
@@ -43,11 +43,11 @@ func (w *wire) Close() error {
 
 var loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 
-func (w *wire) LocalAddr() net.Addr                { return loopback }
-func (w *wire) RemoteAddr() net.Addr               { return loopback }
-func (w *wire) SetReadDeadline(t time.Time) error  { w.in.setDeadline(t); return nil }
-func (w *wire) SetWriteDeadline(t time.Time) error { return nil }
-func (w *wire) SetDeadline(t time.Time) error      { return w.SetReadDeadline(t) }
+func (w *link) LocalAddr() net.Addr                { return loopback }
+func (w *link) RemoteAddr() net.Addr               { return loopback }
+func (w *link) SetReadDeadline(t time.Time) error  { w.in.setDeadline(t); return nil }
+func (w *link) SetWriteDeadline(t time.Time) error { return nil }
+func (w *link) SetDeadline(t time.Time) error      { return w.SetReadDeadline(t) }
 
 // stream is one direction of a wire.
 type stream struct {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/test/sim"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -117,7 +117,7 @@ func (w *world) play() {
 	time.Sleep(2 * time.Minute)
 	for i, n := range w.nodes {
 		for name := range w.names() {
-			if q := n.Queue(keys.Queue(w.lockName(name))); len(q) > 0 {
+			if q := n.Queue(wire.QueueKey(w.lockName(name))); len(q) > 0 {
 				w.violate("I8 no leaks", "%d still queue on node %d", len(q), i)
 			}
 		}

@@ -321,7 +321,7 @@ var mutants = []mutant{
 		"sold = who and to ~= member and",
 	}}, operations, 0, []string{"release ["}},
 	{"M57", "two locks share the keys of their queues", []edit{{
-		"internal/keys.beside", "		return key + tagged + name\n",
+		"internal/wire.beside", "		return key + tagged + name\n",
 		"		return key + plain + name\n",
 	}}, bids, 100, []string{"I22 one lock"}},
 	{"M58", "a simulated node takes up a bid for another lock", []edit{{

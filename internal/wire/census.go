@@ -1,5 +1,4 @@
-// Package census asks the nodes what they have under the key of a lock, and changes nothing.
-package census
+package wire
 
 import (
 	"cmp"
@@ -8,25 +7,25 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/quorum"
-	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // Census is what the nodes have under the key of a lock.
 type Census struct {
-	Nodes    []quorum.Answer[wire.Stored] // in the order in which the nodes were given
-	Value    string                       // that most nodes have; "" if none has one
-	Votes    int                          // nodes with that value
-	Free     int                          // nodes without a key
-	Reserved int                          // nodes that keep the key for somebody whose turn it is
-	Silent   int                          // nodes of which nothing is known
+	Nodes    []quorum.Answer[Stored] // in the order in which the nodes were given
+	Value    string                  // that most nodes have; "" if none has one
+	Votes    int                     // nodes with that value
+	Free     int                     // nodes without a key
+	Reserved int                     // nodes that keep the key for somebody whose turn it is
+	Silent   int                     // nodes of which nothing is known
 }
 
-// Take asks every node for a key, and for the counter if that is given too. It blocks for the
-// budget at most, or until ctx is done.
-func Take(ctx context.Context, nodes []*quorum.Node, budget time.Duration, keys ...string) Census {
+// TakeCensus asks every node for a key, and for the counter if that is given too. It blocks for
+// the budget at most, or until ctx is done.
+func TakeCensus(ctx context.Context, nodes []*quorum.Node, budget time.Duration,
+	keys ...string) Census {
 	c := Census{Nodes: quorum.Survey(ctx, nodes, budget,
-		func(ctx context.Context, n *quorum.Node) (wire.Stored, error) {
-			return wire.Look(ctx, n.Pool, keys)
+		func(ctx context.Context, n *quorum.Node) (Stored, error) {
+			return Look(ctx, n.Pool, keys)
 		})}
 	votes := map[string]int{}
 	for _, n := range c.Nodes {

@@ -1,4 +1,4 @@
-package census_test
+package wire_test
 
 import (
 	"context"
@@ -8,9 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/redlock-go/redlock/internal/census"
-	"github.com/redlock-go/redlock/internal/keys"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -26,21 +25,21 @@ func (n node) Eval(context.Context, *pool.Script, []string, ...any) (any, error)
 
 func (node) SetNX(context.Context, string, string, time.Duration) (bool, error) { panic("SetNX") }
 
-func take(of ...node) census.Census {
+func take(of ...node) wire.Census {
 	pools := make([]pool.Pool, len(of))
 	for i := range of {
 		pools[i] = of[i]
 	}
 	nodes := quorum.Nodes(pools, quorum.NewTracker())
-	return census.Take(context.Background(), nodes, time.Minute, "x", "x:fence")
+	return wire.TakeCensus(context.Background(), nodes, time.Minute, "x", "x:fence")
 }
 
 func has(value string, ms int64) node { return node{reply: []any{value, ms, "7"}} }
 
-func TestTake(t *testing.T) {
+func TestTakeCensus(t *testing.T) {
 	oops := errors.New("oops")
 	c := take(has("a", 100), node{reply: []any{}}, has("b", 900), node{err: oops}, has("b", 50),
-		has(keys.Reservation+"1", 5), node{reply: "odd"})
+		has(wire.Reservation+"1", 5), node{reply: "odd"})
 	assert.Equal(t, "b", c.Value)
 	assert.Equal(t, 2, c.Votes)
 	assert.Equal(t, 1, c.Free)

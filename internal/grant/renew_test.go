@@ -1,7 +1,6 @@
-package renew
+package grant
 
 import (
-	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -9,13 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/redlock-go/redlock/internal/test/leak"
 )
 
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
-
-// lease is a Lease whose renewal is a function.
+// lease is a Renewer whose renewal is a function.
 type lease func() bool
 
 func (l lease) Renew() bool { return l() }
@@ -24,7 +19,7 @@ func (l lease) Renew() bool { return l() }
 // goroutine has ended is free again.
 func TestTheEarliestDeadlineComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q Queue
+		var q Renewals
 		now, busy := time.Now(), make(chan struct{})
 		for range maxPlaces - 1 {
 			q.Add(lease(func() bool { <-busy; return true }), now)
@@ -60,7 +55,7 @@ func TestTheEarliestDeadlineComesFirst(t *testing.T) {
 // A renewal keeps its place while any is confirmed, and loses it after the patience otherwise.
 func TestSilenceCostsThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q Queue
+		var q Renewals
 		now := time.Now()
 		answered := make(chan struct{})
 		for range maxPlaces {

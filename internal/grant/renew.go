@@ -1,5 +1,4 @@
-// Package renew lets many leases be renewed without getting in each other's way.
-package renew
+package grant
 
 import (
 	"container/heap"
@@ -23,16 +22,16 @@ const (
 	patience = 50 * time.Millisecond
 )
 
-// Queue is the renewals of a process that are due. Each takes a place; if there are too few, those
-// with the earliest deadlines come first. The zero Queue is ready for use. A Queue is safe for
-// concurrent use and is not copied.
+// Renewals are those of a process that are due. Many leases are renewed without getting in each
+// other's way. Each renewal takes a place; if there are too few, those with the earliest deadlines
+// come first. The zero value is ready for use. It is safe for concurrent use and is not copied.
 //
 // A renewal may wait for its nodes for very long, and must not keep its place all that time. As
 // soon as its nodes seem not to answer, it loses the place and goes on without one. They seem so if
 // no renewal at all has been confirmed for the patience, or if one has that began so much later.
 // Nodes that answer slowly, one renewal after the other, do not seem so. More renewals would only
 // make them slower.
-type Queue struct {
+type Renewals struct {
 	mu        sync.Mutex  // guards what follows
 	waiting   waiting     // for a place
 	placed    list.List   // of *renewal: those with a place, in the order in which they began
@@ -40,22 +39,22 @@ type Queue struct {
 	timer     *time.Timer // ends in hurry; nil if nobody waits
 }
 
-// Lease is what is renewed.
-type Lease interface {
+// Renewer is what is renewed.
+type Renewer interface {
 	// Renew renews the lease and reports whether that was confirmed. It must end by itself.
 	Renew() (confirmed bool)
 }
 
 // renewal is due or under way.
 type renewal struct {
-	lease    Lease
+	lease    Renewer
 	deadline time.Time
 	began    time.Time
 	place    *list.Element // nil without one
 }
 
 // Add renews the lease, on a goroutine of its own, when its turn comes. It does not block.
-func (q *Queue) Add(l Lease, deadline time.Time) {
+func (q *Renewals) Add(l Renewer, deadline time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	heap.Push(&q.waiting, &renewal{lease: l, deadline: deadline})
@@ -63,7 +62,7 @@ func (q *Queue) Add(l Lease, deadline time.Time) {
 }
 
 // begin begins as many renewals as there are places. The caller holds mu.
-func (q *Queue) begin() {
+func (q *Renewals) begin() {
 	now := time.Now()
 	for len(q.waiting) > 0 && q.placed.Len() < maxPlaces {
 		r := heap.Pop(&q.waiting).(*renewal)
@@ -76,7 +75,7 @@ func (q *Queue) begin() {
 }
 
 // run renews a lease that has a place.
-func (q *Queue) run(r *renewal) {
+func (q *Renewals) run(r *renewal) {
 	confirmed := false
 	defer func() { q.end(r, confirmed) }() // also if the goroutine ends within Renew
 	confirmed = r.lease.Renew()
@@ -84,7 +83,7 @@ func (q *Queue) run(r *renewal) {
 
 // lost returns when the oldest renewal loses its place, if none is confirmed before. The caller
 // holds mu.
-func (q *Queue) lost() time.Time {
+func (q *Renewals) lost() time.Time {
 	since := q.placed.Front().Value.(*renewal).began
 	if q.confirmed.After(since) {
 		since = q.confirmed
@@ -93,7 +92,7 @@ func (q *Queue) lost() time.Time {
 }
 
 // hurry takes their places from renewals whose nodes do not answer.
-func (q *Queue) hurry() {
+func (q *Renewals) hurry() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timer = nil
@@ -105,7 +104,7 @@ func (q *Queue) hurry() {
 
 // evict takes their places from renewals that began so long before now that they have lost them.
 // The caller holds mu.
-func (q *Queue) evict(now time.Time) {
+func (q *Renewals) evict(now time.Time) {
 	for q.placed.Len() > 0 {
 		oldest := q.placed.Front().Value.(*renewal)
 		if now.Sub(oldest.began) < patience {
@@ -116,7 +115,7 @@ func (q *Queue) evict(now time.Time) {
 }
 
 // leave ends the place of r, if it has one. The caller holds mu.
-func (q *Queue) leave(r *renewal) {
+func (q *Renewals) leave(r *renewal) {
 	if r.place != nil {
 		q.placed.Remove(r.place)
 		r.place = nil
@@ -124,7 +123,7 @@ func (q *Queue) leave(r *renewal) {
 }
 
 // end ends r, which was confirmed or not.
-func (q *Queue) end(r *renewal, confirmed bool) {
+func (q *Renewals) end(r *renewal, confirmed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.leave(r)

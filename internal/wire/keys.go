@@ -1,16 +1,17 @@
-// Package keys names what redlock has on a node: the keys beside that of a lock, and what they
-// hold. In a cluster, a script may use keys of one hash slot only: of one hash tag, see
-// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
-//
-// No two locks share a key of their queues, or the release of one could grant the other. Nor is a
-// key beside a lock ever that of a lock: see [IsOwn].
-package keys
+package wire
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 )
+
+// This file names what redlock has on a node: the keys beside that of a lock, and what they hold.
+// In a cluster, a script may use keys of one hash slot only: of one hash tag, see
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
+//
+// No two locks share a key of their queues, or the release of one could grant the other. Nor is a
+// key beside a lock ever that of a lock: see [IsOwnKey].
 
 // SharedCounters is what the keys of the fence counters that names share begin with. There are 2^16
 // of them, redlock:fence:0000 to redlock:fence:ffff.
@@ -47,17 +48,18 @@ const (
 	bid    = "bid"
 )
 
-// Queue is the key of the queue of those who wait for a lock, or "" if the lock has none.
-func Queue(key string) string { return beside(key, queue) }
+// QueueKey is the key of the queue of those who wait for a lock, or "" if the lock has none.
+func QueueKey(key string) string { return beside(key, queue) }
 
-// Ticket is the key of the greatest ticket of that queue.
-func Ticket(key string) string { return beside(key, ticket) }
+// TicketKey is the key of the greatest ticket of that queue.
+func TicketKey(key string) string { return beside(key, ticket) }
 
-// Roll is the key of those in that queue who have not asked again since the roll was called.
-func Roll(key string) string { return beside(key, roll) }
+// RollKey is the key of those in that queue who have not asked again since the roll was called.
+func RollKey(key string) string { return beside(key, roll) }
 
-// Bid is the key of what the first in that queue says in advance. Scripts make it of the queue's.
-func Bid(key string) string { return beside(key, bid) }
+// BidKey is the key of what the first in that queue says in advance. Scripts make it of the
+// queue's.
+func BidKey(key string) string { return beside(key, bid) }
 
 // beside returns the key of something that a script uses together with the lock's key, in the same
 // hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
@@ -85,9 +87,9 @@ const (
 	tagged = ":redlock:tag:" // the lock's key has a hash tag
 )
 
-// IsOwn tells whether a key is one that redlock may keep for a lock, and so the key of no lock:
+// IsOwnKey tells whether a key is one that redlock may keep for a lock, and so the key of no lock:
 // that of a fence counter, or of a queue.
-func IsOwn(key string) bool {
+func IsOwnKey(key string) bool {
 	digits, shared := strings.CutPrefix(key, SharedCounters)
 	if shared && len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == "" {
 		return true

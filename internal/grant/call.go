@@ -1,4 +1,4 @@
-package renew
+package grant
 
 import "context"
 
@@ -8,8 +8,8 @@ type Call struct {
 	done   chan struct{}
 }
 
-// Begin begins a call, and returns the context with which it goes on. The caller ends it.
-func Begin(ctx context.Context) (context.Context, *Call) {
+// BeginCall begins a call, and returns the context with which it goes on. The caller ends it.
+func BeginCall(ctx context.Context) (context.Context, *Call) {
 	ctx, cancel := context.WithCancel(ctx)
 	return ctx, &Call{cancel, make(chan struct{})}
 }

@@ -1,4 +1,4 @@
-package keys
+package wire
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ import (
 // Release makes the key of the bid of that of the queue.
 func TestABidLiesBesideItsQueue(t *testing.T) {
 	for _, key := range []string{"x", "app:{42}:x", "{x}", "x{y", "a:b"} {
-		start, ok := strings.CutSuffix(Queue(key), "queue")
+		start, ok := strings.CutSuffix(QueueKey(key), "queue")
 		assert.True(t, ok, key)
-		assert.Equal(t, start+"bid", Bid(key), key)
+		assert.Equal(t, start+"bid", BidKey(key), key)
 	}
-	assert.Empty(t, Queue("a}b"))
-	assert.Empty(t, Bid("a}b"))
+	assert.Empty(t, QueueKey("a}b"))
+	assert.Empty(t, BidKey("a}b"))
 }
 
 // A queue outlives a change of the version: its keys do not change.
@@ -25,25 +25,25 @@ func TestKeysOfQueuesStay(t *testing.T) {
 	for key, want := range map[string]string{
 		"x": "x:{x}:redlock:queue", "x{y": "{x{y}:redlock:queue", "{x}": "{x}:redlock:tag:queue",
 	} {
-		assert.Equal(t, want, Queue(key))
+		assert.Equal(t, want, QueueKey(key))
 	}
 }
 
 // besides returns the keys beside a lock's that no other lock has.
 func besides(key string) []string {
-	return []string{Queue(key), Ticket(key), Roll(key), Bid(key)}
+	return []string{QueueKey(key), TicketKey(key), RollKey(key), BidKey(key)}
 }
 
 // claims notes for whom keys are, and complains of keys that are for two.
 type claims map[string]string
 
 func (c claims) add(t *testing.T, key string) {
-	if IsOwn(key) {
+	if IsOwnKey(key) {
 		return // the key of no lock
 	}
 	mine := besides(key)
 	for _, k := range append(mine, OwnCounter(key), SharedCounter(key)) {
-		if k != "" && !IsOwn(k) {
+		if k != "" && !IsOwnKey(k) {
 			t.Fatalf("%q of %q may be the key of a lock", k, key)
 		}
 	}
@@ -118,6 +118,6 @@ func TestIsOwn(t *testing.T) {
 		"{x}:redlock:bid": true, "x:redlock:bid": false, "x:{x}:redlock:bids": false,
 		"x:{x}:bid": false, "{x}redlock:bid": false, "": false, ":": false,
 	} {
-		assert.Equal(t, want, IsOwn(key), fmt.Sprintf("%q", key))
+		assert.Equal(t, want, IsOwnKey(key), fmt.Sprintf("%q", key))
 	}
 }

@@ -1,4 +1,4 @@
-package renew
+package grant
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // once.
 func TestCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, c := Begin(t.Context())
+		ctx, c := BeginCall(t.Context())
 		start := time.Now()
 		go func() {
 			<-ctx.Done()
@@ -28,7 +28,7 @@ func TestCall(t *testing.T) {
 		c.Stop() // it is over
 		c.Cancel()
 
-		ctx, c = Begin(t.Context())
+		ctx, c = BeginCall(t.Context())
 		c.End()
 		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 

@@ -17,12 +17,12 @@ import (
 type asker struct {
 	m    *Mutex
 	ctx  context.Context
-	told *acquisition  // for Events, or nil
-	ends bool          // its tries are limited
-	bid  *lease        // what it has bid with, or nil
-	won  *lease        // nil until the lock is granted
-	open *grant.Defeat // which may have left something on nodes, or nil
-	met  grant.Defeats // what its own attempts, and places in the queue, came to
+	told *operation[Acquired] // for Events, or nil
+	ends bool                 // its tries are limited
+	bid  *lease               // what it has bid with, or nil
+	won  *lease               // nil until the lock is granted
+	open *grant.Defeat        // which may have left something on nodes, or nil
+	met  grant.Defeats        // what its own attempts, and places in the queue, came to
 }
 
 // Attempt implements [queue.Acquirer].
@@ -69,7 +69,7 @@ func lasts(r queue.Refusal) bool {
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
 // wins. Only a claim has a member.
 func (a *asker) attempt(how queue.Attempt, member *wire.Member) *grant.Defeat {
-	a.told.attempt()
+	a.told.note(func(what *Acquired) { what.Attempts++ })
 	l, wrong := newAttempt(a.m, notAcquired)
 	if wrong != nil {
 		return &grant.Defeat{Final: true, Err: wrong}
@@ -95,7 +95,7 @@ func (a *asker) Claim(member wire.Member, takenUp int) queue.Answer {
 	if bid == nil || takenUp == 0 && !bid.IsFresh() {
 		return a.claimAnew(member, bid)
 	}
-	a.told.attempt()
+	a.told.note(func(what *Acquired) { what.Attempts++ })
 	began := a.m.core.now()
 	if takenUp < a.m.core.quorum || !bid.InTime() {
 		if d := bid.Attempt(a.ctx, queue.Attempt{}, &member); d != nil {
@@ -226,7 +226,7 @@ const lockedAgain = "gone on the nodes, and its own mutex was granted the lock a
 
 // install makes l, which a quorum has just granted, the current lease of its mutex. An older one is
 // lost: no quorum had that any more.
-func (l *lease) install(ctx context.Context, told *acquisition) {
+func (l *lease) install(ctx context.Context, told *operation[Acquired]) {
 	m := l.m
 	m.mu.Lock()
 	old := m.cur
@@ -239,7 +239,7 @@ func (l *lease) install(ctx context.Context, told *acquisition) {
 	case old != nil:
 		after = old.lose(EndReplaced, m.fail("ended", ErrExpired, lockedAgain))
 	}
-	told.granted(l)
+	granted(told, l)
 	m.mu.Unlock()
 	after.run()
 	if kept {
@@ -251,7 +251,7 @@ func (l *lease) install(ctx context.Context, told *acquisition) {
 // whether the lock is this process's, if it has waited for that, and whose it is. If the mutex has
 // no owner itself, that is not asked after a single try or the end of ctx, which many callers may
 // come to at once.
-func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease, error) {
+func (m *Mutex) lock(ctx context.Context, tries int, told *operation[Acquired]) (*lease, error) {
 	l, err := m.enter(ctx, tries, told)
 	if err != nil && tries != 1 {
 		m.sayNeighbour(err)
@@ -263,8 +263,8 @@ func (m *Mutex) lock(ctx context.Context, tries int, told *acquisition) (*lease,
 }
 
 // enter asks for a free lock directly. If it is taken, or others of this process wait for it, the
-// caller joins their line.
-func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease, error) {
+// caller joins their local queue.
+func (m *Mutex) enter(ctx context.Context, tries int, told *operation[Acquired]) (*lease, error) {
 	if m.err != nil {
 		return nil, m.misuse(notAcquired, ErrFailed)
 	}
@@ -291,7 +291,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *acquisition) (*lease
 	case waiter == nil:
 		return a.won, answer.Err
 	}
-	told.queue()
+	told.note(func(what *Acquired) { what.Queued = true })
 	waiter.Long = m.waits(tries)
 	waiting := a // on the heap: one that does not wait saves 1 of 16 allocations
 	a.open = nil

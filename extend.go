@@ -161,8 +161,8 @@ func (l *lease) extend(ctx context.Context) error {
 
 // prolong moves until if a quorum says within the budget that it still has the lock. The round is
 // nil if nobody was asked. The caller tells that the extension is over.
-func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extension) (*quorum.Round,
-	error) {
+func (l *lease) prolong(ctx context.Context, budget time.Duration,
+	told *operation[Extended]) (*quorum.Round, error) {
 	const failed = "not extended"
 	m := l.m
 	start := m.core.now()
@@ -195,7 +195,7 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration, told *extensi
 		l.until = until
 	}
 	left := clock.Remaining(now, l.until)
-	told.confirmed(l, r, before)
+	confirmed(told, l, r, before)
 	m.mu.Unlock()
 	if r.Tally().Yes < len(m.nodes.Lanes) {
 		l.Heal(ctx, r, left, l.trusted)

@@ -134,20 +134,20 @@ func readHandoff(m *Mutex, text string) (*handoff, error) {
 }
 
 // adopt takes the lock of the handoff over for m.
-func (h *handoff) adopt(ctx context.Context, m *Mutex, told *acquisition) (*lease, error) {
+func (h *handoff) adopt(ctx context.Context, m *Mutex, told *operation[Acquired]) (*lease, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx, m.name, notAdopted, nil, ErrFailed)
 	}
 	if m.core.holds.isClosed() {
 		return nil, closedError(m.name, notAdopted)
 	}
-	told.attempt()
+	told.note(func(what *Acquired) { what.Attempts++ })
 	return h.swap(ctx, m, told)
 }
 
 // swap writes a new value where the nodes have that of the handoff. The lease is granted as in an
 // attempt of Lock. If it fails, both values are released: the work under the old one is over.
-func (h *handoff) swap(ctx context.Context, m *Mutex, told *acquisition) (*lease, error) {
+func (h *handoff) swap(ctx context.Context, m *Mutex, told *operation[Acquired]) (*lease, error) {
 	l, wrong := newAttempt(m, notAdopted)
 	if wrong != nil {
 		return nil, wrong

@@ -19,13 +19,13 @@ func (l *lease) unlock(ctx context.Context, who by) error {
 	}
 	ctx, told := l.m.tell.unlocking(ctx, l, who)
 	err := l.undo(ctx, linger, told)
-	l.m.tell.unlocked(told, l, err)
+	l.m.tell.unlocked(told, l, who, err)
 	return err
 }
 
 // undo releases the lease when its turn comes. The linger does not apply to a lost lease. The
 // caller tells that the Unlock is over.
-func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlocking) error {
+func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *operation[Released]) error {
 	m := l.m
 	if m.err != nil {
 		return m.misuse(notReleased)
@@ -62,7 +62,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *unlockin
 		err, lingers = l.releasedLost(r), false
 	}
 	l.endUnlock(errors.Is(err, ErrNoQuorum))
-	told.ended(err)
+	told.end(outcome(told, err))
 	m.mu.Unlock()
 	if lingers {
 		l.Release(ctx, quorum.Spec{}) // where it lingers, nobody could have it

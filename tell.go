@@ -115,31 +115,41 @@ const (
 	byClose
 )
 
-// operation is what Events are told of the end of one Lock, extension or Unlock.
+// operation is one Lock, extension or Unlock whose end Events are told of. A nil one does nothing.
 type operation[E any] struct {
-	t     *teller
-	start time.Time
-	what  E
-	done  func(E) // nil: nobody wants to know, or its end was noted
+	t       *teller
+	start   time.Time
+	what    E             // is told of the end
+	done    func(E)       // nil: nobody wants to know, or the end was noted
+	overdue time.Duration // how long after the end of the lease it began, or 0
 }
 
-// begin tells of a beginning. It returns the context with which the operation goes on, when it
-// began, and who is told of its end. If done is nil, nobody wants to know, and start is zero.
-func begin[B, E any](ctx context.Context, t *teller, tell notify.Begin[B, E], b B) (
-	next context.Context, start time.Time, done func(E)) {
-	if tell == nil {
-		return ctx, start, nil
+// begin tells of a beginning. It returns the context with which the operation goes on, and the
+// operation, or nil if nobody wants to know how it ends.
+func begin[B, E any](ctx context.Context, t *teller, tell notify.Begin[B, E], b B, what E,
+	overdue time.Duration) (context.Context, *operation[E]) {
+	var done func(E)
+	if tell != nil {
+		var told context.Context
+		told, done = tell(ctx, b)
+		ctx = notify.WithValues(ctx, told)
 	}
-	told, done := tell(ctx, b)
-	if done != nil {
-		start = t.m.core.now()
+	if done == nil && overdue == 0 {
+		return ctx, nil
 	}
-	return notify.WithValues(ctx, told), start, done
+	return ctx, &operation[E]{t, t.m.core.now(), what, done, overdue}
+}
+
+// note changes what is told of the end.
+func (o *operation[E]) note(change func(what *E)) {
+	if o != nil {
+		change(&o.what)
+	}
 }
 
 // end notes the end, once; fill completes what is told. The caller holds mu.
 func (o *operation[E]) end(fill func(what *E, now time.Time)) {
-	if o.done == nil {
+	if o == nil || o.done == nil {
 		return
 	}
 	done := o.done
@@ -148,11 +158,35 @@ func (o *operation[E]) end(fill func(what *E, now time.Time)) {
 	o.t.noted.Add(func() { done(o.what) })
 }
 
+// over tells what is left to be told when an operation of that name is over. Of renewals that fail
+// one after the other for want of a quorum, only the first is told as a failure.
+func over[E any](t *teller, o *operation[E], name string, l *lease, who by, err error,
+	fill func(what *E, now time.Time)) {
+	if t == nil {
+		return
+	}
+	if o != nil || err != nil || who == byHold {
+		t.m.mu.Lock()
+		o.end(fill)
+		if o != nil && o.overdue > 0 {
+			e := Overrun{Name: t.m.name, Key: t.m.key, Token: l.Token, Operation: name,
+				By: o.overdue, Err: err}
+			t.noted.Add(func() { t.Overrun(e) })
+		}
+		if !(who == byHold && t.silent) && t.NoQuorum != nil && errors.Is(err, ErrNoQuorum) {
+			f := Failure{Name: t.m.name, Key: t.m.key, Operation: name, Err: err}
+			t.noted.Add(func() { t.NoQuorum(f) })
+		}
+		if who == byHold {
+			t.silent = err != nil
+		}
+		t.m.mu.Unlock()
+	}
+	t.all()
+}
+
 // errPanicked is the outcome of a Lock in which a function of the caller's has panicked.
 var errPanicked = errors.New("redlock: the call has panicked, or its goroutine has ended")
-
-// acquisition is one Lock whose end Events are told of. A nil one does nothing.
-type acquisition struct{ operation[Acquired] }
 
 // tellLock is obtain, and tells of it.
 func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, err error) {
@@ -160,39 +194,26 @@ func (m *Mutex) tellLock(ctx context.Context, tries int, h *handoff) (l *lease, 
 	if t == nil {
 		return h.obtain(ctx, m, tries, nil)
 	}
-	begun := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing}
-	ctx, start, done := begin(ctx, t, t.Acquire, begun)
-	var a *acquisition
-	if done != nil {
-		a = &acquisition{operation[Acquired]{t, start, Acquired{Acquiring: begun}, done}}
-	}
+	b := Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing}
+	ctx, told := begin(ctx, t, t.Acquire, b, Acquired{Acquiring: b}, 0)
 	err = errPanicked
-	defer func() { t.acquired(a, err) }()
-	l, err = h.obtain(ctx, m, tries, a)
+	defer func() {
+		over(t, told, "acquire", nil, byOwner, err, func(what *Acquired, now time.Time) {
+			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
+			what.Waited = what.Took
+		})
+	}()
+	l, err = h.obtain(ctx, m, tries, told)
 	return l, err
 }
 
 // obtain adopts the handoff for m, or locks m if the handoff is nil.
 func (h *handoff) obtain(ctx context.Context, m *Mutex, tries int,
-	told *acquisition) (*lease, error) {
+	told *operation[Acquired]) (*lease, error) {
 	if h == nil {
 		return m.lock(ctx, tries, told)
 	}
 	return h.adopt(ctx, m, told)
-}
-
-// attempt counts an attempt.
-func (a *acquisition) attempt() {
-	if a != nil {
-		a.what.Attempts++
-	}
-}
-
-// queue notes that the Lock has to wait.
-func (a *acquisition) queue() {
-	if a != nil {
-		a.what.Queued = true
-	}
 }
 
 // waits returns who is told that a Lock of the mutex, which begins to wait now, has waited for
@@ -214,89 +235,40 @@ func (m *Mutex) waits(tries int) func(queue.LongWait) {
 }
 
 // granted notes that the lock was granted. The caller holds mu.
-func (a *acquisition) granted(l *lease) {
-	if a == nil {
-		return
-	}
-	a.end(func(what *Acquired, now time.Time) {
-		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(a.start), l.Began.Sub(a.start)
+func granted(told *operation[Acquired], l *lease) {
+	told.end(func(what *Acquired, now time.Time) {
+		start := told.start
+		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(start), l.Began.Sub(start)
 		what.Raised, what.Token, what.Until = l.Raised, l.Token, l.until
 	})
 }
 
-// acquired tells what is left to be told when a Lock is over.
-func (t *teller) acquired(a *acquisition, err error) {
-	if a == nil && err == nil {
-		t.all()
-		return
-	}
-	t.m.mu.Lock()
-	if a != nil {
-		a.end(func(what *Acquired, now time.Time) {
-			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(a.start)
-			what.Waited = what.Took
-		})
-	}
-	t.failed("acquire", err)
-	t.m.mu.Unlock()
-	t.all()
-}
-
-// extension is one Extend or renewal that Events are told of. A nil one does nothing.
-type extension struct {
-	operation[Extended]
-	overdue time.Duration
-}
-
-// extending tells that an extension begins.
-func (t *teller) extending(ctx context.Context, l *lease, who by) (context.Context, *extension) {
+// extending tells that an extension or a renewal begins.
+func (t *teller) extending(ctx context.Context, l *lease,
+	who by) (context.Context, *operation[Extended]) {
 	if t == nil {
 		return ctx, nil
 	}
-	overdue := t.overdue(l)
-	begun := Extending{Name: t.m.name, Key: t.m.key, Token: l.Token, Renewal: who == byHold}
-	ctx, start, done := begin(ctx, t, t.Extend, begun)
-	if done == nil && overdue == 0 {
-		return ctx, nil
-	}
-	o := operation[Extended]{t, start, Extended{Extending: begun}, done}
-	return ctx, &extension{o, overdue}
+	b := Extending{Name: t.m.name, Key: t.m.key, Token: l.Token, Renewal: who == byHold}
+	return begin(ctx, t, t.Extend, b, Extended{Extending: b}, t.overdue(l))
 }
 
 // confirmed notes that a quorum has confirmed the lease in round r, and that until has moved from
 // before. The caller holds mu.
-func (x *extension) confirmed(l *lease, r *quorum.Round, before time.Time) {
-	if x == nil {
-		return
-	}
-	x.end(func(what *Extended, now time.Time) {
-		what.Outcome, what.Took, what.Until = OutcomeOK, now.Sub(x.start), l.until
+func confirmed(told *operation[Extended], l *lease, r *quorum.Round, before time.Time) {
+	told.end(func(what *Extended, now time.Time) {
+		what.Outcome, what.Took, what.Until = OutcomeOK, now.Sub(told.start), l.until
 		what.Left = remaining(now, before)
 		what.Healed = r.Outcomes().Count(quorum.Outcome.Gone)
 	})
 }
 
 // extended tells what is left to be told when an extension is over.
-func (t *teller) extended(x *extension, l *lease, who by, err error) {
-	if t == nil {
-		return
-	}
-	t.m.mu.Lock()
-	if x != nil {
-		x.end(func(what *Extended, now time.Time) {
-			what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(x.start)
-			what.Left = remaining(now, l.until)
-		})
-		t.overran(l, "extend", x.overdue, err)
-	}
-	if who != byHold || !t.silent {
-		t.failed("extend", err)
-	}
-	if who == byHold {
-		t.silent = err != nil
-	}
-	t.m.mu.Unlock()
-	t.all()
+func (t *teller) extended(told *operation[Extended], l *lease, who by, err error) {
+	over(t, told, "extend", l, who, err, func(what *Extended, now time.Time) {
+		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
+		what.Left = remaining(now, l.until)
+	})
 }
 
 // remaining returns how far ahead until is, or 0 if it is not known.
@@ -307,14 +279,9 @@ func remaining(now, until time.Time) time.Duration {
 	return clock.Remaining(now, until)
 }
 
-// unlocking is one Unlock that Events are told of. A nil one does nothing.
-type unlocking struct {
-	operation[Released]
-	overdue time.Duration
-}
-
 // unlocking tells that an Unlock begins.
-func (t *teller) unlocking(ctx context.Context, l *lease, who by) (context.Context, *unlocking) {
+func (t *teller) unlocking(ctx context.Context, l *lease,
+	who by) (context.Context, *operation[Released]) {
 	if t == nil {
 		return ctx, nil
 	}
@@ -322,42 +289,20 @@ func (t *teller) unlocking(ctx context.Context, l *lease, who by) (context.Conte
 	if who == byOwner { // the work was over when Close began, or its owner was told
 		overdue = t.overdue(l)
 	}
-	begun := Releasing{Name: t.m.name, Key: t.m.key, Token: l.Token, Closing: who == byClose}
-	ctx, start, done := begin(ctx, t, t.Release, begun)
-	if done == nil && overdue == 0 {
-		return ctx, nil
-	}
-	o := operation[Released]{t, start, Released{Releasing: begun}, done}
-	return ctx, &unlocking{o, overdue}
+	b := Releasing{Name: t.m.name, Key: t.m.key, Token: l.Token, Closing: who == byClose}
+	return begin(ctx, t, t.Release, b, Released{Releasing: b}, overdue)
 }
 
-// ended notes the end. The caller holds mu.
-func (u *unlocking) ended(err error) {
-	if u == nil {
-		return
+// outcome returns what completes what is told of the end of an Unlock.
+func outcome(told *operation[Released], err error) func(*Released, time.Time) {
+	return func(what *Released, now time.Time) {
+		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
 	}
-	u.end(func(what *Released, now time.Time) {
-		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(u.start)
-	})
 }
 
 // unlocked tells what is left to be told when an Unlock is over.
-func (t *teller) unlocked(u *unlocking, l *lease, err error) {
-	if t == nil {
-		return
-	}
-	if u == nil && err == nil {
-		t.all()
-		return
-	}
-	t.m.mu.Lock()
-	if u != nil {
-		u.ended(err)
-		t.overran(l, "release", u.overdue, err)
-	}
-	t.failed("release", err)
-	t.m.mu.Unlock()
-	t.all()
+func (t *teller) unlocked(told *operation[Released], l *lease, who by, err error) {
+	over(t, told, "release", l, who, err, outcome(told, err))
 }
 
 // overdue returns how long ago until was, if somebody wants to know and has not been told, or 0.
@@ -373,23 +318,4 @@ func (t *teller) overdue(l *lease) time.Duration {
 	by := ago(t.m.core.now(), l.until)
 	l.overran = by > 0
 	return by
-}
-
-// overran notes an operation that came too late, unless by is 0. The caller holds mu.
-func (t *teller) overran(l *lease, operation string, by time.Duration, err error) {
-	if by == 0 {
-		return
-	}
-	o := Overrun{Name: t.m.name, Key: t.m.key, Token: l.Token, Operation: operation, By: by,
-		Err: err}
-	t.noted.Add(func() { t.Overrun(o) })
-}
-
-// failed notes an operation that has failed for want of a quorum. The caller holds mu.
-func (t *teller) failed(operation string, err error) {
-	if err == nil || t.NoQuorum == nil || !errors.Is(err, ErrNoQuorum) {
-		return
-	}
-	f := Failure{Name: t.m.name, Key: t.m.key, Operation: operation, Err: err}
-	t.noted.Add(func() { t.NoQuorum(f) })
 }

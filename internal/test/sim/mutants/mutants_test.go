@@ -236,9 +236,8 @@ var mutants = []mutant{
 		"	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
-		"Mutex.tellLock", "	defer func() { t.acquired(a, err) }()\n",
-		"	defer func() {\n		if ctx.Err() == nil {\n			t.acquired(a, err)\n" +
-			"		}\n	}()\n",
+		"Mutex.tellLock", "	defer func() {\n",
+		"	defer func() {\n		if ctx.Err() != nil {\n			return\n		}\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
 		"lease.change", "	if !from.relied() || to.relied() {\n",

@@ -102,6 +102,7 @@ func slowProcess(
 // lesson L113: processes whose contexts end soon, on nodes that are far away for that, have the
 // lock as often as if they did not wait. The lock is not kept for those who are leaving.
 func TestShortContextsKeepNoFreeLock(t *testing.T) {
+	counts(t)
 	const ms = time.Millisecond
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		for i, d := range []time.Duration{5 * ms, 10 * ms, 20 * ms, 50 * ms, time.Second} {

@@ -421,6 +421,7 @@ func withoutAQueue(t *testing.T, n, without int, last time.Duration) *contention
 // not served while others queue, and is when they have gone. Beside those who poll like it, it gets
 // a fair share.
 func TestAClientThatPollsBesideTheQueue(t *testing.T) {
+	counts(t)
 	for name, opts := range map[string][]redlock.Option{
 		"queue": nil, "poll": {redlock.WithoutAnnouncements()},
 	} {

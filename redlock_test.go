@@ -31,6 +31,15 @@ var more = flag.Int("more", 1, "how many times as many and as long trials are")
 // larger is a number or a length of trials, times what the flag says.
 func larger[N int | uint64 | time.Duration](n N) N { return n * N(*more) }
 
+// counts begins a test that counts what happens in minutes of virtual time, which takes long with
+// the race detector. The gate leaves those out there.
+func counts(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("counts for long")
+	}
+}
+
 // beside runs as many shards of a test as there are processors, beside each other.
 func beside(t *testing.T, f func(t *testing.T, shard, shards uint64)) {
 	t.Run("shards", func(t *testing.T) {

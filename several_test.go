@@ -75,6 +75,7 @@ func TestDoAllKeepsOneOrder(t *testing.T) {
 
 // Sets that overlap, given in any order, are all served: no deadlock, no two at a time on a name.
 func TestSetsOfNamesTakeTurns(t *testing.T) {
+	counts(t)
 	for _, n := range []int{2, 8} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := sim.NewNodes(3)

@@ -30,6 +30,7 @@ func contend(t *testing.T, seed uint64, c contention) *contention {
 // lesson L88: within one process a release wakes the next waiter directly where announcements do
 // not.
 func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
+	counts(t)
 	holds := []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond}
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		for i := shard; i < 9; i += shards {
@@ -50,6 +51,7 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 
 // lesson L88: and the processes still take turns.
 func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
+	counts(t)
 	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond}
 	beside(t, func(t *testing.T, shard, shards uint64) {
 		for i := shard; i < 2; i += shards {
@@ -223,6 +225,7 @@ func listen(t *testing.T, node *sim.Node, channel string) {
 
 // lesson L68: beside a monitor, processes that do want the lock take turns as they do without one.
 func TestProcessesTakeTurnsBesideAMonitor(t *testing.T) {
+	counts(t)
 	synctest.Test(t, func(t *testing.T) {
 		nodes := sim.NewNodes(5)
 		for _, n := range nodes {

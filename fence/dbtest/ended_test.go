@@ -208,7 +208,7 @@ func TestInTxNoticesThatMariaDBHasEndedItsTransaction(t *testing.T) {
 func TestTheFirstUseByManyThatRollBack(t *testing.T) {
 	onEach(t, func(t *testing.T, d database, _ string, db *sql.DB) {
 		ctx, errFn := holding(t), errors.New("fn failed")
-		for i := range 100 {
+		for i := range 30 {
 			var many sync.WaitGroup
 			for range 8 {
 				many.Go(func() {

@@ -17,7 +17,7 @@ import (
 // lesson L125
 func TestTheSchemaByManyAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, d database, _ string, db *sql.DB) {
-		for range 100 {
+		for range 30 {
 			_, err := db.Exec(`DROP TABLE redlock_fence`)
 			require.NoError(t, err)
 			var many sync.WaitGroup

@@ -13,20 +13,20 @@ import (
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
-// asker asks the nodes for one Lock. Package queue decides when it does.
-type asker struct {
+// acquirer asks the nodes for one Lock. Package queue decides when it does.
+type acquirer struct {
 	m    *Mutex
 	ctx  context.Context
 	told *operation[Acquired] // for Events, or nil
 	ends bool                 // its tries are limited
 	bid  *lease               // what it has bid with, or nil
 	won  *lease               // nil until the lock is granted
-	open *grant.Defeat        // which may have left something on nodes, or nil
-	met  grant.Defeats        // what its own attempts, and places in the queue, came to
+	open *grant.FailedAttempt // which may have left something on nodes, or nil
+	met  grant.FailedAttempts // what its own attempts, and places in the queue, came to
 }
 
 // Attempt implements [queue.Acquirer].
-func (a *asker) Attempt(how queue.Attempt) queue.Answer {
+func (a *acquirer) Attempt(how queue.Attempt) queue.Answer {
 	a.Settle(false)
 	// An attempt that was refused by its own key is made anew. A pool that always refuses is no
 	// reason to do that for ever.
@@ -49,7 +49,7 @@ func (a *asker) Attempt(how queue.Attempt) queue.Answer {
 		}
 		answer := d.Answer()
 		if d.Final || a.ends && lasts(d) && lasts(how.Latest) {
-			answer.Err = a.m.defeated(d)
+			answer.Err = a.m.attemptError(d)
 		}
 		return answer
 	}
@@ -57,7 +57,7 @@ func (a *asker) Attempt(how queue.Attempt) queue.Answer {
 
 // lasts reports whether there is no quorum because of errors that do not mend themselves.
 func lasts(r queue.Refusal) bool {
-	d, _ := r.(*grant.Defeat)
+	d, _ := r.(*grant.FailedAttempt)
 	if d == nil || d.Err != nil {
 		return false
 	}
@@ -68,11 +68,11 @@ func lasts(r queue.Refusal) bool {
 
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
 // wins. Only a claim has a member.
-func (a *asker) attempt(how queue.Attempt, member *wire.Member) *grant.Defeat {
+func (a *acquirer) attempt(how queue.Attempt, member *wire.Member) *grant.FailedAttempt {
 	a.told.note(func(what *Acquired) { what.Attempts++ })
 	l, wrong := newAttempt(a.m, notAcquired)
 	if wrong != nil {
-		return &grant.Defeat{Final: true, Err: wrong}
+		return &grant.FailedAttempt{Final: true, Err: wrong}
 	}
 	d := l.Attempt(a.ctx, how, member)
 	if d == nil {
@@ -82,14 +82,14 @@ func (a *asker) attempt(how queue.Attempt, member *wire.Member) *grant.Defeat {
 }
 
 // adopt makes a lease that was granted the mutex's.
-func (a *asker) adopt(l *lease) {
+func (a *acquirer) adopt(l *lease) {
 	a.won = l
 	l.install(a.ctx, a.told)
 }
 
 // Claim implements [queue.Acquirer]. It claims with the bid's value, which some nodes may have,
 // unless none has told so and the bid is old.
-func (a *asker) Claim(member wire.Member, takenUp int) queue.Answer {
+func (a *acquirer) Claim(member wire.Member, takenUp int) queue.Answer {
 	bid := a.bid
 	a.bid = nil
 	if bid == nil || takenUp == 0 && !bid.IsFresh() {
@@ -109,7 +109,7 @@ func (a *asker) Claim(member wire.Member, takenUp int) queue.Answer {
 }
 
 // claimAnew claims with a new value. An older bid, if there is one, is taken back.
-func (a *asker) claimAnew(member wire.Member, old *lease) (answer queue.Answer) {
+func (a *acquirer) claimAnew(member wire.Member, old *lease) (answer queue.Answer) {
 	if old != nil {
 		// Also if a function of the caller's panics.
 		defer func() { old.Withdraw(a.ctx, !answer.Won) }()
@@ -123,7 +123,7 @@ func (a *asker) claimAnew(member wire.Member, old *lease) (answer queue.Answer) 
 }
 
 // Bid implements [queue.Acquirer].
-func (a *asker) Bid(member wire.Member, numbers []string) (life time.Duration) {
+func (a *acquirer) Bid(member wire.Member, numbers []string) (life time.Duration) {
 	if !a.m.nodes.Bids() || a.m.cfg.minHold > 0 {
 		return 0
 	}
@@ -137,7 +137,7 @@ func (a *asker) Bid(member wire.Member, numbers []string) (life time.Duration) {
 }
 
 // Withdraw implements [queue.Acquirer].
-func (a *asker) Withdraw(stays bool) {
+func (a *acquirer) Withdraw(stays bool) {
 	if a.bid != nil {
 		a.bid.Withdraw(a.ctx, stays)
 		a.bid = nil
@@ -145,17 +145,17 @@ func (a *asker) Withdraw(stays bool) {
 }
 
 // GiveBack implements [queue.Acquirer].
-func (a *asker) GiveBack() { a.open.GiveBack(a.ctx) }
+func (a *acquirer) GiveBack() { a.open.GiveBack(a.ctx) }
 
 // Settle implements [queue.Acquirer].
-func (a *asker) Settle(stands bool) (value string) {
+func (a *acquirer) Settle(stands bool) (value string) {
 	value = a.open.Settle(a.ctx, stands)
 	a.open = nil
 	return value
 }
 
 // Waits implements [queue.Acquirer].
-func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refusal {
+func (a *acquirer) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refusal {
 	d := grant.Stood(&a.m.nodes, r, began, cut)
 	if !a.met.Note(d) {
 		return nil
@@ -165,7 +165,7 @@ func (a *asker) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refusal 
 
 // Stopped implements [queue.Acquirer]. The error tells what the latest attempt came to: of others
 // of the local queue, if there is none of its own.
-func (a *asker) Stopped(latest queue.Refusal) error {
+func (a *acquirer) Stopped(latest queue.Refusal) error {
 	if a.ctx.Err() == nil {
 		if a.m.core.holds.isClosed() {
 			return closedError(a.m.name, notAcquired)
@@ -174,21 +174,21 @@ func (a *asker) Stopped(latest queue.Refusal) error {
 	}
 	d := a.met.Latest()
 	if d == nil {
-		d, _ = latest.(*grant.Defeat)
+		d, _ = latest.(*grant.FailedAttempt)
 	}
-	return ended(a.ctx, a.m.name, notAcquired, a.m.defeated(d), ErrFailed)
+	return ended(a.ctx, a.m.name, notAcquired, a.m.attemptError(d), ErrFailed)
 }
 
 // crowded is the error of a Lock for which too many callers wait already. It tells what its own
 // attempt came to, if it has made one.
-func (a *asker) crowded(answer queue.Answer) *Error {
+func (a *acquirer) crowded(answer queue.Answer) *Error {
 	reason := fmt.Sprintf("%d callers of this process wait already", answer.Crowd)
 	if answer.Crowd == 1 {
 		reason = "1 caller of this process waits already"
 	}
 	e := newError(a.m.name, notAcquired, reason, ErrFailed, ErrTaken)
-	d, _ := answer.Refusal.(*grant.Defeat)
-	e.after(a.m.defeated(d))
+	d, _ := answer.Refusal.(*grant.FailedAttempt)
+	e.after(a.m.attemptError(d))
 	return e
 }
 
@@ -231,7 +231,7 @@ func (l *lease) install(ctx context.Context, told *operation[Acquired]) {
 	m.mu.Lock()
 	old := m.cur
 	m.cur = l
-	var after aftermath
+	var after effects
 	kept := old != nil && old.kept()
 	switch {
 	case kept:
@@ -271,7 +271,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *operation[Acquired])
 	if err := m.self(ctx); err != nil {
 		return nil, err
 	}
-	a := asker{m: m, ctx: ctx, told: told, ends: tries != Unlimited}
+	a := acquirer{m: m, ctx: ctx, told: told, ends: tries != Unlimited}
 	defer a.Settle(false)
 	if tries == 1 {
 		answer := a.Attempt(queue.Attempt{Final: true})
@@ -312,14 +312,14 @@ func WithoutWaiting() Option {
 
 // skip asks until a try wins, somebody is known to have the lock, or the tries or the minimum hold
 // are used up. It does not wait for who has the lock.
-func (a *asker) skip(tries int) (*lease, error) {
+func (a *acquirer) skip(tries int) (*lease, error) {
 	began := a.m.core.now()
 	for try := 1; ; try++ {
 		answer := a.Attempt(queue.Attempt{Final: try == tries})
 		if answer.Won || answer.Err != nil {
 			return a.won, answer.Err
 		}
-		refusal := a.m.defeated(a.met.Latest())
+		refusal := a.m.attemptError(a.met.Latest())
 		delay := max(a.m.cfg.delay(try), 0)
 		end := a.m.core.now().Add(delay).Sub(began)
 		if a.hasHolder(refusal) || a.m.cfg.minHold > 0 && end >= a.m.cfg.minHold {
@@ -333,7 +333,7 @@ func (a *asker) skip(tries int) (*lease, error) {
 
 // hasHolder asks the nodes that refused an attempt whether a quorum of them has one value. Without
 // that, several callers may have refused each other.
-func (a *asker) hasHolder(refusal error) bool {
+func (a *acquirer) hasHolder(refusal error) bool {
 	var e *Error
 	if !errors.As(refusal, &e) {
 		return false

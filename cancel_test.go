@@ -82,7 +82,7 @@ func TestLockCanBeCancelledAtEveryStep(t *testing.T) {
 			for _, n := range nodes[:3] {
 				n.Set("x", "somebody else's", 300*ms)
 			}
-		}, opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+		}, opts: []redlock.Option{redlock.WithPolling()}},
 		"final try, refused by its own key": {prepare: func(nodes sim.Nodes) {
 			slow(nodes)
 			for _, n := range nodes {

@@ -59,7 +59,7 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 
 func TestCloseWakesWaitersWhereverTheyAre(t *testing.T) {
 	for name, opts := range map[string][]redlock.Option{
-		"announcements": nil, "polling": {redlock.WithoutAnnouncements()},
+		"announcements": nil, "polling": {redlock.WithPolling()},
 		"bounded": {redlock.WithTries(1000)},
 	} {
 		// Subscribing, or asleep.

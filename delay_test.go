@@ -76,7 +76,7 @@ func TestExponentialDelayDoublesUpToItsLimit(t *testing.T) {
 func TestTheDefaultDelayIsRandomWithinItsConstants(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		nodes[0].Always(sim.Fail(errOops))
-		m := rl.NewMutex("x", redlock.WithTries(2), redlock.WithoutAnnouncements())
+		m := rl.NewMutex("x", redlock.WithTries(2), redlock.WithPolling())
 		least, most := time.Hour, time.Duration(0)
 		for range 500 {
 			start := time.Now()

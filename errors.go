@@ -282,8 +282,8 @@ func closedError(name, failed string) *Error {
 	return newError(name, failed, "closed", ErrFailed, ErrClosed)
 }
 
-// defeated is the error of an attempt that did not win, or nil if there is none.
-func (m *Mutex) defeated(d *grant.Defeat) error {
+// attemptError is the error of an attempt that did not win, or nil if there is none.
+func (m *Mutex) attemptError(d *grant.FailedAttempt) error {
 	switch {
 	case d == nil:
 		return nil

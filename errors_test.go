@@ -236,7 +236,7 @@ var failures = []failure{
 				errors.New("too long for me"))
 			defer cancel()
 			return rl.NewMutex("x", redlock.WithRetryDelay(time.Hour),
-				redlock.WithoutAnnouncements()).LockContext(ctx)
+				redlock.WithPolling()).LockContext(ctx)
 		},
 		text: `redlock: "x" not acquired: context deadline exceeded (too long for me); the last ` +
 			`attempt: taken on 2 of 3 nodes (node 0: taken; node 1: taken; node 2: oops)`,

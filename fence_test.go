@@ -321,7 +321,7 @@ func TestARestartedNodeTakesNoPartUntilItsGuardHasPassed(t *testing.T) {
 
 // That a guarded node has no key must not look as if the lock were about to be free.
 func TestWaitingForAGuardIsNotBusy(t *testing.T) {
-	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
+	for _, opts := range [][]redlock.Option{nil, {redlock.WithPolling()}} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			for _, n := range nodes[1:] {
 				n.Crash()

@@ -41,7 +41,7 @@ func TestALockIsHandedOver(t *testing.T) {
 		for name, opts := range map[string][]redlock.Option{
 			"plain": nil, "fencing": {redlock.WithFencing()},
 			"a counter of its own": {redlock.WithFencing(), redlock.WithFencePerName()},
-			"polling":              {redlock.WithoutAnnouncements()},
+			"polling":              {redlock.WithPolling()},
 			"an owner":             {redlock.WithOwner("pod-7")},
 		} {
 			t.Run(fmt.Sprintf("%d nodes, %s", n, name), func(t *testing.T) {

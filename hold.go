@@ -176,7 +176,7 @@ func (h *hold) wait(now time.Time) time.Duration {
 	if h.l.state == stateHeld {
 		d = min(d, clock.Remaining(now, h.next))
 	}
-	return clock.Ahead(min(d, max(h.l.m.cfg.Expiry/10, glance)))
+	return clock.TimerDelay(min(d, max(h.l.m.cfg.Expiry/10, glance)))
 }
 
 // tick does what is due.
@@ -188,7 +188,7 @@ func (h *hold) tick() {
 		return
 	}
 	now := m.core.now()
-	var after aftermath
+	var after effects
 	switch {
 	case clock.Remaining(now, l.until) <= 0:
 		after = l.lose(EndLost, h.tooLate())

@@ -103,26 +103,26 @@ func (m *Mutex) current() *lease {
 
 // change moves the lease to a state if an arrow leads there, and does nothing otherwise. If the
 // owner relied on the lease before and no longer does, the lease ends, for the reason and with the
-// cause. The caller holds mu. After unlocking it, the caller runs the returned aftermath, and has
-// the teller tell all. A change that does not end the lease returns an empty aftermath.
-func (l *lease) change(to state, reason EndReason, cause error) aftermath {
+// cause. The caller holds mu. After unlocking it, the caller runs the returned effects, and has
+// the teller tell all. A change that does not end the lease returns none.
+func (l *lease) change(to state, reason EndReason, cause error) effects {
 	from := l.state
 	if !slices.Contains(arrows[from], to) {
-		return aftermath{}
+		return effects{}
 	}
 	l.state = to
 	if !from.relied() || to.relied() {
-		return aftermath{}
+		return effects{}
 	}
 	l.m.tell.end(l, reason, cause)
 	if l.hold != nil {
 		l.hold.timer.Stop()
 	}
-	return aftermath{hold: l.hold, reason: reason, cause: cause}
+	return effects{hold: l.hold, reason: reason, cause: cause}
 }
 
-// aftermath is what follows a change of state. It runs without mu, because it waits.
-type aftermath struct {
+// effects are what follows a change of state. They run without mu, because they wait.
+type effects struct {
 	hold    *hold // that is over, or nil
 	reason  EndReason
 	cause   error       // of the held context
@@ -130,13 +130,13 @@ type aftermath struct {
 }
 
 // cancel ends the held context.
-func (a aftermath) cancel() {
+func (a effects) cancel() {
 	if a.hold != nil {
 		a.hold.cancel(a.cause)
 	}
 }
 
-func (a aftermath) run() {
+func (a effects) run() {
 	a.cancel()
 	a.renewal.Stop()
 	if a.hold != nil && a.reason != EndClosed { // Close has still to release it
@@ -145,9 +145,9 @@ func (a aftermath) run() {
 }
 
 // lose ends a lease that is gone. The caller holds mu, and goes on as after change.
-func (l *lease) lose(reason EndReason, why *Error) aftermath {
+func (l *lease) lose(reason EndReason, why *Error) effects {
 	if !l.state.trusted() {
-		return aftermath{}
+		return effects{}
 	}
 	if l.kept() {
 		why = why.asLoss()
@@ -158,20 +158,20 @@ func (l *lease) lose(reason EndReason, why *Error) aftermath {
 
 // letGo ends the renewals of the lease. What is left of it is for the end of the work. The caller
 // holds mu, and goes on as after change.
-func (l *lease) letGo(reason EndReason, cause error) aftermath {
+func (l *lease) letGo(reason EndReason, cause error) effects {
 	l.renewal.Cancel()
 	return l.change(stateLetGo, reason, cause)
 }
 
 // releasing begins a release of the lease. The caller holds mu, and goes on as after change.
-func (l *lease) releasing(reason EndReason) aftermath {
+func (l *lease) releasing(reason EndReason) effects {
 	after := l.change(stateReleasing, reason, ErrReleased)
 	after.renewal = l.renewal
 	return after
 }
 
 // closing lets the lease go for Close. The caller does not hold mu.
-func (l *lease) closing() aftermath {
+func (l *lease) closing() effects {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
 	after := l.letGo(EndClosed, ErrReleased)

@@ -30,41 +30,41 @@ func TestEachEventInEachState(t *testing.T) {
 	why := errors.New("why")
 	events := []struct {
 		name   string
-		happen func(l *lease) aftermath
+		happen func(l *lease) effects
 		to     map[state]state // no other state changes
 		reason EndReason
 	}{
-		{"a renewal is due", func(l *lease) aftermath {
+		{"a renewal is due", func(l *lease) effects {
 			return l.change(stateRenewing, "", nil)
 		}, map[state]state{stateHeld: stateRenewing}, ""},
-		{"a renewal is over", func(l *lease) aftermath {
+		{"a renewal is over", func(l *lease) effects {
 			return l.change(stateHeld, "", nil)
 		}, map[state]state{stateRenewing: stateHeld}, ""},
-		{"WithMaxHold", func(l *lease) aftermath {
+		{"WithMaxHold", func(l *lease) effects {
 			return l.letGo(EndMaxHold, why)
 		}, map[state]state{stateHeld: stateLetGo, stateRenewing: stateLetGo}, EndMaxHold},
-		{"Close", func(l *lease) aftermath {
+		{"Close", func(l *lease) effects {
 			l.m.mu.Unlock()
 			defer l.m.mu.Lock()
 			return l.closing()
 		}, map[state]state{stateHeld: stateLetGo, stateRenewing: stateLetGo}, EndClosed},
-		{"a loss", func(l *lease) aftermath {
+		{"a loss", func(l *lease) effects {
 			return l.lose(EndLost, &Error{reason: "lost: gone"})
 		}, map[state]state{stateHeld: stateLost, stateRenewing: stateLost, stateLetGo: stateLost},
 			EndLost},
-		{"Unlock", func(l *lease) aftermath {
+		{"Unlock", func(l *lease) effects {
 			return l.change(stateReleasing, EndReleased, ErrReleased)
 		}, map[state]state{
 			stateHeld: stateReleasing, stateRenewing: stateReleasing, stateLetGo: stateReleasing,
 			stateLost: stateReleasing, stateUnreleased: stateReleasing,
 		}, EndReleased},
-		{"too few nodes have answered an Unlock", func(l *lease) aftermath {
+		{"too few nodes have answered an Unlock", func(l *lease) effects {
 			l.endUnlock(true)
-			return aftermath{}
+			return effects{}
 		}, map[state]state{stateReleasing: stateUnreleased}, ""},
-		{"an Unlock is over", func(l *lease) aftermath {
+		{"an Unlock is over", func(l *lease) effects {
 			l.endUnlock(false)
-			return aftermath{}
+			return effects{}
 		}, map[state]state{stateReleasing: stateReleased}, ""},
 	}
 	for _, e := range events {

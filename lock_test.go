@@ -61,7 +61,7 @@ func TestUntilCountsFromTheAttemptThatWon(t *testing.T) {
 			}
 		}
 		m := rl.NewMutex("x", redlock.WithRetryDelay(100*time.Millisecond),
-			redlock.WithoutAnnouncements())
+			redlock.WithPolling())
 		start := time.Now()
 		require.NoError(t, m.Lock())
 		tenth := start.Add(9 * 100 * time.Millisecond) // those nodes fail at once
@@ -584,7 +584,7 @@ func TestKeysOfALockShareAHashSlot(t *testing.T) {
 
 // lesson L47: the wait between attempts ends with the context, and nothing is left of it.
 func TestCancelDuringTheWaitReturnsAtOnce(t *testing.T) {
-	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
+	for _, opts := range [][]redlock.Option{nil, {redlock.WithPolling()}} {
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			require.NoError(t, rl.NewMutex("x").Lock())
 			ctx, cancel := context.WithCancel(t.Context())
@@ -674,7 +674,7 @@ func TestLockMakesSoManyTries(t *testing.T) {
 				n.Always(sim.Fail(errOops))
 			}
 			var asked []int
-			m := rl.NewMutex("x", redlock.WithTries(tries), redlock.WithoutAnnouncements(),
+			m := rl.NewMutex("x", redlock.WithTries(tries), redlock.WithPolling(),
 				redlock.WithRetryDelayFunc(func(try int) time.Duration {
 					asked = append(asked,
 						try)

@@ -56,29 +56,29 @@ func (o option) apply(c *config) { o(c) }
 // config is what the options say. It is not changed once a Redlock or Mutex has it.
 type config struct {
 	wire.Terms
-	tries         int
-	delay         DelayFunc
-	constantDelay time.Duration // of WithRetryDelay
-	timeoutFactor float64
-	factorBy      bool                   // WithTimeoutFactor was given
-	nodeTimeoutBy bool                   // WithNodeTimeout was given
-	genValue      func() (string, error) // nil: values are random only
-	genValueBy    bool                   // WithGenValueFunc was given
-	owned         bool                   // WithOwner was given
-	value         *string
-	prefix        string
-	fenceTTLBy    bool
-	guardBy       bool
-	maxHold       time.Duration // 0: no bound
-	maxHoldBy     bool
-	margin        time.Duration
-	minHold       time.Duration
-	longHold      time.Duration // or 0
-	noWait        bool          // WithoutWaiting was given
-	maxWaiters    int           // or Unlimited
-	events        *Events       // nil: nobody is told
-	eventsErr     error         // WithEvents was given nil
-	nilErr        error         // a nil Option was given
+	tries          int
+	delay          DelayFunc
+	constantDelay  time.Duration // of WithRetryDelay
+	timeoutFactor  float64
+	factorBy       bool                   // WithTimeoutFactor was given
+	nodeTimeoutSet bool                   // WithNodeTimeout was given
+	genValue       func() (string, error) // nil: values are random only
+	genValueBy     bool                   // WithGenValueFunc was given
+	owned          bool                   // WithOwner was given
+	value          *string
+	prefix         string
+	fenceTTLBy     bool
+	guardBy        bool
+	maxHold        time.Duration // 0: no bound
+	maxHoldBy      bool
+	margin         time.Duration
+	minHold        time.Duration
+	longHold       time.Duration // or 0
+	noWait         bool          // WithoutWaiting was given
+	maxWaiters     int           // or Unlimited
+	events         *Events       // nil: nobody is told
+	eventsErr      error         // WithEvents was given nil
+	nilErr         error         // a nil Option was given
 }
 
 func defaults() config {
@@ -138,7 +138,7 @@ func WithDriftFactor(factor float64) Option {
 // [DefaultTimeoutFactor], 0.05, but at most two seconds.
 func WithTimeoutFactor(factor float64) Option {
 	return option(func(c *config) {
-		c.timeoutFactor, c.factorBy, c.nodeTimeoutBy = factor, true, false
+		c.timeoutFactor, c.factorBy, c.nodeTimeoutSet = factor, true, false
 	})
 }
 
@@ -147,7 +147,7 @@ func WithTimeoutFactor(factor float64) Option {
 // seconds; that is 400 ms with the default expiry. See [WithTimeoutFactor]. The renewals of a hold
 // have more time: at least five seconds, and at most half of what is left.
 func WithNodeTimeout(timeout time.Duration) Option {
-	return option(func(c *config) { c.NodeTimeout, c.nodeTimeoutBy = timeout, true })
+	return option(func(c *config) { c.NodeTimeout, c.nodeTimeoutSet = timeout, true })
 }
 
 // WithGenValueFunc sets where values come from, for instance to write the host's name into them.
@@ -250,14 +250,14 @@ func WithMinHold(d time.Duration) Option {
 	return option(func(c *config) { c.minHold = d })
 }
 
-// WithoutAnnouncements does without the queue on the nodes. A waiting Lock stands in no queue,
-// subscribes to nothing and relies on its retry delay. An Unlock frees the lock for the one who
-// asks first. Among processes there is no order then. Processes that do queue wait until they ask
-// again. A waiter is still woken by releases of its own process.
+// WithPolling makes a waiting Lock ask the nodes again after each retry delay, instead of waiting
+// in their queue. It subscribes to nothing. An Unlock frees the lock for whoever asks first: among
+// processes there is no order then, and those that do queue wait until they ask again. A waiter is
+// still woken by releases of its own process.
 //
 // A process that locks a name again and again leaves it to others for a retry delay now and then.
 // Default: off, waiting processes queue.
-func WithoutAnnouncements() Option {
+func WithPolling() Option {
 	return option(func(c *config) { c.Queue = false })
 }
 
@@ -314,11 +314,11 @@ func (c *config) finishExpiry(wrong *mistakes) {
 
 func (c *config) finishNodeTimeout(wrong *mistakes) {
 	switch {
-	case c.nodeTimeoutBy && c.NodeTimeout < shortestTrip:
+	case c.nodeTimeoutSet && c.NodeTimeout < shortestTrip:
 		wrong.add("WithNodeTimeout", c.NodeTimeout, "must be at least %v", shortestTrip)
-	case c.nodeTimeoutBy && c.NodeTimeout > c.Expiry:
+	case c.nodeTimeoutSet && c.NodeTimeout > c.Expiry:
 		wrong.add("WithNodeTimeout", c.NodeTimeout, "must be at most the expiry of %v", c.Expiry)
-	case c.nodeTimeoutBy:
+	case c.nodeTimeoutSet:
 	case !(c.timeoutFactor > 0 && c.timeoutFactor <= 1):
 		wrong.add("WithTimeoutFactor", c.timeoutFactor, "must be more than 0 and at most 1")
 	default:

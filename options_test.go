@@ -93,7 +93,7 @@ func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 					rl.NewMutex("x", tt.opts...),
 					rl.With(tt.opts...).NewMutex("x"),
 					rl.With(tt.opts...).With(redlock.WithKeyPrefix("p:")).NewMutex("x",
-						redlock.WithoutAnnouncements()),
+						redlock.WithPolling()),
 				} {
 					for op, err := range everyOperation(t, m) {
 						var option *redlock.OptionError
@@ -182,7 +182,7 @@ func TestOptionsAreUsedByManyAtOnce(t *testing.T) {
 	opts := []redlock.Option{
 		redlock.WithTries(3), redlock.WithRetryDelayFunc(redlock.ExponentialDelay(1,
 			time.Millisecond)),
-		redlock.WithExpiry(time.Minute), redlock.WithFencing(), redlock.WithoutAnnouncements(),
+		redlock.WithExpiry(time.Minute), redlock.WithFencing(), redlock.WithPolling(),
 	}
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		for _, n := range nodes {

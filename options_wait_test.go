@@ -157,7 +157,7 @@ func TestCloseEndsAWaitOfAnyNumberOfTries(t *testing.T) {
 // lesson L56: sums of the longest delays do not overflow.
 func TestTheLongestDelayIsWaitedFor(t *testing.T) {
 	for _, tries := range []int{2, 3, 32, math.MaxInt, redlock.Unlimited} {
-		for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
+		for _, opts := range [][]redlock.Option{nil, {redlock.WithPolling()}} {
 			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				rl = rl.With(redlock.WithExpiry(2*time.Hour), redlock.WithTries(tries),
 					redlock.WithRetryDelay(math.MaxInt64)).With(opts...)
@@ -416,7 +416,7 @@ func TestTheLockOfADeadHolderIsGrantedWhenItExpires(t *testing.T) {
 				}
 				opts := []redlock.Option{redlock.WithRetryDelay(delay), redlock.WithTries(2)}
 				if r.IntN(2) == 0 {
-					opts = append(opts, redlock.WithoutAnnouncements())
+					opts = append(opts, redlock.WithPolling())
 				}
 				start := time.Now()
 				m := rl.NewMutex("x", opts...)
@@ -464,7 +464,7 @@ func TestANodeThatIsSilentIsNotTakenForFree(t *testing.T) {
 			defer cancel()
 			all.Go(func() {
 				opts := []redlock.Option{redlock.WithRetryDelay(time.Hour),
-					redlock.WithoutAnnouncements()}
+					redlock.WithPolling()}
 				assert.ErrorIs(t, rl.NewMutex("x", opts...).LockContext(ctx), redlock.ErrTaken)
 			})
 			time.Sleep(time.Second / 2)
@@ -626,11 +626,11 @@ func TestAMissedReleaseIsMadeUpFor(t *testing.T) {
 // timeout is too short costs it a node timeout if it is the first in the nodes' queue, as one of
 // another process would.
 func TestEachWaitersOwnOptionsHold(t *testing.T) {
-	poller := []redlock.Option{redlock.WithoutAnnouncements(),
+	poller := []redlock.Option{redlock.WithPolling(),
 		redlock.WithRetryDelay(10 * time.Minute)}
 	hasty := []redlock.Option{redlock.WithNodeTimeout(3 * time.Millisecond),
 		redlock.WithRetryDelay(10 * time.Minute)}
-	patientPoller := []redlock.Option{redlock.WithoutAnnouncements(),
+	patientPoller := []redlock.Option{redlock.WithPolling(),
 		redlock.WithRetryDelay(100 * time.Millisecond)}
 	for name, tt := range map[string]struct {
 		first, second []redlock.Option
@@ -711,7 +711,7 @@ func TestAPanicOfTheValueFuncLeavesTheNameAsItWas(t *testing.T) {
 		for _, queued := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " queued=", queued), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-					rl = rl.With(redlock.WithRetryDelay(time.Hour), redlock.WithoutAnnouncements(),
+					rl = rl.With(redlock.WithRetryDelay(time.Hour), redlock.WithPolling(),
 						redlock.WithTries(redlock.Unlimited))
 					if queued {
 						occupy(nodes, time.Minute)
@@ -783,7 +783,7 @@ func (c centuries) Eval(context.Context, *pool.Script, []string, ...any) (any, e
 // lesson L96: a head whose context ends as a release wakes it, or while it leaves the lock to
 // others, lets its successor ask.
 func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
-	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
+	for _, opts := range [][]redlock.Option{nil, {redlock.WithPolling()}} {
 		cancelled := 0
 		for at := time.Duration(0); at < 4*time.Millisecond; at += 20 * time.Microsecond {
 			synctest.Test(t, func(t *testing.T) {
@@ -839,7 +839,7 @@ func TestAHeadThatIsCancelledAsItIsWokenPassesThatOn(t *testing.T) {
 func TestTheLastTryInTheQueueCanWin(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		occupy(nodes, 0)
-		rl = rl.With(redlock.WithoutAnnouncements())
+		rl = rl.With(redlock.WithPolling())
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -974,7 +974,7 @@ func TestAnAttemptThatIsCutShortLeavesNobodyAsleep(t *testing.T) {
 		for _, n := range nodes {
 			n.Always(sim.Slow(10 * time.Millisecond))
 		}
-		rl = rl.With(redlock.WithoutAnnouncements(), redlock.WithRetryDelay(time.Hour),
+		rl = rl.With(redlock.WithPolling(), redlock.WithRetryDelay(time.Hour),
 			redlock.WithExpiry(24*time.Hour), redlock.WithNodeTimeout(time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
 		defer cancel()

@@ -34,7 +34,7 @@ func ownerIn(t *testing.T, err error) string {
 func TestAFailedLockSaysWhoseTheLockIs(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 7} {
 		for name, opts := range map[string][]redlock.Option{
-			"": nil, ", polling": {redlock.WithoutAnnouncements()},
+			"": nil, ", polling": {redlock.WithPolling()},
 			", fenced": {redlock.WithFencing()},
 		} {
 			t.Run(fmt.Sprintf("%d nodes%s", n, name), func(t *testing.T) {

@@ -423,7 +423,7 @@ func withoutAQueue(t *testing.T, n, without int, last time.Duration) *contention
 func TestAClientThatPollsBesideTheQueue(t *testing.T) {
 	counts(t)
 	for name, opts := range map[string][]redlock.Option{
-		"queue": nil, "poll": {redlock.WithoutAnnouncements()},
+		"queue": nil, "poll": {redlock.WithPolling()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

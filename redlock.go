@@ -274,7 +274,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 		c.queues.End()
 	}
 	all := c.holds.list()
-	afters := make([]aftermath, len(all))
+	afters := make([]effects, len(all))
 	for i, h := range all {
 		afters[i] = h.l.closing()
 		afters[i].cancel()

@@ -87,7 +87,7 @@ func (r *restricted) redlock(t *testing.T) *redlock.Redlock {
 		pools = append(pools, r.newPool(t, r.user+":pw@"+s.Addr()))
 	}
 	return redlock.New(pools...).With(redlock.WithKeyPrefix("app:"),
-		redlock.WithNodeTimeout(2*time.Second), redlock.WithoutAnnouncements())
+		redlock.WithNodeTimeout(2*time.Second), redlock.WithPolling())
 }
 
 // other returns a client who may do everything.

@@ -80,7 +80,7 @@ func TestALockThatWouldWaitForItselfFailsAtOnce(t *testing.T) {
 					start, sent := time.Now(), nodes.Count("")
 					// What comes from one New is one, whatever the options.
 					for _, l := range []*redlock.Redlock{rl, rl.With(redlock.WithFencing(),
-						redlock.WithTries(redlock.Unlimited), redlock.WithoutAnnouncements())} {
+						redlock.WithTries(redlock.Unlimited), redlock.WithPolling())} {
 						for what, do := range acquisitions(ctx, l.NewMutex("app:x"), l) {
 							assert.Equal(t, "Failed Self Taken", matched(do()), what)
 						}

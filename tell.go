@@ -224,12 +224,13 @@ func (m *Mutex) waits(tries int) func(queue.LongWait) {
 	}
 	start := m.core.now()
 	return func(l queue.LongWait) {
-		d, _ := l.Latest.(*grant.Defeat)
+		d, _ := l.Latest.(*grant.FailedAttempt)
 		m.tell.Waiting(Waiting{
 			Acquiring: Acquiring{
 				Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing,
 			},
-			Waited: m.core.now().Sub(start), Callers: l.Waiters, Ahead: l.Ahead, Err: m.defeated(d),
+			Waited: m.core.now().Sub(start), Callers: l.Waiters, Ahead: l.Ahead,
+			Err: m.attemptError(d),
 		})
 	}
 }

@@ -38,7 +38,7 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 			c := contention{processes: 1, waiters: waiters, hold: hold,
 				last: larger(time.Second + 60*hold)}
 			with := contend(t, 1, c)
-			c.opts = []redlock.Option{redlock.WithoutAnnouncements()}
+			c.opts = []redlock.Option{redlock.WithPolling()}
 			without := contend(t, 1, c)
 			t.Logf("%d waiters, holds of %v: %d turns with announcements, %d without", waiters,
 				hold, with.sum(), without.sum())
@@ -50,7 +50,7 @@ func TestATurnWithinAProcessNeedsNoAnnouncement(t *testing.T) {
 }
 
 // lesson L88: and the processes still take turns.
-func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
+func TestProcessesTakeTurnsWithPolling(t *testing.T) {
 	counts(t)
 	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond}
 	beside(t, func(t *testing.T, shard, shards uint64) {
@@ -58,7 +58,7 @@ func TestProcessesTakeTurnsWithoutAnnouncements(t *testing.T) {
 			processes, hold := []int{2, 4}[i], holds[i]
 			c := contend(t, 1, contention{processes: processes, waiters: 4, hold: hold,
 				last: time.Minute + 10000*hold, // so that luck evens out
-				opts: []redlock.Option{redlock.WithoutAnnouncements()}})
+				opts: []redlock.Option{redlock.WithPolling()}})
 			turns := make([]int, processes)
 			for i, n := range c.turns {
 				turns[i/4] += n
@@ -87,7 +87,7 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 		"a minority subscribes": {n: 5, unable: 3},
 		"a majority subscribes": {n: 5, unable: 2},
 		"nobody wants it": {n: 5,
-			opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+			opts: []redlock.Option{redlock.WithPolling()}},
 		"nothing can be published":              {n: 5, forbid: 5},
 		"a minority can publish":                {n: 5, forbid: 3},
 		"one of three can publish":              {n: 3, forbid: 2},
@@ -155,7 +155,7 @@ func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
 				for _, node := range nodes {
 					node.Always(sim.Slow(trip))
 				}
-				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithoutAnnouncements(),
+				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithPolling(),
 					redlock.WithRetryDelay(delay))
 				m := rl.NewMutex("x")
 				require.NoError(t, m.Lock())

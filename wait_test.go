@@ -342,7 +342,7 @@ func TestWaiterIsWokenByTheRelease(t *testing.T) {
 // lesson L51: while the lock is held for long, each process asks once per delay.
 func TestWaitingIsNoBusyLoop(t *testing.T) {
 	for name, opts := range map[string][]redlock.Option{
-		"announcements": nil, "polling": {redlock.WithoutAnnouncements()},
+		"announcements": nil, "polling": {redlock.WithPolling()},
 	} {
 		bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 			m := rl.NewMutex("x")
@@ -417,7 +417,7 @@ func TestTheLockOfADeadHolderIsGrantedWithinExpiryAndDelay(t *testing.T) {
 // order.
 func TestGivingUpAnywhereInTheLine(t *testing.T) {
 	const waiters = 5
-	for _, opts := range [][]redlock.Option{nil, {redlock.WithoutAnnouncements()}} {
+	for _, opts := range [][]redlock.Option{nil, {redlock.WithPolling()}} {
 		for quitter := range waiters {
 			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 				m := rl.NewMutex("x")
@@ -523,7 +523,7 @@ func TestOptionsHaveNoState(t *testing.T) {
 	opts := []redlock.Option{redlock.WithTries(3),
 		redlock.WithRetryDelayFunc(redlock.ExponentialDelay(time.Millisecond, 4*time.Millisecond))}
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		rl = rl.With(redlock.WithoutAnnouncements())
+		rl = rl.With(redlock.WithPolling())
 		var tasks sync.WaitGroup
 		for _, n := range nodes {
 			for i := range 100 {

@@ -52,7 +52,7 @@ func waits(t *testing.T, rl *redlock.Redlock, n int) (endOne func(), had func() 
 func TestNoMoreCallersWaitThanMay(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10, 300} {
 		for name, opts := range map[string][]redlock.Option{
-			"the nodes keep a queue": nil, "polling": {redlock.WithoutAnnouncements()},
+			"the nodes keep a queue": nil, "polling": {redlock.WithPolling()},
 		} {
 			t.Run(fmt.Sprintf("%d waiters, %s", n, name), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

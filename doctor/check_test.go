@@ -244,7 +244,7 @@ func TestCheckDegrades(t *testing.T) {
 		pools = append(pools, goredisPool(t,
 			redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}))
 	}
-	r, found := check(t, redlock.New(pools...).With(patient, redlock.WithoutAnnouncements()))
+	r, found := check(t, redlock.New(pools...).With(patient, redlock.WithPolling()))
 	assert.Equal(t, []string{"note unknown [0]", "note unknown [1]", "note unknown [2]"}, found)
 	unknown := func(i int) (what []string) {
 		for _, u := range r.Nodes[i].Unknown {
@@ -279,7 +279,7 @@ func TestCheckTriesWhatALockNeeds(t *testing.T) {
 			opts: []redlock.Option{fencing, perName}},
 		"INFO needs no lock": {denied: "-info", keys: app},
 		"PUBLISH needs no lock": {denied: "-publish", keys: app,
-			opts: []redlock.Option{redlock.WithoutAnnouncements()}},
+			opts: []redlock.Option{redlock.WithPolling()}},
 		"other keys": {keys: "~other:*", want: "acquire: NOPERM"},
 		"SET":        {denied: "-set", keys: app, want: "acquire: NOPERM"},
 		"EVALSHA": {denied: "-evalsha", keys: app,

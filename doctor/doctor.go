@@ -58,7 +58,7 @@ import (
 //
 // On each node, Check goes through a lock's life, by the commands of a lock. It acquires a key of
 // its own, extends it, sees that another value does not release it, and releases it. It also stands
-// in the queue for that key, unless [redlock.WithoutAnnouncements] is set. If the pool is a
+// in the queue for that key, unless [redlock.WithPolling] is set. If the pool is a
 // [pool.Subscriber], it then waits to be told of its turn.
 //
 // Two programs whose reports have the same [Report.Fingerprint] know the same nodes.

@@ -240,7 +240,7 @@ func (j *judge) announcements() {
 			return "", ""
 		}
 		advice := "Find out what keeps Pub/Sub from working there. " +
-			"If it cannot work, WithoutAnnouncements saves the attempts."
+			"If it cannot work, WithPolling saves the attempts."
 		if deniesSome(n, needed) || isDenied(n.Unheard) {
 			advice = allow(n, needed)
 		}

@@ -18,10 +18,10 @@ type owner struct {
 	lane      []quorum.Lane // to the node
 	denied    func(quorum.Reply) error
 	value     string
-	key       *quorum.Footprint // with the value
-	number    int64             // that acquire returned: what the counter holds
-	member    wire.Member       // of the queue
-	place     *quorum.Footprint // of the member
+	key       *quorum.WriteSet // with the value
+	number    int64            // that acquire returned: what the counter holds
+	member    wire.Member      // of the queue
+	place     *quorum.WriteSet // of the member
 }
 
 // newOwner returns the owner of a lock on one node.
@@ -31,12 +31,12 @@ func (p *plan) newOwner(n *quorum.Node) *owner {
 		value:  rand.Text(),
 		member: wire.Member{ID: wire.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
-	o.key, o.place = o.newFootprint(), o.newFootprint()
+	o.key, o.place = o.newWriteSet(), o.newWriteSet()
 	return o
 }
 
-func (o *owner) newFootprint() *quorum.Footprint {
-	c := &quorum.Footprint{}
+func (o *owner) newWriteSet() *quorum.WriteSet {
+	c := &quorum.WriteSet{}
 	c.Open(o.lane, o.NodeTimeout, 0)
 	return c
 }
@@ -54,8 +54,8 @@ func (o *owner) acquire(ctx context.Context) (guarded time.Duration, err error) 
 
 // acquireUnguarded is acquire without the restart guard.
 func (o *owner) acquireUnguarded(ctx context.Context) (err error) {
-	// A new footprint does not know of the refusal, after which the release would be sent twice.
-	o.key = o.newFootprint()
+	// A new write set does not know of the refusal, after which the release would be sent twice.
+	o.key = o.newWriteSet()
 	o.number, err = o.step(ctx, o.key.Write, o.AcquireUnguarded(o.value), anything)
 	return err
 }
@@ -94,7 +94,7 @@ func (o *owner) releaseAsStranger(ctx context.Context) error {
 func (o *owner) release(ctx context.Context) error {
 	_, err := o.step(ctx, o.key.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
 	if o.Fencing && o.FencePerName { // its counter would stay
-		counter := o.newFootprint()
+		counter := o.newWriteSet()
 		counter.TakeOver()
 		c := o.Forget(o.Counter(), strconv.FormatInt(o.number, 10))
 		_, _ = counter.Undo(ctx, quorum.Spec{Command: c}).Wait(ctx)

@@ -56,12 +56,12 @@ func Remaining(now, until time.Time) time.Duration {
 	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
 }
 
-// Ahead returns d, but at least a nanosecond: every timer that may be due at once is set with it.
-// In a bubble of [testing/synctest] a timer set for now runs on the thread that sets it. So do
+// TimerDelay returns d, but at least a nanosecond: every timer that may be due at once is set with
+// it. In a bubble of [testing/synctest] a timer set for now runs on the thread that sets it. So do
 // others at the same time, all in one race context that is for one thread at a time. The race
 // detector of Go 1.26 crashes then; see unlockAndRun in the runtime's time.go. This spares users
 // who test their services that way.
-func Ahead(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
+func TimerDelay(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
 // epoch is what Ticks counts from.
 var epoch = time.Now()

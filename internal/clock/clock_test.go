@@ -48,7 +48,7 @@ func TestManySetTimersAheadTogetherInABubble(t *testing.T) {
 		for range goroutines {
 			all.Go(func() {
 				for range each {
-					time.AfterFunc(Ahead(-time.Second), func() { fired.Add(1) })
+					time.AfterFunc(TimerDelay(-time.Second), func() { fired.Add(1) })
 				}
 			})
 		}
@@ -57,7 +57,7 @@ func TestManySetTimersAheadTogetherInABubble(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, goroutines*each, fired.Load())
 		assert.Equal(t, time.Nanosecond, time.Since(start))
-		assert.Equal(t, time.Second, Ahead(time.Second))
+		assert.Equal(t, time.Second, TimerDelay(time.Second))
 	})
 }
 

@@ -2,7 +2,7 @@
 // and what of that is healed, kept for a while, or released.
 //
 // It asks, and decides by votes. Who has the lock, until when, and what errors say is the business
-// of package redlock. Each step is a file: grant.go makes the attempt, defeat.go has why it did not
+// of package redlock. Each step is a file: grant.go makes the attempt, failed.go has why it did not
 // win, and keep.go what becomes of a grant.
 package grant
 
@@ -36,14 +36,14 @@ type Grant struct {
 	Token  uint64    // for fencing
 	Raised bool      // it took a second round to settle the token
 
-	quorum.Footprint
+	quorum.WriteSet
 	lock *Lock
 }
 
 // Open makes the zero Grant one with that value. Nothing of it has been written to the nodes.
 func (g *Grant) Open(l *Lock, value string) {
 	g.Value, g.lock = value, l
-	g.Footprint.Open(l.Lanes, l.NodeTimeout, l.Expiry)
+	g.WriteSet.Open(l.Lanes, l.NodeTimeout, l.Expiry)
 }
 
 // Deadline is the moment up to which the lock may be trusted if the attempt wins it.
@@ -54,9 +54,10 @@ func (g *Grant) Deadline() time.Time { return g.Began.Add(g.lock.Validity()) }
 // only a claim has a member.
 //
 // An attempt that does not win releases what it was granted before it returns. With how.Keep it
-// leaves that to [Defeat.Settle], if no node has granted anything yet. A final attempt calls the
-// lock taken only when it knows that the key which refused it was not its own.
-func (g *Grant) Attempt(ctx context.Context, how queue.Attempt, member *wire.Member) *Defeat {
+// leaves that to [FailedAttempt.Settle], if no node has granted anything yet. A final attempt calls
+// the lock taken only when it knows that the key which refused it was not its own.
+func (g *Grant) Attempt(ctx context.Context, how queue.Attempt,
+	member *wire.Member) *FailedAttempt {
 	// A contender that waits for the vote of a frozen node keeps its votes from the others. They
 	// keep theirs from it. With a few of them, nobody ever gets a quorum.
 	spec := quorum.Spec{Hasty: !how.Final}
@@ -71,7 +72,7 @@ func (g *Grant) Attempt(ctx context.Context, how queue.Attempt, member *wire.Mem
 		return nil
 	}
 	decided.Round.Abandon()
-	d := &Defeat{
+	d := &FailedAttempt{
 		lock: g.lock, grant: g, began: g.Began, met: decided.Said, asked: decided.Round,
 		late: decided.Late, cut: decided.Err != nil, Final: how.Final || decided.Err != nil,
 		keys: how.Keys,

@@ -145,7 +145,7 @@ func TestSettle(t *testing.T) {
 			assert.Equal(t, before+releases, nodes.Count("release"))
 			assert.Empty(t, d.Settle(t.Context(), false), "once")
 		}
-		var none *grant.Defeat
+		var none *grant.FailedAttempt
 		assert.False(t, none.Unsettled())
 		assert.Empty(t, none.Settle(t.Context(), true))
 	})
@@ -215,11 +215,11 @@ func TestGiveBackOfWhatRefusedItself(t *testing.T) {
 }
 
 // Of a waiter's attempts the latest counts that the nodes had the time to answer.
-func TestDefeats(t *testing.T) {
+func TestFailedAttempts(t *testing.T) {
 	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
-		var all grant.Defeats
+		var all grant.FailedAttempts
 		assert.Nil(t, all.Latest())
-		attempt := func(ctx context.Context) *grant.Defeat {
+		attempt := func(ctx context.Context) *grant.FailedAttempt {
 			return open("mine").Attempt(ctx, queue.Attempt{}, nil)
 		}
 		for _, n := range nodes {
@@ -237,7 +237,7 @@ func TestDefeats(t *testing.T) {
 		assert.False(t, all.Note(attempt(cut)), "the nodes are well")
 		assert.Same(t, first, all.Latest())
 
-		wrong := &grant.Defeat{Final: true, Err: errOops}
+		wrong := &grant.FailedAttempt{Final: true, Err: errOops}
 		assert.True(t, all.Note(wrong))
 		assert.Same(t, wrong, all.Latest())
 	})
@@ -249,8 +249,8 @@ func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
 	terms := wire.Terms{Queue: true, NodeTimeout: 100 * time.Millisecond}
 	lock := &grant.Lock{Lock: wire.NewLock("x", &terms, nil), Now: time.Now}
 	with(t, 3, terms, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
-		var all grant.Defeats
-		stand := func() *grant.Defeat {
+		var all grant.FailedAttempts
+		stand := func() *grant.FailedAttempt {
 			place := open("")
 			member := wire.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
 			r := place.Write(t.Context(), quorum.Spec{Command: lock.Stand(member, time.Minute)})

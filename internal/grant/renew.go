@@ -70,7 +70,7 @@ func (q *Renewals) begin() {
 		go q.run(r)
 	}
 	if len(q.waiting) > 0 && q.timer == nil {
-		q.timer = time.AfterFunc(clock.Ahead(q.lost().Sub(now)), q.hurry)
+		q.timer = time.AfterFunc(clock.TimerDelay(q.lost().Sub(now)), q.hurry)
 	}
 }
 

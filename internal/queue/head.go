@@ -147,7 +147,7 @@ func (w *Waiter) poll() (why reason, err error) {
 			at, why = free, expired
 		}
 		l.plan(at)
-		t.Reset(clock.Ahead(time.Until(at)))
+		t.Reset(clock.TimerDelay(time.Until(at)))
 		isReady, isRung := false, false
 		select {
 		case <-t.C:

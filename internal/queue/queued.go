@@ -43,7 +43,7 @@ type queuedWait struct {
 	w       *Waiter
 	note    *notification
 	member  wire.Member
-	written quorum.Footprint // of the place; what is asked for in its turn has its own
+	written quorum.WriteSet // of the place; what is asked for in its turn has its own
 
 	// Rounds of enrolling: the first, until slow nodes have the ticket, or nil; and the latest,
 	// with those that nodes had not answered when the next began.
@@ -212,7 +212,7 @@ func (s *queuedWait) await(d time.Duration) (ending, error) {
 	defer t.Stop()
 	for {
 		patience := w.queues.patience(w.ctx)
-		t.Reset(clock.Ahead(min(time.Until(until), time.Until(w.due), patience)))
+		t.Reset(clock.TimerDelay(min(time.Until(until), time.Until(w.due), patience)))
 		e := s.listen(t)
 		if err := w.stopped(); err != nil {
 			return none, err

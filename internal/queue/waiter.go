@@ -66,7 +66,7 @@ func (w *Waiter) follow() (won bool, err error) {
 	defer t.Stop()
 	for {
 		w.due = begun.Add(try)
-		t.Reset(clock.Ahead(time.Until(w.together(try))))
+		t.Reset(clock.TimerDelay(time.Until(w.together(try))))
 		select {
 		case <-w.head:
 			return false, nil

@@ -12,7 +12,7 @@ import (
 type call struct {
 	round *Round
 	lane  *Lane
-	mark  *Mark // of the acquisition it belongs to; nil only for an Ask
+	write *WriteState // of the acquisition it belongs to; nil only for an Ask
 
 	// Set under the lane's mutex when the call begins to run, and not changed any more.
 	began    int64     // see clock.Ticks
@@ -26,11 +26,11 @@ type call struct {
 
 	// The lane's mutex guards these.
 	inHand bool // the client has it
-	kept   bool // the node's gate has it
-	probe  bool // it was sent through the shut gate; not changed once it is sent
+	kept   bool // the node's breaker has it
+	probe  bool // it was sent although the breaker has tripped; not changed once it is sent
 
 	returned once          // Receive was called
-	place    *list.Element // in the gate, or nil; the gate's mutex guards it
+	place    *list.Element // in the breaker, or nil; the breaker's mutex guards it
 }
 
 // overtime is the time that an Undo has after its round.
@@ -80,7 +80,7 @@ func (c *call) context() context.Context {
 	}
 	o := c.overtime
 	o.ctx, o.cancel = context.WithDeadline(c.round.ctx.Context, o.deadline)
-	o.timer = time.AfterFunc(clock.Ahead(time.Until(o.deadline)), c.overdue)
+	o.timer = time.AfterFunc(clock.TimerDelay(time.Until(o.deadline)), c.overdue)
 	return o.ctx
 }
 
@@ -137,7 +137,7 @@ func (c *call) left(err error) error {
 	return c.lane.node.timedOut(ctx, c.began, r.budget, err)
 }
 
-// expire ends a call that the gate still keeps when the time of its round is over.
+// expire ends a call that the breaker still keeps when the time of its round is over.
 func (c *call) expire() {
 	l := c.lane
 	l.mu.Lock()
@@ -145,7 +145,7 @@ func (c *call) expire() {
 		l.mu.Unlock()
 		return
 	}
-	l.expel(c, l.node.gate.unresponsive(clock.Ticks(time.Now())))
+	l.expel(c, l.node.breaker.unresponsive(clock.Ticks(time.Now())))
 	l.mu.Unlock()
 	l.launch(c)
 }
@@ -156,7 +156,7 @@ func (c *call) overdue() {
 	l := c.lane
 	l.mu.Lock()
 	var d *debt
-	if c.inHand && c.mark.debt == nil && !time.Now().Before(c.deadline()) {
+	if c.inHand && c.write.debt == nil && !time.Now().Before(c.deadline()) {
 		d = c.debt()
 	}
 	l.node.owed.note(d, onceLanded)

@@ -55,7 +55,7 @@ func TestWhoWaitsForOneNodeCarriesTheCommand(t *testing.T) {
 				for _, kind := range []Kind{Ask, Write, Undo} {
 					r := startRound(t.Context(), Lanes(Nodes(pools, NewTracker())), plan{
 						Command: setNX, Kind: kind, Need: 1, Budget: budget, Waits: tt.waits,
-						Marks: sentBefore(tt.nodes),
+						Writes: sentBefore(tt.nodes),
 					})
 					before := r.Tally()
 					assert.Equal(t, tt.want, before.Yes, "answers when the round has begun")
@@ -77,7 +77,7 @@ func TestACommandThatHasToWaitIsNotCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, answer := newCarrier()
 		lanes := Lanes(Nodes([]pool.Pool{c}, NewTracker()))
-		p := plan{Command: setNX, Kind: Write, Need: 1, Budget: budget, Marks: sentBefore(1)}
+		p := plan{Command: setNX, Kind: Write, Need: 1, Budget: budget, Writes: sentBefore(1)}
 		first := startRound(t.Context(), lanes, p)
 		p.Waits = true
 		behind := startRound(t.Context(), lanes, p)
@@ -96,7 +96,7 @@ func TestACommandThatHasToWaitIsNotCarried(t *testing.T) {
 	})
 }
 
-// What the gate has kept is sent by the goroutine of another command's answer.
+// What the breaker has kept is sent by the goroutine of another command's answer.
 func TestACommandThatTheGateKeepsIsNotCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}

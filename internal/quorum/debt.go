@@ -13,14 +13,14 @@ import (
 type debt struct {
 	work
 	lane    *Lane
-	mark    *Mark
+	write   *WriteState
 	base    context.Context // values only
 	budget  time.Duration
 	expires time.Time // of the key
 
 	// final is when the Writes have landed: an answer to an Undo that is sent from then on leaves
-	// nothing to take back. It is 0 if the node has not answered the Undo yet. See Mark.landed and
-	// clock.Ticks. The lane's mutex guards it.
+	// nothing to take back. It is 0 if the node has not answered the Undo yet. See
+	// WriteState.landed and clock.Ticks. The lane's mutex guards it.
 	final int64
 
 	// The ledger's mutex guards these.
@@ -50,12 +50,12 @@ const (
 	onceItAnswers
 )
 
-// debt returns what is owed to the node for the mark of an Undo. The caller holds the lane's mu.
+// debt returns what is owed to the node for the write of an Undo. The caller holds the lane's mu.
 func (c *call) debt() *debt {
-	r, m := c.round, c.mark
+	r, m := c.round, c.write
 	if m.debt == nil {
 		m.debt = &debt{
-			work: r.work, lane: c.lane, mark: m, base: r.ctx.Context, budget: r.budget,
+			work: r.work, lane: c.lane, write: m, base: r.ctx.Context, budget: r.budget,
 			expires: time.Now().Add(max(r.expiry, leastOwed)),
 		}
 	}
@@ -78,9 +78,9 @@ func (d *debt) send() {
 	n := d.lane.node
 	t := &try{debt: d, began: clock.Ticks(time.Now())}
 	t.ctx, t.cancel = context.WithTimeout(d.base, d.budget)
-	t.timer = time.AfterFunc(clock.Ahead(d.budget), t.giveUp)
+	t.timer = time.AfterFunc(clock.TimerDelay(d.budget), t.giveUp)
 	n.tracker.Enter()
-	n.gate.enter(t.began, d.budget)
+	n.breaker.enter(t.began, d.budget)
 	if d.starts(n) {
 		d.startOn(t.ctx, n, t, false)
 	} else {
@@ -125,14 +125,14 @@ func (t *try) finish(reply Reply, err error) {
 // mu.
 func (t *try) next(reply Reply, err error, inTime bool) when {
 	switch {
-	case t.mark.sent == 0: // as has turned out meanwhile
+	case t.write.sent == 0: // as has turned out meanwhile
 		return never
 	case err != nil:
 		return onceItAnswers
 	}
-	t.mark.undone = t.mark.undone || reply.Yes()
+	t.write.undone = t.write.undone || reply.Yes()
 	switch {
-	case t.mark.settledBy(reply):
+	case t.write.settledBy(reply):
 		return never
 	case t.final == 0:
 		return t.answered()
@@ -148,8 +148,8 @@ func (t *try) next(reply Reply, err error, inTime bool) when {
 // arrive: when the Writes have landed, or when the client returns from one. The caller holds the
 // lane's mu.
 func (d *debt) answered() when {
-	d.final = d.mark.landed(clock.Ticks(time.Now()), d.budget)
-	if d.mark.out > 0 {
+	d.final = d.write.landed(clock.Ticks(time.Now()), d.budget)
+	if d.write.out > 0 {
 		return never // until the client returns from that Write: see wrote
 	}
 	return onceLanded
@@ -160,7 +160,7 @@ func (d *debt) answered() when {
 func (d *debt) untilLanded() time.Duration {
 	now, final := clock.Ticks(time.Now()), d.final
 	if final == 0 {
-		final = d.mark.landed(now, d.budget)
+		final = d.write.landed(now, d.budget)
 	}
 	return clock.Sub(time.Duration(final), time.Duration(now))
 }

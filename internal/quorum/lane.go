@@ -41,20 +41,20 @@ func (l *Lane) submit(c *call) {
 	var idle []*call // that have nothing to do any more
 	var first *call  // that may run at once
 	if c.round.kind == Undo {
-		c.mark.over = true
-		idle = l.withdraw(c.mark)
-		if l.recall(c.mark) {
+		c.write.over = true
+		idle = l.withdraw(c.write)
+		if l.recall(c.write) {
 			held := l.running
 			l.mu.Unlock()
 			l.launch(held) // which only closes it
 			l.mu.Lock()
 		}
-		if c.mark.sent == 0 {
+		if c.write.sent == 0 {
 			idle = append(idle, c)
 		}
 	}
 	switch {
-	case c.round.kind == Undo && c.mark.sent == 0:
+	case c.round.kind == Undo && c.write.sent == 0:
 	case l.running == nil:
 		now := c.round.start
 		if c.round.expired.Load() { // while Start stood still
@@ -98,12 +98,12 @@ func (l *Lane) launch(c *call) {
 	}
 }
 
-// withdraw takes from the end of what waits what has the mark of an Undo. None of it would be
-// sent. So little waits while an owner locks and unlocks beside a frozen node. The
-// caller holds mu.
-func (l *Lane) withdraw(m *Mark) (idle []*call) {
+// withdraw takes from the end of what waits what belongs to the write of an Undo. None of it would
+// be sent. So little waits while an owner locks and unlocks beside a frozen node. The caller holds
+// mu.
+func (l *Lane) withdraw(m *WriteState) (idle []*call) {
 	left := len(l.waiting)
-	for left > 0 && l.waiting[left-1].mark == m && l.waiting[left-1].round.kind != Undo {
+	for left > 0 && l.waiting[left-1].write == m && l.waiting[left-1].round.kind != Undo {
 		left--
 	}
 	idle = slices.Clone(l.waiting[left:])
@@ -114,21 +114,21 @@ func (l *Lane) withdraw(m *Mark) (idle []*call) {
 	return idle
 }
 
-// recall takes the running call back from the gate if it has the mark of an Undo. It reports
-// whether it did. The caller holds mu, and launches the call.
-func (l *Lane) recall(m *Mark) bool {
+// recall takes the running call back from the breaker if it belongs to the write of an Undo. It
+// reports whether it did. The caller holds mu, and launches the call.
+func (l *Lane) recall(m *WriteState) bool {
 	c := l.running
-	if c == nil || !c.kept || c.mark != m {
+	if c == nil || !c.kept || c.write != m {
 		return false
 	}
 	l.expel(c, ErrUnsent)
 	return true
 }
 
-// expel takes a call back from the gate, which is not sent because of err. The caller holds mu, and
-// launches the call.
+// expel takes a call back from the breaker, which is not sent because of err. The caller holds mu,
+// and launches the call.
 func (l *Lane) expel(c *call, err error) {
-	l.node.gate.drop(c)
+	l.node.breaker.drop(c)
 	c.kept = false
 	c.unsent = err
 }
@@ -142,7 +142,7 @@ func (l *Lane) arm() {
 		l.running.overtime == nil && !l.running.round.expired.Load() {
 		return
 	}
-	l.timer = time.AfterFunc(clock.Ahead(time.Until(l.running.deadline())), l.giveUp)
+	l.timer = time.AfterFunc(clock.TimerDelay(time.Until(l.running.deadline())), l.giveUp)
 }
 
 // disarm stops the timer. If that fires nevertheless, giveUp finds that it is not time. The caller
@@ -163,8 +163,8 @@ func (l *Lane) giveUp() {
 		return
 	}
 	if c := l.running; c.round.kind == Write && c.inHand {
-		c.mark.unsure = true
-		c.mark.out++
+		c.write.unsure = true
+		c.write.out++
 	}
 	first := l.advance()
 	l.mu.Unlock()
@@ -186,10 +186,10 @@ func (l *Lane) advance() *call {
 	return first
 }
 
-// begin makes a call the running one, and returns it unless the gate keeps it. It decides whether
-// the call is sent, in one step with noting that it is: between the two it could be given up, and
-// an Undo could find that there is nothing to take back. The caller holds mu, and launches the
-// returned call.
+// begin makes a call the running one, and returns it unless the breaker keeps it. It decides
+// whether the call is sent, in one step with noting that it is: between the two it could be given
+// up, and an Undo could find that there is nothing to take back. The caller holds mu, and launches
+// the returned call.
 func (l *Lane) begin(c *call, now time.Time) *call {
 	r := c.round
 	l.running = c
@@ -199,26 +199,26 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 		c.unsent = errNoTime
 		return c
 	case r.kind != Undo:
-		if r.over.Load() || !now.Before(r.deadline()) || c.mark != nil && c.mark.over {
+		if r.over.Load() || !now.Before(r.deadline()) || c.write != nil && c.write.over {
 			c.unsent = ErrUnsent
 			return c
 		}
-	case c.mark.sent == 0, r.trusts && c.mark.refused(): // after all
+	case c.write.sent == 0, r.trusts && c.write.refused(): // after all
 		c.unsent = errNothing
 		return c
 	case r.deadline().Sub(now) < r.budget-r.budget/4:
 		// It has to have its time, also if it has waited for long.
 		c.overtime = &overtime{deadline: now.Add(r.budget)}
 	}
-	if l.node.gate.pass(c) {
+	if l.node.breaker.pass(c) {
 		l.hand(c)
 		return c
 	}
 	c.kept = true
-	// A round sets expired before it looks for what the gate keeps. So either this finds it set, or
-	// the round finds the call.
+	// A round sets expired before it looks for what the breaker keeps. So either this finds it set,
+	// or the round finds the call.
 	if c.overtime != nil || r.expired.Load() {
-		l.expel(c, l.node.gate.unresponsive(c.began))
+		l.expel(c, l.node.breaker.unresponsive(c.began))
 		return c
 	}
 	return nil
@@ -228,12 +228,12 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 func (l *Lane) hand(c *call) {
 	c.inHand = true
 	if c.round.kind == Write {
-		c.mark.sent++
-		c.mark.sentAt = uint32(c.began / 1000)
+		c.write.sent++
+		c.write.sentAt = uint32(c.began / 1000)
 	}
 }
 
-// resume sends a call that the gate has kept, unless it is too late. It reports whether it did.
+// resume sends a call that the breaker has kept, unless it is too late. It reports whether it did.
 func (l *Lane) resume(c *call, asProbe bool) bool {
 	l.mu.Lock()
 	if !c.kept {
@@ -241,12 +241,12 @@ func (l *Lane) resume(c *call, asProbe bool) bool {
 		return false
 	}
 	c.kept = false
-	r, g, now := c.round, &l.node.gate, time.Now()
+	r, g, now := c.round, &l.node.breaker, time.Now()
 	c.began = clock.Ticks(now)
 	switch {
 	case !now.Before(r.deadline()):
 		c.unsent = g.unresponsive(c.began)
-	case r.kind != Undo && (r.over.Load() || c.mark != nil && c.mark.over):
+	case r.kind != Undo && (r.over.Load() || c.write != nil && c.write.over):
 		c.unsent = ErrUnsent
 	case asProbe:
 		g.enterProbe(c)

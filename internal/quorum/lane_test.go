@@ -63,8 +63,8 @@ func (j *journal) read() []string {
 }
 
 // sent is send, and it has been sent if it can be.
-func sent(t *testing.T, lanes []Lane, kind Kind, marks []Mark, o op) *Round {
-	r := send(t, lanes, kind, marks, o)
+func sent(t *testing.T, lanes []Lane, kind Kind, writes []WriteState, o op) *Round {
+	r := send(t, lanes, kind, writes, o)
 	synctest.Wait()
 	return r
 }
@@ -96,16 +96,16 @@ func owed(n *Node) int {
 }
 
 // send starts a round on the lanes.
-func send(t *testing.T, lanes []Lane, kind Kind, marks []Mark, o op) *Round {
+func send(t *testing.T, lanes []Lane, kind Kind, writes []WriteState, o op) *Round {
 	return startRound(t.Context(), lanes, plan{Op: o, Kind: kind, Need: 1, Budget: budget,
-		Marks: marks})
+		Writes: writes})
 }
 
 // lesson L13: a release does not overtake the slow SET it is to take back.
 func TestCommandsOnALaneAreSentOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		send(t, lanes, Write, m, j.op("set", 30*time.Millisecond, 1, nil))
 		send(t, lanes, Ask, m, j.op("extend", 40*time.Millisecond, 1, nil))
 		time.Sleep(35 * time.Millisecond)
@@ -128,7 +128,7 @@ func TestAnIdleLaneHasNothing(t *testing.T) {
 		assert.Nil(t, l.running)
 		assert.Nil(t, l.waiting)
 		assert.Zero(t, l.node.tracker.n.Load())
-		assert.Zero(t, l.node.gate.unanswered.Load())
+		assert.Zero(t, l.node.breaker.unanswered.Load())
 	})
 }
 
@@ -151,7 +151,7 @@ func TestUndoOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
 		send(t, lanes, Ask, nil, j.op("slow", 50*time.Millisecond, 1, nil))
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		w := send(t, lanes, Write, m, j.op("set", 0, 1, nil))
 		a := send(t, lanes, Ask, m, j.op("raise", 0, 1, nil))
 		u := send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
@@ -169,7 +169,7 @@ func TestUndoOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
 func TestUndoEndsWhatHasItsMarkAndWaitsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", 10*time.Millisecond, 1, nil))
 		heal := send(t, lanes, Write, m, j.op("heal", 0, 1, nil))
 		send(t, lanes, Ask, nil, j.op("other", 0, 1, nil))
@@ -187,7 +187,7 @@ func TestUndoOfWritesSentElsewhereIsSent(t *testing.T) {
 		later(time.Second)
 		assert.Equal(t, []string{"0s release", "0s release"}, j.read())
 		startRound(t.Context(), newLanes(1), plan{Op: j.op("trusts", 0, 1, nil), Kind: Undo,
-			Need: 1, Budget: budget, Marks: sentBefore(1), Trusts: true})
+			Need: 1, Budget: budget, Writes: sentBefore(1), Trusts: true})
 		later(time.Second)
 		assert.Contains(t, j.read(), "1s trusts", "nobody knows what the node has answered")
 	})
@@ -236,14 +236,14 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lanes, j := newLanes(1), newJournal()
-				m := make([]Mark, 1)
+				m := make([]WriteState, 1)
 				sent(t, lanes, Write, m, j.op("set", tt.takes, tt.reply, tt.err))
 				send(t, lanes, Undo, m, j.replies("release", tt.undo...))
 				done(t, lanes)
 				assert.Equal(t, tt.want, j.read())
 				took := slices.Contains(tt.undo, 1)
 				m[0].debt, m[0].sentAt = nil, 0 // it remembers what has been paid
-				assert.Equal(t, Mark{
+				assert.Equal(t, WriteState{
 					sent: 1, over: true, unsure: m[0].unsure, granted: tt.reply == 1, undone: took,
 				}, m[0])
 				assert.Equal(t, took, undone(lanes, m))
@@ -275,7 +275,7 @@ func TestUndoThatTrustsIsLeftOutAfterANo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lanes, j := newLanes(1), newJournal()
-				m := make([]Mark, 1)
+				m := make([]WriteState, 1)
 				for _, reply := range tt.writes {
 					if reply == failure {
 						send(t, lanes, Write, m, set(j, 0, errNode))
@@ -287,7 +287,7 @@ func TestUndoThatTrustsIsLeftOutAfterANo(t *testing.T) {
 					later(time.Second)
 				}
 				u := startRound(t.Context(), lanes, plan{Op: j.op("release", 0, 1, nil),
-					Kind: Undo, Need: 1, Budget: budget, Marks: m, Trusts: true})
+					Kind: Undo, Need: 1, Budget: budget, Writes: m, Trusts: true})
 				done(t, lanes)
 				assert.Equal(t, tt.sent, len(j.read()) > len(tt.writes), j.read())
 				assert.Equal(t, !tt.sent, u.Outcomes()[0].Err == errNothing)
@@ -302,7 +302,7 @@ func TestUndoThatTrustsIsLeftOutAfterANo(t *testing.T) {
 func TestEachOfTwoGivenUpWritesIsFollowedByAnUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil))
 		time.Sleep(budget / 2)
 		send(t, lanes, Write, m, j.op("heal", 2*time.Second, 1, nil))
@@ -317,7 +317,7 @@ func TestEachOfTwoGivenUpWritesIsFollowedByAnUndo(t *testing.T) {
 func TestADeletionDoesNotAnswerForTheOtherWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil)) // arrives after all others
 		time.Sleep(budget / 2)
 		send(t, lanes, Write, m, j.op("heal", 0, 1, nil))
@@ -331,7 +331,7 @@ func TestADeletionDoesNotAnswerForTheOtherWrite(t *testing.T) {
 func TestALateUndoHasABudgetOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil))
 		var left time.Duration
 		send(t, lanes, Undo, m, func(ctx context.Context, _ *Node) (int64, error) {
@@ -357,7 +357,7 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 			return 0, errNode
 		}
 		for i := range 1000 {
-			m := make([]Mark, 1)
+			m := make([]WriteState, 1)
 			send(t, lanes, Write, m, op)
 			if i%3 == 0 {
 				synctest.Wait()
@@ -448,7 +448,7 @@ func survive(t *testing.T, seed uint64) {
 		}
 	}
 	for v := 1; v <= 3; v++ {
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		set := func() int64 { return node.set(v) }
 		if r.IntN(4) == 0 { // executed after the client has lost patience
 			patience := pause()
@@ -483,7 +483,7 @@ func survive(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: value %d is left", seed, node.value)
 	}
 	l := &lanes[0]
-	if l.running != nil || l.waiting != nil || l.node.gate.unanswered.Load() != 0 {
+	if l.running != nil || l.waiting != nil || l.node.breaker.unanswered.Load() != 0 {
 		t.Fatalf("seed %d: the lane is not idle: %+v", seed, l.running)
 	}
 }
@@ -501,7 +501,7 @@ func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
 				node := newNodes(1, NewTracker())[0]
 				keys := make([]model, tt.keys)
 				for i := range keys {
-					lanes, m, fails := Lanes([]*Node{node}), make([]Mark, 1), tt.fails
+					lanes, m, fails := Lanes([]*Node{node}), make([]WriteState, 1), tt.fails
 					answered, answer := context.WithCancel(context.Background())
 					send(t, lanes, Write, m, func(context.Context, *Node) (int64, error) {
 						<-answered.Done()
@@ -540,9 +540,9 @@ func TestLanesUnderRace(t *testing.T) {
 			lanes := Lanes(shared)
 			for i := range 100 {
 				v := 1 + owner*1000 + i
-				m := make([]Mark, 1)
+				m := make([]WriteState, 1)
 				w := startRound(t.Context(), lanes,
-					plan{Kind: Write, Need: 1, Budget: short, Marks: m,
+					plan{Kind: Write, Need: 1, Budget: short, Writes: m,
 						Op: func(context.Context, *Node) (int64, error) {
 							time.Sleep(rand.N(2 * short))
 							reply := node.set(v)
@@ -553,7 +553,7 @@ func TestLanesUnderRace(t *testing.T) {
 					_, _ = w.Wait(t.Context())
 				}
 				w.Abandon()
-				startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: short, Marks: m,
+				startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: short, Writes: m,
 					Op: func(context.Context, *Node) (int64, error) { return node.del(v), nil }})
 			}
 		})

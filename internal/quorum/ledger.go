@@ -57,9 +57,9 @@ type ledger struct {
 }
 
 // note notes when d is sent the next time, and does not send it: the caller calls pay. If w follows
-// from the Mark, the caller holds the lane's mu from reading the Mark to the end of note. Otherwise
-// it could overwrite what another caller has read later and noted earlier. The value onceLanded
-// always follows from the Mark.
+// from the WriteState, the caller holds the lane's mu from reading the WriteState to the end of
+// note. Otherwise it could overwrite what another caller has read later and noted earlier. The
+// value onceLanded always follows from the WriteState.
 func (o *ledger) note(d *debt, w when) {
 	if d == nil {
 		return
@@ -89,7 +89,7 @@ func (o *ledger) book(d *debt, w when) {
 	switch {
 	case w == onceLanded:
 		o.move(d, landing)
-		d.timer = time.AfterFunc(clock.Ahead(d.untilLanded()), func() {
+		d.timer = time.AfterFunc(clock.TimerDelay(d.untilLanded()), func() {
 			o.note(d, atOnce)
 			o.pay()
 		})
@@ -131,7 +131,7 @@ func (o *ledger) stall(budget time.Duration) {
 	o.stalled.Store(true)
 	o.failed = time.Now()
 	if o.probe == nil {
-		o.probe = time.AfterFunc(clock.Ahead(budget), o.ask)
+		o.probe = time.AfterFunc(clock.TimerDelay(budget), o.ask)
 	}
 }
 

@@ -142,7 +142,7 @@ func (k *keys) del(v int) op {
 
 // lock writes a key on a lane of its own, and returns what takes it back.
 func (k *keys) lock(t *testing.T, node *Node, v int) (unlock func() *Round) {
-	lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+	lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 	send(t, lanes, Write, m, k.set(v))
 	return func() *Round { return send(t, lanes, Undo, m, k.del(v)) }
 }
@@ -219,12 +219,12 @@ func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
 	const expiry = 10 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		k, node := newKeys(1), newNodes(1, NewTracker())[0]
-		lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+		lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 		send(t, lanes, Write, m, k.set(1))
 		synctest.Wait()
 		k.stall()
 		startRound(t.Context(), lanes, plan{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget,
-			Marks:  m,
+			Writes: m,
 			Expiry: expiry})
 		later(expiry - time.Second)
 		assert.Equal(t, 1, owed(node))
@@ -301,7 +301,7 @@ func TestAWriteThatWasNotSentOwesNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lanes, j := newLanes(1), newJournal()
-				m := make([]Mark, 1)
+				m := make([]WriteState, 1)
 				send(t, lanes, Write, m, j.op("set", tt.takes, 0, pool.NotSent(errNode)))
 				time.Sleep(tt.undo)
 				u := send(t, lanes, Undo, m, j.op("release", budget/2, 0, errNode))
@@ -319,7 +319,7 @@ func TestAWriteThatWasNotSentOwesNothing(t *testing.T) {
 func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
 		var tries atomic.Int64
 		send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
@@ -342,7 +342,7 @@ func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 func TestAWriteThatFailsDuringTheLastUndoIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", 300*time.Millisecond, 0, errNode))
 		time.Sleep(90 * time.Millisecond)
 		send(t, lanes, Write, m, j.op("heal", 325*time.Millisecond, 0, errNode)) // from 100ms on
@@ -360,7 +360,7 @@ func TestAWriteThatWasSentLateIsTakenBackLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
 		sent(t, lanes, Ask, nil, j.op("ask", 80*time.Millisecond, 1, nil))
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		send(t, lanes, Write, m, func(ctx context.Context, _ *Node) (int64, error) {
 			j.note("set")
 			<-ctx.Done()
@@ -389,7 +389,7 @@ func TestAWriteMayBeUnderWayForTwoBudgets(t *testing.T) {
 		t.Run(fmt.Sprint(tt.takes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lanes, j := newLanes(1), newJournal()
-				m := make([]Mark, 1)
+				m := make([]WriteState, 1)
 				sent(t, lanes, Write, m, j.op("set", tt.takes, 0, errNode))
 				send(t, lanes, Undo, m, j.op("release", 0, 0, nil))
 				done(t, lanes)
@@ -439,7 +439,7 @@ func TestFinish(t *testing.T) {
 func TestFinishEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
-		m := make([]Mark, 1)
+		m := make([]WriteState, 1)
 		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
 		send(t, lanes, Undo, m, j.op("release", time.Minute, 0, errNode))
 		synctest.Wait()
@@ -464,7 +464,7 @@ func TestTriesThatNeverReturnAreBounded(t *testing.T) {
 		node := newNodes(1, NewTracker())[0]
 		for range 1000 {
 			lanes, m := Lanes([]*Node{node}), sentBefore(1)
-			startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: budget, Marks: m,
+			startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: budget, Writes: m,
 				Expiry: 24 * time.Hour,
 				Op: func(context.Context, *Node) (int64, error) {
 					mu.Lock()
@@ -510,15 +510,15 @@ func TestOwedUnderRace(t *testing.T) {
 			for owner := range 20 {
 				owners.Go(func() {
 					for i := range 50 {
-						lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+						lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 						v := owner*1000 + i
 						w := startRound(t.Context(), lanes,
-							plan{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Marks: m})
+							plan{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Writes: m})
 						if i%2 == 0 {
 							_, _ = w.Wait(t.Context())
 						}
 						u := startRound(t.Context(), lanes,
-							plan{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Marks: m})
+							plan{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Writes: m})
 						if i%3 == 0 {
 							_, _ = u.Wait(t.Context())
 						}
@@ -546,8 +546,8 @@ func settled(t *testing.T, node *Node) {
 
 // lesson L56: an answer within the longest budget is not the last word.
 func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
-	mark := Mark{sent: 2, unsure: true}
-	d := &debt{lane: &newLanes(1)[0], mark: &mark, budget: math.MaxInt64}
+	write := WriteState{sent: 2, unsure: true}
+	d := &debt{lane: &newLanes(1)[0], write: &write, budget: math.MaxInt64}
 	for range 3 {
 		again := &try{debt: d, began: clock.Ticks(time.Now())}
 		assert.Equal(t, onceLanded, again.next(Reply{}, nil, true))

@@ -63,7 +63,7 @@ func (o op) command() Command {
 		}}
 }
 
-// plan is a Spec, with what the footprint knows, and what a node does.
+// plan is a Spec, with what the write set knows, and what a node does.
 type plan struct {
 	Op      op // instead of a command
 	Command Command
@@ -74,13 +74,13 @@ type plan struct {
 	Hasty   bool
 	Waits   bool
 	Trusts  bool
-	Marks   []Mark // nil: the round belongs to no acquisition
+	Writes  []WriteState // nil: the round belongs to no acquisition
 	Vote    func(node int, reply Reply) bool
 	Skip    func(node int) bool
 }
 
 func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
-	c := Footprint{lanes: lanes, marks: p.Marks, expiry: p.Expiry}
+	c := WriteSet{lanes: lanes, writes: p.Writes, expiry: p.Expiry}
 	if p.Op != nil {
 		p.Command = p.Op.command()
 	}
@@ -89,11 +89,13 @@ func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
 }
 
 // undone reports whether what was written on the first lane has been taken back.
-func undone(lanes []Lane, m []Mark) bool { return (&Footprint{lanes: lanes, marks: m}).Undone(0) }
+func undone(lanes []Lane, m []WriteState) bool {
+	return (&WriteSet{lanes: lanes, writes: m}).Undone(0)
+}
 
-// sentBefore makes marks of Writes that somebody else has sent.
-func sentBefore(n int) []Mark {
-	c := Footprint{marks: make([]Mark, n)}
+// sentBefore makes writes of Writes that somebody else has sent.
+func sentBefore(n int) []WriteState {
+	c := WriteSet{writes: make([]WriteState, n)}
 	c.TakeOver()
-	return c.marks
+	return c.writes
 }

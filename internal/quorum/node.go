@@ -1,8 +1,8 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
-// Four things work together. A [Node] has a gate, which keeps commands back while it does not
+// Four things work together. A [Node] has a breaker, which keeps commands back while it does not
 // answer. It also has a ledger of the Undos that it has not answered. A [Lane] keeps the commands
-// of one mutex on one node in order. A [Footprint] is what one acquisition leaves on the nodes. A
+// of one mutex on one node in order. A [WriteSet] is what one acquisition leaves on the nodes. A
 // [Round] is one command for all lanes. It collects the votes, and tells as soon as no vote that
 // is still missing could change the outcome.
 package quorum
@@ -33,7 +33,7 @@ type Node struct {
 
 	health  health // where a Watch looks
 	tracker *Tracker
-	gate    gate
+	breaker breaker
 	owed    ledger
 }
 
@@ -84,11 +84,11 @@ func Unfit(pools []pool.Pool) (what, rule string) {
 // left notes that the client has returned from a command that was sent.
 func (n *Node) left(began int64, budget time.Duration, probe bool, err error) {
 	if err == nil {
-		n.owed.answered() // before the gate lets other commands go
+		n.owed.answered() // before the breaker lets other commands go
 	}
 	// An error that took long is a client's timeout, not an answer of the node; nor is it one if
 	// nothing was sent.
-	n.gate.leave(probe, err == nil ||
+	n.breaker.leave(probe, err == nil ||
 		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-began) < budget/4)
 }
 

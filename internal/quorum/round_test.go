@@ -344,7 +344,7 @@ func TestWhatBeginsWhenItsRoundIsOver(t *testing.T) {
 		for _, kind := range []Kind{Ask, Write, Undo} {
 			sent := time.Duration(-1)
 			startRound(t.Context(), newLanes(1), plan{
-				Kind: kind, Need: 1, Budget: budget, Marks: sentBefore(1),
+				Kind: kind, Need: 1, Budget: budget, Writes: sentBefore(1),
 				Skip: func(int) bool { time.Sleep(2 * budget); return false },
 				Op: func(ctx context.Context, _ *Node) (int64, error) {
 					end, _ := ctx.Deadline()

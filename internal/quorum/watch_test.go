@@ -131,10 +131,10 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 			}
 			return 1, nil
 		}
-		marks := sentBefore(2)
+		writes := sentBefore(2)
 		skip := func(node int) bool { return node != 0 }
 		startRound(t.Context(), lanes, plan{Op: failing, Kind: Undo, Need: 1, Budget: time.Second,
-			Expiry: time.Hour, Marks: marks, Skip: skip})
+			Expiry: time.Hour, Writes: writes, Skip: skip})
 		time.Sleep(late)
 		synctest.Wait()
 		assert.Equal(t, []told{{0, Undo, errFull}, {0, Undo, nil}}, sofar()[2:4])

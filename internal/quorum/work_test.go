@@ -59,7 +59,7 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 						bad := startFunc(c.starts)
 						nodes = Nodes([]pool.Pool{bad, healthy, healthy}, NewTracker())
 					}
-					s := plan{Kind: kind, Need: 2, Budget: budget, Marks: sentBefore(3)}
+					s := plan{Kind: kind, Need: 2, Budget: budget, Writes: sentBefore(3)}
 					answers := op(answers).command()
 					switch {
 					case c.op != nil:
@@ -125,7 +125,7 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 					go Finish(t.Context(), nodes) // Goexit may end this goroutine
 					later(5 * budget)
 					for i, n := range nodes {
-						assert.Zero(t, n.gate.unanswered.Load(), "node %d", i)
+						assert.Zero(t, n.breaker.unanswered.Load(), "node %d", i)
 						assert.Zero(t, n.tracker.n.Load())
 					}
 				})
@@ -149,12 +149,13 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 					}
 				})}, NewTracker())
 				r := startRound(t.Context(), Lanes(nodes),
-					plan{Command: setNX, Kind: kind, Need: 1, Budget: budget, Marks: sentBefore(1)})
+					plan{Command: setNX, Kind: kind, Need: 1, Budget: budget,
+						Writes: sentBefore(1)})
 				won, err := r.Wait(t.Context())
 				assert.True(t, won && err == nil)
 				later(5 * budget)
 				assert.Equal(t, Tally{Yes: 1}, r.Tally())
-				assert.Zero(t, nodes[0].gate.unanswered.Load())
+				assert.Zero(t, nodes[0].breaker.unanswered.Load())
 				assert.Zero(t, nodes[0].tracker.n.Load())
 				assert.Zero(t, owed(nodes[0]))
 			})
@@ -224,13 +225,13 @@ func TestTheLongestBudgets(t *testing.T) {
 		math.MaxInt64 - 1} {
 		synctest.Test(t, func(t *testing.T) {
 			lanes, j := newLanes(3), newJournal()
-			m := make([]Mark, 3)
+			m := make([]WriteState, 3)
 			takes := 24 * time.Hour
 			w := startRound(t.Context(), lanes,
-				plan{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Marks: m,
+				plan{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Writes: m,
 					Hasty: true})
 			u := startRound(t.Context(), lanes,
-				plan{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Marks: m,
+				plan{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Writes: m,
 					Expiry: b})
 			later(2*takes + 1)
 			assert.Equal(t, Tally{No: 3}, w.Tally())
@@ -249,10 +250,10 @@ func TestTheLongestBudgets(t *testing.T) {
 				ask()
 				time.Sleep(time.Hour)
 			}
-			assert.False(t, node.gate.shut.Load(), "silence is measured by the budget")
+			assert.False(t, node.breaker.tripped.Load(), "silence is measured by the budget")
 			s.goOn()
 			later(1)
-			assert.Zero(t, node.gate.unanswered.Load())
+			assert.Zero(t, node.breaker.unanswered.Load())
 		})
 	}
 }

@@ -179,7 +179,7 @@ func TestGuideMapsEveryIdentifierOfRedsync(t *testing.T) {
 func TestPagesNameWhatExists(t *testing.T) {
 	have := exported(t, root)
 	named := regexp.MustCompile(`\bredlock\.([A-Z]\w*)|` +
-		`[^.\w]((?:With|Err|Default)[A-Z]\w*|WithoutAnnouncements)\b`)
+		`[^.\w]((?:With|Err|Default)[A-Z]\w*|WithPolling)\b`)
 	for _, page := range []string{"/README.md", "/CHANGELOG.md", "/docs/options.md"} {
 		found := named.FindAllStringSubmatch(read(t, root+page), -1)
 		require.NotEmpty(t, found, page)

@@ -233,7 +233,7 @@ func (w *changes) live(t *testing.T, o *owner) {
 			pools = append(pools, ownerWay{link, o.nodes[i], o})
 		}
 		rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry),
-			redlock.WithoutAnnouncements(),
+			redlock.WithPolling(),
 			redlock.WithRetryDelayFunc(func(tries int) time.Duration {
 				return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry",
 					o.id, int64(tries), int64(time.Since(o.start)))

@@ -79,7 +79,7 @@ func (w *world) newClient(id int) *client {
 		opts = append(opts, redlock.WithRestartGuard(w.expiry()))
 	}
 	if !w.announcing() {
-		opts = append(opts, redlock.WithoutAnnouncements())
+		opts = append(opts, redlock.WithPolling())
 	}
 	c.rl = redlock.New(pools...).With(opts...)
 	return c

@@ -316,7 +316,7 @@ func (o *owner) run(t *testing.T) {
 		pools[i] = ownerWay{link, n, o}
 	}
 	rl := redlock.New(pools...).With(redlock.WithFencing(), redlock.WithExpiry(o.expiry),
-		redlock.WithoutAnnouncements(),
+		redlock.WithPolling(),
 		redlock.WithRetryDelayFunc(func(tries int) time.Duration {
 			return o.between(o.expiry/100, o.expiry/10*time.Duration(min(tries, 10)), "retry", o.id,
 				int64(tries), int64(time.Since(o.start)))

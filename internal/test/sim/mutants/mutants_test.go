@@ -88,7 +88,7 @@ var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{
 		{"internal/grant.Grant.Take", "	if d.Won && !g.InTime() {",
 			"	g.Began = g.lock.Now()\n	if d.Won && !g.InTime() {"},
-		{"asker.adopt", "	a.won = l\n", "	a.won, l.until = l, l.Deadline()\n"},
+		{"acquirer.adopt", "	a.won = l\n", "	a.won, l.until = l, l.Deadline()\n"},
 	}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
 		"internal/wire.Terms.Drift",
@@ -115,7 +115,7 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"internal/grant.Defeat.release", "	return g.Release(ctx, s)\n",
+		"internal/grant.FailedAttempt.release", "	return g.Release(ctx, s)\n",
 		"	s.Skip = func(int) bool { return true }\n	return g.Release(ctx, s)\n",
 	}}, campaign, 200, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
@@ -126,12 +126,12 @@ var mutants = []mutant{
 		"case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
-		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
-		{"internal/quorum.Lane.submit", "		idle = l.withdraw(c.mark)\n", ""},
+		{"internal/quorum.Lane.begin", " || c.write != nil && c.write.over {", " {"},
+		{"internal/quorum.Lane.submit", "		idle = l.withdraw(c.write)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := aftermath{}\n"},
-		{"internal/quorum.Lane.begin", " || c.mark != nil && c.mark.over {", " {"},
+		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := effects{}\n"},
+		{"internal/quorum.Lane.begin", " || c.write != nil && c.write.over {", " {"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
@@ -185,7 +185,7 @@ var mutants = []mutant{
 		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.Footprint.start", "r.budget-last), r.expire)\n",
+		"internal/quorum.WriteSet.start", "r.budget-last), r.expire)\n",
 		"r.budget-last), func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
@@ -202,7 +202,7 @@ var mutants = []mutant{
 			"			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
-		"internal/grant.Defeat.giveBack", "d.Own = d.refusedItself(ctx)",
+		"internal/grant.FailedAttempt.giveBack", "d.Own = d.refusedItself(ctx)",
 		"d.Own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes a key whose value is not its own", []edit{{
@@ -222,9 +222,9 @@ var mutants = []mutant{
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
 		[]edit{{
-			"asker.attempt", "	if d == nil {\n",
+			"acquirer.attempt", "	if d == nil {\n",
 			"	if d == nil && a.ctx.Err() != nil {\n" +
-				"		return &grant.Defeat{Final: true, Err: a.Stopped(nil)}\n	}\n" +
+				"		return &grant.FailedAttempt{Final: true, Err: a.Stopped(nil)}\n	}\n" +
 				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
@@ -310,10 +310,11 @@ var mutants = []mutant{
 		"		s.withdraw(true)\n		next,", "		next,",
 	}}, liveness, 400, []string{"I9 liveness"}},
 	{"M54", "a bid is forgotten, and not taken back", []edit{{
-		"asker.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",
+		"acquirer.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",
 	}}, bids, 400, []string{"I8 no leaks", "I11 silence"}},
 	{"M55", "the validity of a bid counts from when it was taken up", []edit{{
-		"asker.Claim", "	a.adopt(bid)\n", "	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
+		"acquirer.Claim", "	a.adopt(bid)\n",
+		"	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
 	}}, bids, 100, []string{"I2 validity"}},
 	{"M56", "the Lua of release takes up the bid of somebody else", []edit{{
 		"internal/scripts/handon.lua", "sold = to == who and",
@@ -346,7 +347,7 @@ var mutants = []mutant{
 	}}, handOvers, 150, []string{"I5 ownership"}},
 	{"M49", "Handoff goes on with the renewals", []edit{{
 		"Mutex.Handoff", "	after := l.releasing(EndHandedOff)\n	l.endUnlock(false)\n",
-		"	after := aftermath{}\n",
+		"	after := effects{}\n",
 	}}, handOvers, 150, []string{"I21 succession", "I11 silence"}},
 	{"M50", "Adopt counts the nodes that have lost the lock", []edit{{
 		"handoff.swap", "quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)}",

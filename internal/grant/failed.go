@@ -13,17 +13,17 @@ import (
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// Defeat is an attempt that did not win, or a place in the queue. What the nodes said and when does
-// not change any more. It is its waiter's, who alone uses Own, Unsettled, GiveBack and Settle.
-// Others of the local queue may ask why.
-type Defeat struct {
+// FailedAttempt is an attempt that did not win, or a place in the queue. What the nodes said and
+// when does not change any more. It is its waiter's, who alone uses Own, Unsettled, GiveBack and
+// Settle. Others of the local queue may ask why.
+type FailedAttempt struct {
 	Err   error // why; nil: Why tells it from what follows
 	Final bool  // further attempts make no sense
 	Own   bool  // a node refused a key that was this attempt's own
 	cut   bool  // the context ended it
 	stood bool  // it asked for a place in the queue
 	// The waiter's attempt before that, or nil.
-	tried *Defeat
+	tried *FailedAttempt
 
 	lock  *Lock
 	began time.Time       // the attempt
@@ -40,24 +40,23 @@ type Defeat struct {
 	free []time.Time // when nodes will have no key any more, of those that have told, in order
 }
 
-// Stood is the defeat of a waiter that asked for a place in the queue, in a round that began at a
-// time. The context has cut the round short, or not.
-func Stood(l *Lock, r *quorum.Round, began time.Time, cut bool) *Defeat {
-	return &Defeat{lock: l, began: began, met: r.Outcomes(), asked: r, cut: cut, stood: true}
+// Stood is the failed attempt of a waiter that asked for a place in the queue, in a round that
+// began at a time. The context has cut the round short, or not.
+func Stood(l *Lock, r *quorum.Round, began time.Time, cut bool) *FailedAttempt {
+	return &FailedAttempt{lock: l, began: began, met: r.Outcomes(), asked: r, cut: cut, stood: true}
 }
 
 // MinAfterword is the least time that a final attempt waits to learn more about why it failed.
 const MinAfterword = 5 * time.Millisecond
 
-// giveBack releases everything that an attempt that did not win may have left, and completes its
-// defeat.
+// giveBack releases everything that the attempt may have left, and completes what is known of it.
 //
 // The release tells more than the attempt. A client that sends SET NX again after a lost reply is
 // refused by its own key. The release then deletes what seemed to be somebody else's, and the lock
 // was free. The attempt may have been outvoted before a node had answered, perhaps by the errors of
 // others. The release then tells whether the lock is taken there, too. And SET NX does not look at
 // what it finds: the release tells that it is no lock.
-func (d *Defeat) giveBack(ctx context.Context) {
+func (d *FailedAttempt) giveBack(ctx context.Context) {
 	refused := d.met.Count(quorum.Outcome.No) > 0
 	d.back.Store(d.release(ctx, quorum.Spec{}))
 	if d.Final && !d.cut && refused {
@@ -66,7 +65,7 @@ func (d *Defeat) giveBack(ctx context.Context) {
 }
 
 // release starts the release, as the spec has it.
-func (d *Defeat) release(ctx context.Context, s quorum.Spec) *quorum.Round {
+func (d *FailedAttempt) release(ctx context.Context, s quorum.Spec) *quorum.Round {
 	g := d.grant
 	s.Command, s.Need = d.lock.TakeBack(g.Value, g.Member, g.Ticket), quorum.Blocking(len(d.met))
 	s.Vote = func(node int, reply quorum.Reply) bool {
@@ -80,7 +79,7 @@ func (d *Defeat) release(ctx context.Context, s quorum.Spec) *quorum.Round {
 // refusedItself waits for the release. It reports whether a node refused the attempt because of its
 // own key, and no others rule a quorum out. It does not wait for a node that is silent for so much
 // longer than the others: that does not tell any more.
-func (d *Defeat) refusedItself(ctx context.Context) (own bool) {
+func (d *FailedAttempt) refusedItself(ctx context.Context) (own bool) {
 	took := d.lock.Now().Sub(d.began)
 	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), MinAfterword))
 	defer cancel()
@@ -101,11 +100,13 @@ func (d *Defeat) refusedItself(ctx context.Context) (own bool) {
 }
 
 // Unsettled reports whether a node may still grant the attempt, or may have done so.
-func (d *Defeat) Unsettled() bool { return d != nil && d.grant != nil && d.back.Load() == nil }
+func (d *FailedAttempt) Unsettled() bool {
+	return d != nil && d.grant != nil && d.back.Load() == nil
+}
 
 // GiveBack releases what nodes may still grant, or may have granted. It leaves those that refuse,
 // also if they do so later, to Settle.
-func (d *Defeat) GiveBack(ctx context.Context) {
+func (d *FailedAttempt) GiveBack(ctx context.Context) {
 	if d.Unsettled() {
 		d.back.Store(d.release(ctx, quorum.Spec{Trusts: true}))
 	}
@@ -114,7 +115,7 @@ func (d *Defeat) GiveBack(ctx context.Context) {
 // Settle releases what the attempt may still have left on the nodes. Before the waiter stands in
 // the queue, it leaves out the nodes that refuse, and returns the value. Standing there releases
 // what a client that sends commands twice was granted.
-func (d *Defeat) Settle(ctx context.Context, stands bool) (value string) {
+func (d *FailedAttempt) Settle(ctx context.Context, stands bool) (value string) {
 	switch {
 	case d == nil || d.grant == nil:
 		return ""
@@ -139,7 +140,7 @@ var errNotALock = errors.New("WRONGTYPE: the key holds data of another type, not
 // count returns what each node has come to by now, and how many granted, refused, and failed. A
 // node that keeps the key for one in the queue has not granted it: what it has said to the attempt
 // before that counts.
-func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
+func (d *FailedAttempt) count() (outcomes quorum.Outcomes, granted, refused, failed int) {
 	// The release is read first. A node that has answered it by then has answered the attempt, too.
 	outcomes, released := slices.Clone(d.met), d.released()
 	later := d.asked.Outcomes()
@@ -166,7 +167,7 @@ func (d *Defeat) count() (outcomes quorum.Outcomes, granted, refused, failed int
 }
 
 // released returns what the releases have come to by now.
-func (d *Defeat) released() quorum.Outcomes {
+func (d *FailedAttempt) released() quorum.Outcomes {
 	all := make(quorum.Outcomes, len(d.met))
 	for i := range all {
 		all[i].Err = quorum.ErrUnsent
@@ -212,7 +213,7 @@ func latest(met, later, released quorum.Outcome) quorum.Outcome {
 // failed reports whether a node has failed that neither granted nor refused: it answered with an
 // error, or is silent. Nobody may have waited for the node, because others had refused or the
 // context ended. Such a node fails only when it has had a quarter of the node timeout.
-func (d *Defeat) failed(o, released quorum.Outcome) bool {
+func (d *FailedAttempt) failed(o, released quorum.Outcome) bool {
 	switch {
 	case !o.Missing():
 		return true
@@ -225,14 +226,14 @@ func (d *Defeat) failed(o, released quorum.Outcome) bool {
 }
 
 // troubled reports whether so many nodes have failed that there is no quorum without them.
-func (d *Defeat) troubled() bool {
+func (d *FailedAttempt) troubled() bool {
 	_, _, _, failed := d.count()
 	return len(d.met)-failed < quorum.Majority(len(d.met))
 }
 
 // settled reports whether the nodes that have not said anything yet make no difference to why the
 // attempt did not win.
-func (d *Defeat) settled() bool {
+func (d *FailedAttempt) settled() bool {
 	if d.Err != nil {
 		return true
 	}
@@ -260,7 +261,7 @@ type Why struct {
 }
 
 // Why says why the attempt did not win, as far as the nodes have told by now.
-func (d *Defeat) Why() Why {
+func (d *FailedAttempt) Why() Why {
 	w, failed := Why{Late: d.late}, 0
 	w.Outcomes, w.Granted, w.Refused, failed = d.count()
 	n := len(w.Outcomes)
@@ -275,8 +276,8 @@ func (d *Defeat) Why() Why {
 	return w
 }
 
-// Answer is what the local queue is told of the defeat, without the error of a final one.
-func (d *Defeat) Answer() queue.Answer {
+// Answer is what the local queue is told of the failed attempt, without the error of a final one.
+func (d *FailedAttempt) Answer() queue.Answer {
 	a := queue.Answer{Keys: d.keys}
 	if d.asked != nil {
 		a.Refusal = d
@@ -285,10 +286,10 @@ func (d *Defeat) Answer() queue.Answer {
 }
 
 // Answered implements [queue.Refusal].
-func (d *Defeat) Answered() bool { return !d.troubled() }
+func (d *FailedAttempt) Answered() bool { return !d.troubled() }
 
 // Failing implements [queue.Refusal].
-func (d *Defeat) Failing() bool {
+func (d *FailedAttempt) Failing() bool {
 	w := d.Why()
 	return w.Kind == NoQuorum && w.Outcomes.Count(func(o quorum.Outcome) bool {
 		return o.Err != nil && !o.Missing() && !errors.Is(o.Err, quorum.ErrTimeout) &&
@@ -298,7 +299,7 @@ func (d *Defeat) Failing() bool {
 
 // learn notes what a node said to the release: when it has no key any more. A node that answered
 // the attempt with an error may have no key and grant nothing even so.
-func (d *Defeat) learn(node int, reply quorum.Reply) {
+func (d *FailedAttempt) learn(node int, reply quorum.Reply) {
 	free := time.Now()
 	switch err := d.met[node].Err; {
 	case reply.Means == quorum.NoLock, reply.Left == quorum.Forever:
@@ -317,18 +318,18 @@ func (d *Defeat) learn(node int, reply quorum.Reply) {
 	}
 }
 
-// Defeats are what one waiter's attempts, and places in the queue, have come to. The zero value has
-// none.
-type Defeats struct {
-	last, tried *Defeat // the latest one, and the latest attempt
+// FailedAttempts are what one waiter's attempts, and places in the queue, have come to. The zero
+// value has none.
+type FailedAttempts struct {
+	last, tried *FailedAttempt // the latest one, and the latest attempt
 	// The one before that. While the nodes have no time to say anything, it stays the one before
 	// the first such attempt.
-	prior *Defeat
+	prior *FailedAttempt
 }
 
-// Note notes a defeat. It reports whether that says anything: one that the context has cut short
-// does so only if the nodes are in trouble.
-func (ds *Defeats) Note(d *Defeat) (says bool) {
+// Note notes a failed attempt. It reports whether that says anything: one that the context has cut
+// short does so only if the nodes are in trouble.
+func (ds *FailedAttempts) Note(d *FailedAttempt) (says bool) {
 	if d.cut && !d.troubled() {
 		return false
 	}
@@ -346,7 +347,7 @@ func (ds *Defeats) Note(d *Defeat) (says bool) {
 
 // Latest is the latest one that the nodes have had the time to say something in, if there is one,
 // or nil.
-func (ds *Defeats) Latest() *Defeat {
+func (ds *FailedAttempts) Latest() *FailedAttempt {
 	if ds.prior != nil && !ds.last.settled() {
 		return ds.prior
 	}

@@ -17,15 +17,15 @@ const (
 	Ask Kind = iota
 	// Write is a command that may set the key. It leaves the same way as an Ask.
 	Write
-	// Undo takes back the Writes with the same Mark. It is sent however late its turn comes, unless
-	// none of those Writes was ever sent. From its submission on no other command with the Mark is
-	// sent, not even one that is ahead of it on the lane.
+	// Undo takes back the Writes with the same WriteState. It is sent however late its turn comes,
+	// unless none of those Writes was ever sent. From its submission on no other command with the
+	// WriteState is sent, not even one that is ahead of it on the lane.
 	Undo
 )
 
-// Mark is what a lane knows of the Writes of one acquisition on its node: the memory that
+// WriteState is what a lane knows of the Writes of one acquisition on its node: the memory that
 // lets an Undo be left out, or be sent again. The lane's mutex guards it.
-type Mark struct {
+type WriteState struct {
 	sent    int32  // Writes that were handed to the client, unless that has not sent them
 	out     int32  // Writes that were given up and have not returned from the client
 	over    bool   // after an Undo or Cease: what else has not been sent is not sent any more
@@ -38,23 +38,23 @@ type Mark struct {
 
 // landed returns by when the Writes have arrived, in ticks, if from now on no client waits for one
 // of them. That is two budgets after the latest was sent, and at least a budget from now. What
-// arrives even later is beyond any client. The lane's mutex guards the Mark.
-func (m *Mark) landed(now int64, budget time.Duration) int64 {
+// arrives even later is beyond any client. The lane's mutex guards the WriteState.
+func (m *WriteState) landed(now int64, budget time.Duration) int64 {
 	since := time.Duration(uint32(now/1000)-m.sentAt) * time.Microsecond
 	left := max(budget, clock.Sub(clock.Times(budget, 2), since))
 	return int64(clock.Add(time.Duration(now), left))
 }
 
 // refused reports whether the node has answered every Write that was sent with a no. The lane's
-// mutex guards the Mark.
-func (m *Mark) refused() bool { return !m.unsure && !m.granted }
+// mutex guards the WriteState.
+func (m *WriteState) refused() bool { return !m.unsure && !m.granted }
 
 // wrote notes the outcome of a Write, and says when the Undo is sent again that may have overtaken
 // it. Only a Write that was given up can be overtaken. After a yes that is at once; after a failure
 // when the Write has landed. A no has set nothing. If no Write was sent after all, the Undo leaves
 // the ledger. The caller holds mu.
 func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
-	m := c.mark
+	m := c.write
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
 	switch {
 	case unsent:
@@ -93,7 +93,7 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 //
 // An Undo that is never sent again leaves the ledger. The caller holds mu.
 func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
-	m := c.mark
+	m := c.write
 	switch {
 	case m.sent == 0, c.unsent == errNothing:
 		return m.debt, never
@@ -113,5 +113,5 @@ func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 
 // settledBy reports whether an answer to an Undo leaves nothing to take back. That is so if no
 // Write can arrive any more, or if only one was sent and the Undo took it back. The lane's mutex
-// guards the Mark.
-func (m *Mark) settledBy(reply Reply) bool { return !m.unsure || reply.Yes() && m.sent == 1 }
+// guards the WriteState.
+func (m *WriteState) settledBy(reply Reply) bool { return !m.unsure || reply.Yes() && m.sent == 1 }

@@ -218,17 +218,17 @@ func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 			"69 commands waiting")
 		assert.Equal(t, &UnresponsiveError{Unanswered: 69, Silence: 2 * budget}, err)
 
-		before, keeps := s.sent, node.gate.held.Len()
+		before, keeps := s.sent, node.breaker.held.Len()
 		assert.InDelta(t, budget/every, keeps, 5, "those whose time is not over")
 		s.goOn()
 		later(budget / 8)
 		assert.Equal(t, before+keeps, s.sent)
-		assert.Zero(t, node.gate.unanswered.Load())
-		assert.Zero(t, node.gate.probes)
+		assert.Zero(t, node.breaker.unanswered.Load())
+		assert.Zero(t, node.breaker.probes)
 		won, err := ask().Wait(t.Context())
 		require.NoError(t, err)
 		assert.True(t, won, "open again")
-		assert.Nil(t, node.gate.timer)
+		assert.Nil(t, node.breaker.timer)
 	})
 }
 
@@ -261,7 +261,7 @@ func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 					what := fmt.Sprint(lost, " lost calls, ", outage, ", every ", every)
 					assert.LessOrEqual(t, time.Since(back), budget/4+time.Millisecond, what)
 					later(budget)
-					assert.False(t, node.gate.shut.Load(), what)
+					assert.False(t, node.breaker.tripped.Load(), what)
 					rounds := make([]*Round, 200)
 					for i := range rounds {
 						rounds[i] = ask()
@@ -272,8 +272,8 @@ func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 					}
 					answer()
 					synctest.Wait()
-					assert.Zero(t, node.gate.unanswered.Load(), what)
-					assert.Zero(t, node.gate.probes, what)
+					assert.Zero(t, node.breaker.unanswered.Load(), what)
+					assert.Zero(t, node.breaker.probes, what)
 				}
 			}
 		}
@@ -321,19 +321,19 @@ func TestProbesStayFrequentForALongTime(t *testing.T) {
 	})
 }
 
-// What the gate keeps is not sent once nobody needs it, and then there is nothing to take back.
+// What the breaker keeps is not sent once nobody needs it, and then there is nothing to take back.
 func TestWhatTheGateKeepsIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		node, ask := one(t, s)
 		shut(t, s, ask)
 		sent := s.sentSoFar()
-		lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+		lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 		w := send(t, lanes, Write, m, s.op)
 		a := send(t, lanes, Ask, m, s.op)
-		assert.Equal(t, 2, node.gate.held.Len(), "this and the one of shut")
+		assert.Equal(t, 2, node.breaker.held.Len(), "this and the one of shut")
 		u := send(t, lanes, Undo, m, s.op)
-		assert.Equal(t, 1, node.gate.held.Len())
+		assert.Equal(t, 1, node.breaker.held.Len())
 		for _, r := range []*Round{w, a, u} {
 			assert.ErrorIs(t, r.Outcomes()[0].Err, ErrUnsent)
 		}
@@ -351,7 +351,7 @@ func TestWhatTheGateKeepsIsRecalled(t *testing.T) {
 	})
 }
 
-// shut makes the gate to the server shut, one probe through.
+// shut makes the breaker to the server shut, one probe through.
 func shut(t *testing.T, s *server, ask func() *Round) {
 	s.stall()
 	for range maxUnanswered {
@@ -381,7 +381,7 @@ func TestASlowNodeThatAnswersIsNotLimited(t *testing.T) {
 		for _, r := range rounds {
 			failed += r.Tally().Failed
 		}
-		// Those that the gate kept while the node had not answered at all begin when it does,
+		// Those that the breaker kept while the node had not answered at all begin when it does,
 		// with what time they have left.
 		assert.LessOrEqual(t, failed, 450-maxUnanswered)
 		assert.Zero(t, rounds[499].Tally().Failed)
@@ -409,7 +409,7 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 			time.Sleep(budget/4 + 1)
 			send(t, Lanes([]*Node{node}), Ask, nil, hang)
 			synctest.Wait()
-			assert.Equal(t, tt.shuts, node.gate.shut.Load(), tt.takes)
+			assert.Equal(t, tt.shuts, node.breaker.tripped.Load(), tt.takes)
 			node.tracker.Wait(t.Context())
 		}
 	})
@@ -432,7 +432,7 @@ func TestASmallBudgetDoesNotShutTheGate(t *testing.T) {
 	})
 }
 
-// With real goroutines and the race detector: nothing is lost between commands that the gate is
+// With real goroutines and the race detector: nothing is lost between commands that the breaker is
 // about to keep and answers that are about to open it.
 func TestTheGateUnderRace(t *testing.T) {
 	const short = 20 * time.Millisecond
@@ -457,14 +457,14 @@ func TestTheGateUnderRace(t *testing.T) {
 		for range 200 {
 			all.Go(func() {
 				for range 3 {
-					lanes, m := Lanes([]*Node{node}), make([]Mark, 1)
+					lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 					w := startRound(t.Context(), lanes,
-						plan{Command: setNX, Kind: Write, Need: 1, Budget: short, Marks: m})
+						plan{Command: setNX, Kind: Write, Need: 1, Budget: short, Writes: m})
 					if yes, _ := w.Wait(t.Context()); yes {
 						won.Add(1)
 					}
 					u := startRound(t.Context(), lanes,
-						plan{Command: setNX, Kind: Undo, Need: 1, Budget: short, Marks: m})
+						plan{Command: setNX, Kind: Undo, Need: 1, Budget: short, Writes: m})
 					_, _ = u.Wait(t.Context())
 				}
 			})
@@ -473,16 +473,16 @@ func TestTheGateUnderRace(t *testing.T) {
 		close(over)
 		stalls.Wait()
 		require.Zero(t, node.tracker.Wait(t.Context()))
-		assert.Zero(t, node.gate.held.Len())
-		assert.Zero(t, node.gate.probes)
-		assert.Zero(t, node.gate.unanswered.Load())
+		assert.Zero(t, node.breaker.held.Len())
+		assert.Zero(t, node.breaker.probes)
+		assert.Zero(t, node.breaker.unanswered.Load())
 		assert.NotZero(t, won.Load())
 		settled(t, node)
 	}
 }
 
-// lesson L63: the gate was shut by commands that had much time. One that has little does not wait
-// for their pace, and a node that is lost for good is not asked more often for it than every
+// lesson L63: the breaker was shut by commands that had much time. One that has little does not
+// wait for their pace, and a node that is lost for good is not asked more often for it than every
 // quarter of that.
 func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
 	kinds(t, func(t *testing.T, client func(*server) pool.Pool) {
@@ -498,7 +498,7 @@ func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
 				ask(100 * budget)
 			}
 			time.Sleep(26 * budget)
-			for range 2 { // a probe, and what the gate keeps
+			for range 2 { // a probe, and what the breaker keeps
 				ask(100 * budget)
 			}
 			synctest.Wait()

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// opened returns a footprint on nodes that do ops, with the budget of the tests.
-func opened(n int) *Footprint {
-	c := &Footprint{}
+// opened returns a write set on nodes that do ops, with the budget of the tests.
+func opened(n int) *WriteSet {
+	c := &WriteSet{}
 	c.Open(newLanes(n), budget, time.Hour)
 	return c
 }
 
-func TestAFootprintNeedsAQuorumWithinItsBudgetUnlessASpecSaysOtherwise(t *testing.T) {
+func TestAWriteSetNeedsAQuorumWithinItsBudgetUnlessASpecSaysOtherwise(t *testing.T) {
 	for n, quorum := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4} {
 		assert.Equal(t, quorum, Majority(n))
 		synctest.Test(t, func(t *testing.T) {
@@ -82,11 +82,11 @@ func TestAConditionIsAskedWhenItsTurnComes(t *testing.T) {
 		later(budget)
 		assert.Equal(t, []string{"0s ask", "0s ask", "50ms heal"}, j.read())
 		assert.Equal(t, Outcomes{{Err: ErrUnsent}, {Reply: said(1)}}, r.Outcomes())
-		assert.Zero(t, c.marks[0].sent, "nothing is there to take back")
+		assert.Zero(t, c.writes[0].sent, "nothing is there to take back")
 	})
 }
 
-func TestAFootprintKnowsWhatItHasTakenBack(t *testing.T) {
+func TestAWriteSetKnowsWhatItHasTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := opened(7), newJournal()
 		deletes := j.op("release", 0, 1, nil).command()

@@ -7,61 +7,61 @@ import (
 	"github.com/redlock-go/redlock/internal/clock"
 )
 
-// Footprint is what one acquisition leaves on the nodes: the lanes of its owner, and for each of
-// them a mark of what was written there. It is safe for concurrent use once it is open.
-type Footprint struct {
+// WriteSet is what one acquisition leaves on the nodes: the lanes of its owner, and for each of
+// them what was written there. It is safe for concurrent use once it is open.
+type WriteSet struct {
 	lanes  []Lane
-	marks  []Mark // one a lane
+	writes []WriteState // one a lane
 	budget time.Duration
 	expiry time.Duration
 }
 
-// Open makes the zero Footprint ready for use: nothing has been written. A node has the budget to
+// Open makes the zero WriteSet ready for use: nothing has been written. A node has the budget to
 // answer, unless a Spec says otherwise. What is written expires after the expiry: until then an
 // Undo is owed.
-func (f *Footprint) Open(lanes []Lane, budget, expiry time.Duration) {
-	f.lanes, f.marks, f.budget, f.expiry = lanes, make([]Mark, len(lanes)), budget, expiry
+func (f *WriteSet) Open(lanes []Lane, budget, expiry time.Duration) {
+	f.lanes, f.writes, f.budget, f.expiry = lanes, make([]WriteState, len(lanes)), budget, expiry
 }
 
 // TakeOver says that somebody else has sent the Writes.
-func (f *Footprint) TakeOver() {
-	for i := range f.marks {
-		f.marks[i].sent, f.marks[i].granted = 1, true
+func (f *WriteSet) TakeOver() {
+	for i := range f.writes {
+		f.writes[i].sent, f.writes[i].granted = 1, true
 	}
 }
 
 // Doubt says that a Write may yet arrive: after an Undo that finds nothing, another one follows.
-func (f *Footprint) Doubt() {
-	for i := range f.marks {
-		f.marks[i].unsure = true
+func (f *WriteSet) Doubt() {
+	for i := range f.writes {
+		f.writes[i].unsure = true
 	}
 }
 
-// Cease says that nothing with these marks is sent any more: what waits on its lane is dropped.
-func (f *Footprint) Cease() {
-	for i := range f.marks {
+// Cease says that nothing of these writes is sent any more: what waits on its lane is dropped.
+func (f *WriteSet) Cease() {
+	for i := range f.writes {
 		l := &f.lanes[i]
 		l.mu.Lock()
-		f.marks[i].over = true
+		f.writes[i].over = true
 		l.mu.Unlock()
 	}
 }
 
 // Ask starts a round of a command that never sets a key that was not there. See [Start].
-func (f *Footprint) Ask(ctx context.Context, s Spec) *Round { return f.start(ctx, Ask, s) }
+func (f *WriteSet) Ask(ctx context.Context, s Spec) *Round { return f.start(ctx, Ask, s) }
 
 // Write starts a round of a command that may set the key.
-func (f *Footprint) Write(ctx context.Context, s Spec) *Round { return f.start(ctx, Write, s) }
+func (f *WriteSet) Write(ctx context.Context, s Spec) *Round { return f.start(ctx, Write, s) }
 
 // Undo starts a round of a command that takes back what was written. No other command with these
-// marks is sent any more.
-func (f *Footprint) Undo(ctx context.Context, s Spec) *Round { return f.start(ctx, Undo, s) }
+// writes is sent any more.
+func (f *WriteSet) Undo(ctx context.Context, s Spec) *Round { return f.start(ctx, Undo, s) }
 
 // Spec says what a round does.
 type Spec struct {
 	Command Command
 	Need    int           // yes votes that make the round a success; 0: a quorum
-	Budget  time.Duration // for each node's answer; 0: the footprint's
+	Budget  time.Duration // for each node's answer; 0: the write set's
 	// Hasty gives the round up, as undecided as it is, when votes are still missing long after a
 	// first no: after eight times the time that one took, and not before minPatience. It is for
 	// those who hold votes that others are waiting for, and will ask again.
@@ -84,7 +84,7 @@ type Spec struct {
 
 // start submits a command to every lane and returns at once. Only the values of ctx are used: the
 // commands do not end with it.
-func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
+func (f *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
 	lanes := f.lanes
 	r := &Round{calls: make([]call, len(lanes))}
 	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
@@ -104,12 +104,12 @@ func (f *Footprint) start(ctx context.Context, kind Kind, s Spec) *Round {
 	for i := range lanes {
 		on := &r.calls[i]
 		on.round, on.lane = r, &lanes[i]
-		if f.marks != nil {
-			on.mark = &f.marks[i]
+		if f.writes != nil {
+			on.write = &f.writes[i]
 		}
 	}
 	r.mu.Lock() // so that no call settles before there is a timer
-	r.timer = time.AfterFunc(clock.Ahead(r.budget-last), r.expire)
+	r.timer = time.AfterFunc(clock.TimerDelay(r.budget-last), r.expire)
 	r.mu.Unlock()
 	for i := range lanes {
 		if out, reply, err := s.leftOut(i); out {
@@ -146,11 +146,11 @@ func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
 }
 
 // Undone reports whether an Undo has taken back something on a node.
-func (f *Footprint) Undone(node int) bool {
+func (f *WriteSet) Undone(node int) bool {
 	l := &f.lanes[node]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return f.marks[node].undone
+	return f.writes[node].undone
 }
 
 // Majority is how many of n nodes are a quorum of them.

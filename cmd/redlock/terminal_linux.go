@@ -87,7 +87,7 @@ func (c *child) follow(s syscall.Signal) (goOn bool) {
 	switch {
 	case !reads && s != syscall.SIGTSTP: // somebody has stopped it, and may let it go on
 		return false
-	case c.asked:
+	case c.asked: // by a ^Z that has stopped the rest of this group, too
 		c.asked, s = false, syscall.SIGTSTP
 	case reads && lendTerminal(c.group):
 		c.goOn()
@@ -101,6 +101,10 @@ func (c *child) follow(s syscall.Signal) (goOn bool) {
 	had := takeTerminal(c.group)
 	others(s)
 	stop(s)
+	select {
+	case <-c.stops: // a ^Z just before is over with this: else it would stop the command again
+	default:
+	}
 	if had || reads {
 		lendTerminal(c.group)
 	}

@@ -153,7 +153,7 @@ func throughAdapters(t *testing.T, h *history) {
 		pools := make([]pool.Pool, h.Nodes)
 		for i, m := range w.servers {
 			dial := func() net.Conn {
-				near, far := newLink(w.traffic(c, i, 0), w.traffic(c, i, 1))
+				near, far := newPipe(w.traffic(c, i, 0), w.traffic(c, i, 1))
 				go m.Server().ServeConn(far)
 				return near
 			}

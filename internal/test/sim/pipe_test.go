@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// link is a network connection in memory, for whole clients in a bubble. Bytes arrive in order,
+// pipe is a network connection in memory, for whole clients in a bubble. Bytes arrive in order,
 // each write after a delay of its own, or never; also when the writer has closed its end in the
 // meantime, as on a real network.
-type link struct {
+type pipe struct {
 	in, out *stream
 	fate    func() (delay time.Duration, lost bool) // of one write
 }
 
-// newLink returns the two ends of a connection.
-func newLink(request, reply func() (time.Duration, bool)) (client, server *link) {
+// newPipe returns the two ends of a connection.
+func newPipe(request, reply func() (time.Duration, bool)) (client, server *pipe) {
 	a, b := newStream(), newStream()
-	return &link{in: b, out: a, fate: request}, &link{in: a, out: b, fate: reply}
+	return &pipe{in: b, out: a, fate: request}, &pipe{in: a, out: b, fate: reply}
 }
 
-func (w *link) Read(p []byte) (int, error) { return w.in.read(p) }
+func (w *pipe) Read(p []byte) (int, error) { return w.in.read(p) }
 
-func (w *link) Write(p []byte) (int, error) {
+func (w *pipe) Write(p []byte) (int, error) {
 	if w.in.isClosed() {
 		return 0, net.ErrClosed
 	}
@@ -34,7 +34,7 @@ func (w *link) Write(p []byte) (int, error) {
 }
 
 // Close ends reading here, and tells the other end after what was written before.
-func (w *link) Close() error {
+func (w *pipe) Close() error {
 	w.in.close(net.ErrClosed)
 	delay, lost := w.fate()
 	w.out.send(nil, delay, lost)
@@ -43,11 +43,11 @@ func (w *link) Close() error {
 
 var loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 
-func (w *link) LocalAddr() net.Addr                { return loopback }
-func (w *link) RemoteAddr() net.Addr               { return loopback }
-func (w *link) SetReadDeadline(t time.Time) error  { w.in.setDeadline(t); return nil }
-func (w *link) SetWriteDeadline(t time.Time) error { return nil }
-func (w *link) SetDeadline(t time.Time) error      { return w.SetReadDeadline(t) }
+func (w *pipe) LocalAddr() net.Addr                { return loopback }
+func (w *pipe) RemoteAddr() net.Addr               { return loopback }
+func (w *pipe) SetReadDeadline(t time.Time) error  { w.in.setDeadline(t); return nil }
+func (w *pipe) SetWriteDeadline(t time.Time) error { return nil }
+func (w *pipe) SetDeadline(t time.Time) error      { return w.SetReadDeadline(t) }
 
 // stream is one direction of a wire.
 type stream struct {

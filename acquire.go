@@ -69,7 +69,7 @@ func lasts(r queue.Refusal) bool {
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
 // wins. Only a claim has a member.
 func (a *acquirer) attempt(how queue.Attempt, member *wire.Member) *grant.FailedAttempt {
-	a.told.note(func(what *Acquired) { what.Attempts++ })
+	attempted(a.told)
 	l, wrong := newAttempt(a.m, notAcquired)
 	if wrong != nil {
 		return &grant.FailedAttempt{Final: true, Err: wrong}
@@ -95,7 +95,7 @@ func (a *acquirer) Claim(member wire.Member, takenUp int) queue.Answer {
 	if bid == nil || takenUp == 0 && !bid.IsFresh() {
 		return a.claimAnew(member, bid)
 	}
-	a.told.note(func(what *Acquired) { what.Attempts++ })
+	attempted(a.told)
 	began := a.m.core.now()
 	if takenUp < a.m.core.quorum || !bid.InTime() {
 		if d := bid.Attempt(a.ctx, queue.Attempt{}, &member); d != nil {

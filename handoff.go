@@ -141,7 +141,7 @@ func (h *handoff) adopt(ctx context.Context, m *Mutex, told *operation[Acquired]
 	if m.core.holds.isClosed() {
 		return nil, closedError(m.name, notAdopted)
 	}
-	told.note(func(what *Acquired) { what.Attempts++ })
+	attempted(told)
 	return h.swap(ctx, m, told)
 }
 

@@ -272,7 +272,7 @@ func (h *hold) Renew() (confirmed bool) {
 		return false
 	}
 	budget := min(max(m.cfg.NodeTimeout, renewalTimeout, 2*h.had), left/2)
-	ctx, call := grant.BeginCall(h.values)
+	ctx, call := grant.BeginRenewal(h.values)
 	defer call.Cancel()
 	ctx, told := m.tell.extending(ctx, l, byHold)
 
@@ -321,7 +321,7 @@ func (h *hold) plan(now, next time.Time) {
 	h.timer.Reset(h.wait(now))
 }
 
-// holds are the holds of a Redlock, to which nothing is added once it is closed. They are safe for
+// holds is the set of a Redlock's holds. Nothing is added to it once it is closed. It is safe for
 // concurrent use.
 type holds struct {
 	closed chan struct{}
@@ -330,12 +330,12 @@ type holds struct {
 	all map[*hold]struct{}
 }
 
-// newHolds returns no holds, which are open.
+// newHolds returns an empty set that is not closed.
 func newHolds() *holds {
 	return &holds{closed: make(chan struct{}), all: map[*hold]struct{}{}}
 }
 
-// add adds a hold, unless they are closed. It reports whether it did.
+// add adds a hold, unless the set is closed. It reports whether it did.
 func (hs *holds) add(h *hold) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

@@ -45,12 +45,12 @@ type lease struct {
 
 	// The mutex's mu guards these once the lease is granted.
 	state    state
-	overran  bool          // Events were told of an operation that came too late
-	until    time.Time     // zero: not known
-	loss     *Error        // why the lease was lost; nil if it was not
-	hold     *hold         // that renews it, or nil
-	renewal  *grant.Call   // under way, or nil
-	unlocked chan struct{} // closed at the end of the Unlock under way; nil if nobody waits for it
+	overran  bool           // Events were told of an operation that came too late
+	until    time.Time      // zero: not known
+	loss     *Error         // why the lease was lost; nil if it was not
+	hold     *hold          // that renews it, or nil
+	renewal  *grant.Renewal // under way, or nil
+	unlocked chan struct{}  // closed at the end of the Unlock under way; nil if nobody waits for it
 }
 
 // state is where a lease is in the drawing.
@@ -125,8 +125,8 @@ func (l *lease) change(to state, reason EndReason, cause error) effects {
 type effects struct {
 	hold    *hold // that is over, or nil
 	reason  EndReason
-	cause   error       // of the held context
-	renewal *grant.Call // that is stopped, or nil
+	cause   error          // of the held context
+	renewal *grant.Renewal // that is stopped, or nil
 }
 
 // cancel ends the held context.

@@ -251,9 +251,9 @@ func WithMinHold(d time.Duration) Option {
 }
 
 // WithPolling makes a waiting Lock ask the nodes again after each retry delay, instead of waiting
-// in their queue. It subscribes to nothing. An Unlock frees the lock for whoever asks first: among
-// processes there is no order then, and those that do queue wait until they ask again. A waiter is
-// still woken by releases of its own process.
+// in their queue. It does not subscribe to anything. An Unlock frees the lock for whoever asks
+// first, so there is no order among processes, and those that do queue wait until they next ask. A
+// waiter is still woken by releases of its own process.
 //
 // A process that locks a name again and again leaves it to others for a retry delay now and then.
 // Default: off, waiting processes queue.

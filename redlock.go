@@ -51,7 +51,7 @@ type core struct {
 	nodes   []*quorum.Node
 	err     error // a mistake in the pools
 	quorum  int
-	tracker *quorum.Tracker // commands in the clients' hands
+	tracker *quorum.Tracker // commands in flight
 	now     func() time.Time
 
 	tokens   wire.Tokens
@@ -257,8 +257,7 @@ const maxReleases = 256
 const maxErrors = 8
 
 // closeBound returns the longest node timeout, and how long Close may take to release all holds:
-// each release takes a node timeout at most, and so may what the clients have in their hands
-// before it.
+// each release takes a node timeout at most, and so may the commands in flight before it.
 func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
 	all := c.holds.list()
 	for _, h := range all {

@@ -147,6 +147,11 @@ func (o *operation[E]) note(change func(what *E)) {
 	}
 }
 
+// attempted counts an attempt.
+func attempted(told *operation[Acquired]) {
+	told.note(func(what *Acquired) { what.Attempts++ })
+}
+
 // end notes the end, once; fill completes what is told. The caller holds mu.
 func (o *operation[E]) end(fill func(what *E, now time.Time)) {
 	if o == nil || o.done == nil {

@@ -89,7 +89,7 @@ func (r *report) who(section, metric string) (out []string) {
 	return out
 }
 
-// missing returns the names of the figures that the page needs and that were not measured.
+// missing returns the names of figures that the page needs but that have not been measured.
 func (r *report) missing() (out []string) {
 	for _, h := range headlines {
 		k := h.key

@@ -3,7 +3,7 @@
 //
 // It asks, and decides by votes. Who has the lock, until when, and what errors say is the business
 // of package redlock. Each step is a file: grant.go makes the attempt, failed.go has why it did not
-// win, and keep.go what becomes of a grant.
+// win, and keep.go what becomes of a grant. The renewals of all grants take turns in renew.go.
 package grant
 
 import (

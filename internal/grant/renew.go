@@ -34,7 +34,7 @@ const (
 type Renewals struct {
 	mu        sync.Mutex  // guards what follows
 	waiting   waiting     // for a place
-	placed    list.List   // of *renewal: those with a place, in the order in which they began
+	placed    list.List   // of *dueRenewal: those with a place, in the order in which they began
 	confirmed time.Time   // when the last renewal was
 	timer     *time.Timer // ends in hurry; nil if nobody waits
 }
@@ -45,8 +45,8 @@ type Renewer interface {
 	Renew() (confirmed bool)
 }
 
-// renewal is due or under way.
-type renewal struct {
+// dueRenewal is a renewal that is due or under way.
+type dueRenewal struct {
 	lease    Renewer
 	deadline time.Time
 	began    time.Time
@@ -57,7 +57,7 @@ type renewal struct {
 func (q *Renewals) Add(l Renewer, deadline time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	heap.Push(&q.waiting, &renewal{lease: l, deadline: deadline})
+	heap.Push(&q.waiting, &dueRenewal{lease: l, deadline: deadline})
 	q.begin()
 }
 
@@ -65,7 +65,7 @@ func (q *Renewals) Add(l Renewer, deadline time.Time) {
 func (q *Renewals) begin() {
 	now := time.Now()
 	for len(q.waiting) > 0 && q.placed.Len() < maxPlaces {
-		r := heap.Pop(&q.waiting).(*renewal)
+		r := heap.Pop(&q.waiting).(*dueRenewal)
 		r.began, r.place = now, q.placed.PushBack(r)
 		go q.run(r)
 	}
@@ -75,7 +75,7 @@ func (q *Renewals) begin() {
 }
 
 // run renews a lease that has a place.
-func (q *Renewals) run(r *renewal) {
+func (q *Renewals) run(r *dueRenewal) {
 	confirmed := false
 	defer func() { q.end(r, confirmed) }() // also if the goroutine ends within Renew
 	confirmed = r.lease.Renew()
@@ -84,7 +84,7 @@ func (q *Renewals) run(r *renewal) {
 // lost returns when the oldest renewal loses its place, if none is confirmed before. The caller
 // holds mu.
 func (q *Renewals) lost() time.Time {
-	since := q.placed.Front().Value.(*renewal).began
+	since := q.placed.Front().Value.(*dueRenewal).began
 	if q.confirmed.After(since) {
 		since = q.confirmed
 	}
@@ -106,7 +106,7 @@ func (q *Renewals) hurry() {
 // The caller holds mu.
 func (q *Renewals) evict(now time.Time) {
 	for q.placed.Len() > 0 {
-		oldest := q.placed.Front().Value.(*renewal)
+		oldest := q.placed.Front().Value.(*dueRenewal)
 		if now.Sub(oldest.began) < patience {
 			return
 		}
@@ -115,7 +115,7 @@ func (q *Renewals) evict(now time.Time) {
 }
 
 // leave ends the place of r, if it has one. The caller holds mu.
-func (q *Renewals) leave(r *renewal) {
+func (q *Renewals) leave(r *dueRenewal) {
 	if r.place != nil {
 		q.placed.Remove(r.place)
 		r.place = nil
@@ -123,7 +123,7 @@ func (q *Renewals) leave(r *renewal) {
 }
 
 // end ends r, which was confirmed or not.
-func (q *Renewals) end(r *renewal, confirmed bool) {
+func (q *Renewals) end(r *dueRenewal, confirmed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.leave(r)
@@ -135,12 +135,12 @@ func (q *Renewals) end(r *renewal, confirmed bool) {
 }
 
 // waiting is a [heap.Interface] of renewals, that with the earliest deadline first.
-type waiting []*renewal
+type waiting []*dueRenewal
 
 func (w waiting) Len() int           { return len(w) }
 func (w waiting) Less(i, j int) bool { return w[i].deadline.Before(w[j].deadline) }
 func (w waiting) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
-func (w *waiting) Push(r any)        { *w = append(*w, r.(*renewal)) }
+func (w *waiting) Push(r any)        { *w = append(*w, r.(*dueRenewal)) }
 
 func (w *waiting) Pop() any {
 	end := len(*w) - 1

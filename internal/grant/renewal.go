@@ -2,35 +2,35 @@ package grant
 
 import "context"
 
-// Call is a renewal under way, which somebody may stop. A nil Call is none.
-type Call struct {
+// Renewal is one under way, which somebody may stop. A nil Renewal is none.
+type Renewal struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// BeginCall begins a call, and returns the context with which it goes on. The caller ends it.
-func BeginCall(ctx context.Context) (context.Context, *Call) {
+// BeginRenewal begins a renewal, and returns the context with which it goes on. The caller ends it.
+func BeginRenewal(ctx context.Context) (context.Context, *Renewal) {
 	ctx, cancel := context.WithCancel(ctx)
-	return ctx, &Call{cancel, make(chan struct{})}
+	return ctx, &Renewal{cancel, make(chan struct{})}
 }
 
-// Cancel cancels the call's context, and does not wait.
-func (c *Call) Cancel() {
-	if c != nil {
-		c.cancel()
+// Cancel cancels its context, and does not wait.
+func (r *Renewal) Cancel() {
+	if r != nil {
+		r.cancel()
 	}
 }
 
-// End says that the call is over.
-func (c *Call) End() {
-	c.cancel()
-	close(c.done)
+// End says that it is over.
+func (r *Renewal) End() {
+	r.cancel()
+	close(r.done)
 }
 
-// Stop cancels the call's context, and waits for the end of the call.
-func (c *Call) Stop() {
-	if c != nil {
-		c.cancel()
-		<-c.done
+// Stop cancels its context, and waits for its end.
+func (r *Renewal) Stop() {
+	if r != nil {
+		r.cancel()
+		<-r.done
 	}
 }

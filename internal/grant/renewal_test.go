@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Cancel ends the context of a call, Stop waits for the call as well, and no call is stopped at
+// Cancel ends the context of a renewal, Stop waits for that as well, and none is stopped at
 // once.
-func TestCall(t *testing.T) {
+func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, c := BeginCall(t.Context())
+		ctx, c := BeginRenewal(t.Context())
 		start := time.Now()
 		go func() {
 			<-ctx.Done()
@@ -28,7 +28,7 @@ func TestCall(t *testing.T) {
 		c.Stop() // it is over
 		c.Cancel()
 
-		ctx, c = BeginCall(t.Context())
+		ctx, c = BeginRenewal(t.Context())
 		c.End()
 		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 

@@ -34,7 +34,7 @@ const (
 //
 // The zero value keeps nothing back. A breaker is safe for concurrent use.
 type breaker struct {
-	unanswered atomic.Int64 // commands in the client's hands
+	unanswered atomic.Int64 // commands in flight
 	silent     atomic.Int64 // when the first was sent since its last answer; 0 if none was
 	budget     atomic.Int64 // of that command
 	tripped    atomic.Bool
@@ -76,8 +76,8 @@ func (b *breaker) unresponsive(now int64) error {
 	}
 }
 
-// enter counts in a command that is sent now. It returns how many are in the client's hands, and
-// since when the node has been silent.
+// enter counts a command that is being sent. It returns how many are in flight, and since when the
+// node has been silent.
 func (b *breaker) enter(now int64, budget time.Duration) (unanswered, since int64) {
 	unanswered = b.unanswered.Add(1)
 	since = b.silent.Load()
@@ -91,8 +91,8 @@ func (b *breaker) enter(now int64, budget time.Duration) (unanswered, since int6
 	return unanswered, since
 }
 
-// pass counts c in and reports true if it is to be sent now. If not, the breaker keeps it and hands
-// it to its lane later, unless it is dropped before. The caller holds the lane's mu.
+// pass reports whether c may be sent now, and counts it if so. Otherwise the breaker keeps c, and
+// hands it to its lane later unless it is dropped first. The caller holds the lane's mu.
 func (b *breaker) pass(c *call) bool {
 	if !b.tripped.Load() {
 		unanswered, since := b.enter(c.began, c.round.budget)

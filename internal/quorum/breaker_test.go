@@ -326,12 +326,12 @@ func TestWhatTheGateKeepsIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		node, ask := one(t, s)
-		shut(t, s, ask)
+		trip(t, s, ask)
 		sent := s.sentSoFar()
 		lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 		w := send(t, lanes, Write, m, s.op)
 		a := send(t, lanes, Ask, m, s.op)
-		assert.Equal(t, 2, node.breaker.held.Len(), "this and the one of shut")
+		assert.Equal(t, 2, node.breaker.held.Len(), "this and the one of trip")
 		u := send(t, lanes, Undo, m, s.op)
 		assert.Equal(t, 1, node.breaker.held.Len())
 		for _, r := range []*Round{w, a, u} {
@@ -351,8 +351,8 @@ func TestWhatTheGateKeepsIsRecalled(t *testing.T) {
 	})
 }
 
-// shut makes the breaker to the server shut, one probe through.
-func shut(t *testing.T, s *server, ask func() *Round) {
+// trip makes the breaker of the server trip, one probe through.
+func trip(t *testing.T, s *server, ask func() *Round) {
 	s.stall()
 	for range maxUnanswered {
 		ask()
@@ -393,7 +393,7 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 		for _, tt := range []struct {
 			takes time.Duration
 			err   error
-			shuts bool
+			trips bool
 		}{{budget/4 - 1, errNode, false}, {budget / 4, errNode, true}, {0, ErrUnsent, true}} {
 			node := newNodes(1, NewTracker())[0]
 			hang := func(ctx context.Context, _ *Node) (int64, error) {
@@ -409,7 +409,7 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 			time.Sleep(budget/4 + 1)
 			send(t, Lanes([]*Node{node}), Ask, nil, hang)
 			synctest.Wait()
-			assert.Equal(t, tt.shuts, node.breaker.tripped.Load(), tt.takes)
+			assert.Equal(t, tt.trips, node.breaker.tripped.Load(), tt.takes)
 			node.tracker.Wait(t.Context())
 		}
 	})
@@ -481,7 +481,7 @@ func TestTheGateUnderRace(t *testing.T) {
 	}
 }
 
-// lesson L63: the breaker was shut by commands that had much time. One that has little does not
+// lesson L63: the breaker was tripped by commands that had much time. One that has little does not
 // wait for their pace, and a node that is lost for good is not asked more often for it than every
 // quarter of that.
 func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
@@ -502,12 +502,12 @@ func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
 				ask(100 * budget)
 			}
 			synctest.Wait()
-			shut := s.sentSoFar()
+			before := s.sentSoFar()
 			for range lost {
 				ask(budget)
 				time.Sleep(budget / 20)
 			}
-			assert.InDelta(t, lost/5, s.sentSoFar()-shut, 2, "every quarter of its time")
+			assert.InDelta(t, lost/5, s.sentSoFar()-before, 2, "every quarter of its time")
 
 			answer := s.recover()
 			won, err := ask(budget).Wait(t.Context())

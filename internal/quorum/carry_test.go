@@ -102,7 +102,7 @@ func TestACommandThatTheGateKeepsIsNotCarried(t *testing.T) {
 		s := &server{}
 		c := &carrier{startFunc: starter{s}.Start}
 		node, ask := one(t, c)
-		shut(t, s, ask)
+		trip(t, s, ask)
 		r := startRound(t.Context(), Lanes([]*Node{node}),
 			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget, Waits: true})
 		assert.Equal(t, 1, r.Tally().Pending)

@@ -98,12 +98,12 @@ func (l *Lane) launch(c *call) {
 	}
 }
 
-// withdraw takes from the end of what waits what belongs to the write of an Undo. None of it would
-// be sent. So little waits while an owner locks and unlocks beside a frozen node. The caller holds
-// mu.
-func (l *Lane) withdraw(m *WriteState) (idle []*call) {
+// withdraw removes from the end of the queue the calls whose write an Undo takes back. None of them
+// would be sent. So little waits while an owner locks and unlocks beside a frozen node. The caller
+// holds mu.
+func (l *Lane) withdraw(w *WriteState) (idle []*call) {
 	left := len(l.waiting)
-	for left > 0 && l.waiting[left-1].write == m && l.waiting[left-1].round.kind != Undo {
+	for left > 0 && l.waiting[left-1].write == w && l.waiting[left-1].round.kind != Undo {
 		left--
 	}
 	idle = slices.Clone(l.waiting[left:])
@@ -114,11 +114,11 @@ func (l *Lane) withdraw(m *WriteState) (idle []*call) {
 	return idle
 }
 
-// recall takes the running call back from the breaker if it belongs to the write of an Undo. It
-// reports whether it did. The caller holds mu, and launches the call.
-func (l *Lane) recall(m *WriteState) bool {
+// recall takes the running call back from the breaker if an Undo takes its write back. It reports
+// whether it did. The caller holds mu, and launches the call.
+func (l *Lane) recall(w *WriteState) bool {
 	c := l.running
-	if c == nil || !c.kept || c.write != m {
+	if c == nil || !c.kept || c.write != w {
 		return false
 	}
 	l.expel(c, ErrUnsent)
@@ -241,18 +241,18 @@ func (l *Lane) resume(c *call, asProbe bool) bool {
 		return false
 	}
 	c.kept = false
-	r, g, now := c.round, &l.node.breaker, time.Now()
+	r, b, now := c.round, &l.node.breaker, time.Now()
 	c.began = clock.Ticks(now)
 	switch {
 	case !now.Before(r.deadline()):
-		c.unsent = g.unresponsive(c.began)
+		c.unsent = b.unresponsive(c.began)
 	case r.kind != Undo && (r.over.Load() || c.write != nil && c.write.over):
 		c.unsent = ErrUnsent
 	case asProbe:
-		g.enterProbe(c)
+		b.enterProbe(c)
 		l.hand(c)
 	default:
-		g.enter(c.began, r.budget)
+		b.enter(c.began, r.budget)
 		l.hand(c)
 	}
 	l.mu.Unlock()

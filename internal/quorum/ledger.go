@@ -47,7 +47,7 @@ type ledger struct {
 
 	mu      sync.Mutex            // guards what follows; taken after a lane's mu
 	debts   [trying + 1]list.List // of *debt, by state, in order
-	lost    int                   // tries whose time is over, in the client's hands
+	lost    int                   // tries whose time is over, still in flight
 	paying  bool                  // a goroutine is in pay
 	failed  time.Time             // the last try that did
 	probe   *time.Timer           // ends in ask; nil if none is set

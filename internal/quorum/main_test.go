@@ -93,7 +93,7 @@ func undone(lanes []Lane, m []WriteState) bool {
 	return (&WriteSet{lanes: lanes, writes: m}).Undone(0)
 }
 
-// sentBefore makes writes of Writes that somebody else has sent.
+// sentBefore makes the states of Writes that somebody else has sent.
 func sentBefore(n int) []WriteState {
 	c := WriteSet{writes: make([]WriteState, n)}
 	c.TakeOver()

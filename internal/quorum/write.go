@@ -39,47 +39,47 @@ type WriteState struct {
 // landed returns by when the Writes have arrived, in ticks, if from now on no client waits for one
 // of them. That is two budgets after the latest was sent, and at least a budget from now. What
 // arrives even later is beyond any client. The lane's mutex guards the WriteState.
-func (m *WriteState) landed(now int64, budget time.Duration) int64 {
-	since := time.Duration(uint32(now/1000)-m.sentAt) * time.Microsecond
+func (w *WriteState) landed(now int64, budget time.Duration) int64 {
+	since := time.Duration(uint32(now/1000)-w.sentAt) * time.Microsecond
 	left := max(budget, clock.Sub(clock.Times(budget, 2), since))
 	return int64(clock.Add(time.Duration(now), left))
 }
 
 // refused reports whether the node has answered every Write that was sent with a no. The lane's
 // mutex guards the WriteState.
-func (m *WriteState) refused() bool { return !m.unsure && !m.granted }
+func (w *WriteState) refused() bool { return !w.unsure && !w.granted }
 
 // wrote notes the outcome of a Write, and says when the Undo is sent again that may have overtaken
 // it. Only a Write that was given up can be overtaken. After a yes that is at once; after a failure
 // when the Write has landed. A no has set nothing. If no Write was sent after all, the Undo leaves
 // the ledger. The caller holds mu.
 func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
-	m := c.write
+	w := c.write
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
 	switch {
 	case unsent:
-		m.sent--
+		w.sent--
 	case err != nil:
-		m.unsure = true
+		w.unsure = true
 	case reply.Yes():
-		m.granted = true
+		w.granted = true
 	}
 	if l.running == c {
 		return nil, never
 	}
-	m.out--
+	w.out--
 	switch {
-	case m.sent == 0:
-		return m.debt, never
+	case w.sent == 0:
+		return w.debt, never
 	case unsent:
 		return nil, never
 	case err != nil:
-		if d := m.debt; d != nil && d.final != 0 {
-			d.final = m.landed(clock.Ticks(time.Now()), d.budget)
+		if d := w.debt; d != nil && d.final != 0 {
+			d.final = w.landed(clock.Ticks(time.Now()), d.budget)
 		}
-		return m.debt, onceLanded
+		return w.debt, onceLanded
 	case reply.Yes():
-		return m.debt, atOnce
+		return w.debt, atOnce
 	}
 	return nil, never
 }
@@ -93,16 +93,16 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 //
 // An Undo that is never sent again leaves the ledger. The caller holds mu.
 func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
-	m := c.write
+	w := c.write
 	switch {
-	case m.sent == 0, c.unsent == errNothing:
-		return m.debt, never
+	case w.sent == 0, c.unsent == errNothing:
+		return w.debt, never
 	case err != nil:
 		return c.debt(), onceItAnswers
 	}
-	m.undone = m.undone || reply.Yes()
-	if m.settledBy(reply) {
-		return m.debt, never
+	w.undone = w.undone || reply.Yes()
+	if w.settledBy(reply) {
+		return w.debt, never
 	}
 	d := c.debt()
 	if d.final != 0 {
@@ -114,4 +114,4 @@ func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
 // settledBy reports whether an answer to an Undo leaves nothing to take back. That is so if no
 // Write can arrive any more, or if only one was sent and the Undo took it back. The lane's mutex
 // guards the WriteState.
-func (m *WriteState) settledBy(reply Reply) bool { return !m.unsure || reply.Yes() && m.sent == 1 }
+func (w *WriteState) settledBy(reply Reply) bool { return !w.unsure || reply.Yes() && w.sent == 1 }

@@ -19,43 +19,43 @@ type WriteSet struct {
 // Open makes the zero WriteSet ready for use: nothing has been written. A node has the budget to
 // answer, unless a Spec says otherwise. What is written expires after the expiry: until then an
 // Undo is owed.
-func (f *WriteSet) Open(lanes []Lane, budget, expiry time.Duration) {
-	f.lanes, f.writes, f.budget, f.expiry = lanes, make([]WriteState, len(lanes)), budget, expiry
+func (w *WriteSet) Open(lanes []Lane, budget, expiry time.Duration) {
+	w.lanes, w.writes, w.budget, w.expiry = lanes, make([]WriteState, len(lanes)), budget, expiry
 }
 
 // TakeOver says that somebody else has sent the Writes.
-func (f *WriteSet) TakeOver() {
-	for i := range f.writes {
-		f.writes[i].sent, f.writes[i].granted = 1, true
+func (w *WriteSet) TakeOver() {
+	for i := range w.writes {
+		w.writes[i].sent, w.writes[i].granted = 1, true
 	}
 }
 
 // Doubt says that a Write may yet arrive: after an Undo that finds nothing, another one follows.
-func (f *WriteSet) Doubt() {
-	for i := range f.writes {
-		f.writes[i].unsure = true
+func (w *WriteSet) Doubt() {
+	for i := range w.writes {
+		w.writes[i].unsure = true
 	}
 }
 
 // Cease says that nothing of these writes is sent any more: what waits on its lane is dropped.
-func (f *WriteSet) Cease() {
-	for i := range f.writes {
-		l := &f.lanes[i]
+func (w *WriteSet) Cease() {
+	for i := range w.writes {
+		l := &w.lanes[i]
 		l.mu.Lock()
-		f.writes[i].over = true
+		w.writes[i].over = true
 		l.mu.Unlock()
 	}
 }
 
 // Ask starts a round of a command that never sets a key that was not there. See [Start].
-func (f *WriteSet) Ask(ctx context.Context, s Spec) *Round { return f.start(ctx, Ask, s) }
+func (w *WriteSet) Ask(ctx context.Context, s Spec) *Round { return w.start(ctx, Ask, s) }
 
 // Write starts a round of a command that may set the key.
-func (f *WriteSet) Write(ctx context.Context, s Spec) *Round { return f.start(ctx, Write, s) }
+func (w *WriteSet) Write(ctx context.Context, s Spec) *Round { return w.start(ctx, Write, s) }
 
 // Undo starts a round of a command that takes back what was written. No other command with these
 // writes is sent any more.
-func (f *WriteSet) Undo(ctx context.Context, s Spec) *Round { return f.start(ctx, Undo, s) }
+func (w *WriteSet) Undo(ctx context.Context, s Spec) *Round { return w.start(ctx, Undo, s) }
 
 // Spec says what a round does.
 type Spec struct {
@@ -84,17 +84,17 @@ type Spec struct {
 
 // start submits a command to every lane and returns at once. Only the values of ctx are used: the
 // commands do not end with it.
-func (f *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
-	lanes := f.lanes
+func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
+	lanes := w.lanes
 	r := &Round{calls: make([]call, len(lanes))}
 	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
 	if r.need == 0 {
 		r.need = Majority(len(lanes))
 	}
 	if r.budget = s.Budget; r.budget == 0 {
-		r.budget = f.budget
+		r.budget = w.budget
 	}
-	r.expiry, r.hasty = f.expiry, s.Hasty
+	r.expiry, r.hasty = w.expiry, s.Hasty
 	r.carry = s.Waits && len(lanes) == 1
 	r.trusts = s.Trusts
 	r.tally.Pending = len(lanes)
@@ -104,8 +104,8 @@ func (f *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
 	for i := range lanes {
 		on := &r.calls[i]
 		on.round, on.lane = r, &lanes[i]
-		if f.writes != nil {
-			on.write = &f.writes[i]
+		if w.writes != nil {
+			on.write = &w.writes[i]
 		}
 	}
 	r.mu.Lock() // so that no call settles before there is a timer
@@ -146,11 +146,11 @@ func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
 }
 
 // Undone reports whether an Undo has taken back something on a node.
-func (f *WriteSet) Undone(node int) bool {
-	l := &f.lanes[node]
+func (w *WriteSet) Undone(node int) bool {
+	l := &w.lanes[node]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return f.writes[node].undone
+	return w.writes[node].undone
 }
 
 // Majority is how many of n nodes are a quorum of them.

@@ -1,8 +1,8 @@
 // Package wire is all that is said to a node about a lock, and what the node's answers mean.
 //
 // Each step is a file: wire.go has what the commands depend on, command.go makes them, and reply.go
-// reads the replies. value.go has what a lock's key holds, and token.go the fencing tokens that a
-// client proposes.
+// reads the replies. keys.go names the keys, value.go has what a lock's key holds, and token.go the
+// fencing tokens that a client proposes. census.go asks who has a key.
 package wire
 
 import (

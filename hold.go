@@ -301,7 +301,7 @@ func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Roun
 	now := h.l.m.core.now()
 	if err == nil {
 		h.failed, h.had = nil, 0
-		h.plan(now, now.Add(clock.Remaining(now, h.deadline())/3))
+		h.plan(now, start.Add(clock.Remaining(start, h.deadline())/3))
 		return
 	}
 	// What the nodes do not answer within ever less time, towards the end, is not what is wrong

@@ -82,23 +82,30 @@ func TestHoldExtendsUntilUnlock(t *testing.T) {
 	})
 }
 
-// A renewal is due when a third of the validity has passed.
+// A renewal is due when a third of the validity has passed, which begins with the renewal before
+// and not with its answers.
 func TestHoldExtendsAtAThirdOfTheValidity(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-		m := rl.NewMutex("x")
-		start := time.Now()
-		mustHold(t, m)
-		third := m.Until().Sub(start) / 3
-		log := nodes.Record()
-		time.Sleep(10*third + time.Millisecond)
-		events := log.Events()
-		require.Len(t, events, 10*5)
-		for i, e := range events {
-			assert.Equal(t, "extend", e.Command)
-			assert.Equal(t, time.Duration(i/5+1)*third, e.At.Sub(start))
-		}
-		mustUnlock(t, m)
-	})
+	for _, answer := range []time.Duration{0, 100 * time.Millisecond, 2 * time.Second} {
+		t.Run(answer.String(), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x")
+				start := time.Now()
+				mustHold(t, m)
+				third := m.Until().Sub(start) / 3
+				all(nodes, sim.Slow(answer))
+				log := nodes.Record()
+				time.Sleep(11*third - time.Millisecond)
+				events := log.Events()
+				require.Len(t, events, 10*5)
+				for i, e := range events {
+					assert.Equal(t, "extend", e.Command)
+					assert.Equal(t, time.Duration(i/5+1)*third+answer/2, e.At.Sub(start))
+				}
+				all(nodes, sim.Fate{})
+				mustUnlock(t, m)
+			})
+		})
+	}
 }
 
 type ctxKey struct{}

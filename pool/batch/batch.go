@@ -24,6 +24,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -102,6 +103,8 @@ type Batcher[T any] struct {
 	// Those that are over are used again. Without that, the locks of 64 callers on 5 nodes make 12
 	// more allocations.
 	calls, batches sync.Pool
+
+	rest atomic.Int64 // until when no worker yields, in nanoseconds since 1970
 
 	mu       sync.Mutex    // guards what follows
 	queue    []*Call[T]    // that wait, in order

@@ -14,11 +14,12 @@ import (
 
 func TestAYieldLetsOthersGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var calls Batcher[int]
 	first := 0
 	for range 20 {
 		var went atomic.Bool
 		go went.Store(true)
-		yield()
+		calls.yield()
 		if went.Load() {
 			first++
 		}
@@ -36,16 +37,24 @@ func TestThereIsARestAfterALongYield(t *testing.T) {
 		for !over.Load() { // which computes
 		}
 	}()
+	var calls Batcher[int]
 	begun := time.Now()
-	var rest time.Time
-	for tries := 0; rest.IsZero(); tries++ {
+	for tries := 0; calls.rest.Load() == 0; tries++ {
 		if tries == 100 {
 			t.Fatal("yields to a goroutine that computes never took long")
 		}
-		rest = yield()
+		calls.yield()
 	}
+	rest := time.Unix(0, calls.rest.Load())
 	if rest.Before(begun.Add(100*longYield)) || time.Until(rest) > longestRest {
 		t.Errorf("after a long yield there is none until %v after its beginning", rest.Sub(begun))
+	}
+	resting := time.Now()
+	for range 100 {
+		calls.yield()
+	}
+	if took := time.Since(resting); took > 500*time.Millisecond {
+		t.Errorf("100 yields during the rest took %v", took)
 	}
 }
 

@@ -19,7 +19,7 @@ func (t *tool) status(args []string) (int, error) {
 		if err != nil {
 			return statusOf(err), err
 		}
-		fmt.Fprint(t.stdout, in)
+		t.print(in)
 		if in.Verdict == redlock.VerdictUnknown {
 			return exitUnavailable, nil
 		}
@@ -35,7 +35,7 @@ func (t *tool) watch(args []string) (int, error) {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		seen := ""
-		for {
+		for t.unwritten == nil {
 			in, err := c.locks.Inspect(ctx, c.set.Arg(0))
 			if ctx.Err() != nil {
 				return 0, nil
@@ -45,13 +45,14 @@ func (t *tool) watch(args []string) (int, error) {
 			}
 			if now := fmt.Sprint(in.Verdict, in.Value); now != seen {
 				seen = now
-				fmt.Fprintf(t.stdout, "%s %s", time.Now().Format(time.RFC3339), in)
+				t.print(fmt.Sprintf("%s %s", time.Now().Format(time.RFC3339), in))
 			}
 			select {
 			case <-ctx.Done():
 			case <-tick.C:
 			}
 		}
+		return 0, nil
 	})
 }
 
@@ -91,7 +92,7 @@ func (t *tool) doctor(args []string) (int, error) {
 			}
 			report.Findings = slices.Insert(report.Findings, 0, other)
 		}
-		fmt.Fprint(t.stdout, report)
+		t.print(report)
 		if report.Worst() == doctor.Critical {
 			return 1, nil
 		}
@@ -138,7 +139,7 @@ func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name st
 	if err != nil {
 		return statusOf(err), err
 	}
-	fmt.Fprint(t.stdout, after)
+	t.print(after)
 	switch {
 	case after.Verdict == redlock.VerdictUnknown:
 		return exitUnavailable, nil

@@ -13,9 +13,10 @@
 // arguments of a program, so -nodes refuses passwords. No password is ever printed.
 //
 // Each command explains its flags with -h. The exit status is 0 for success, and 64 for wrong
-// usage. It is 69 if too few nodes answer, 75 if the lock is taken, and 70 if it was lost. After
-// run and elect it is otherwise that of the command: 128 and the number of the signal that ended
-// it, 126 if it cannot be executed, 127 if it is not found.
+// usage. It is 69 if too few nodes answer, 70 if the lock was lost, 74 if the result cannot be
+// written, and 75 if the lock is taken. After run and elect it is otherwise that of the command:
+// 128 and the number of the signal that ended it, 126 if it cannot be executed, 127 if it is not
+// found.
 package main
 
 import (
@@ -38,6 +39,7 @@ const (
 	exitUsage       = 64
 	exitUnavailable = 69 // no quorum
 	exitLost        = 70
+	exitOutput      = 74 // the result cannot be written
 	exitTaken       = 75
 	exitCannotRun   = 126
 	exitNotFound    = 127
@@ -57,7 +59,8 @@ The nodes are in REDLOCK_NODES, comma-separated: host:port or rediss://user:pass
 redlock COMMAND -h explains the flags.
 
 The exit status is that of cmd; or 64: wrong usage, 69: too few nodes answer, 70: the lock was lost
-and cmd was ended, 75: the lock is taken. doctor ends with 1 if a finding is critical.
+and cmd was ended, 74: the result cannot be written, 75: the lock is taken. doctor ends with 1 if a
+finding is critical.
 `
 
 // tool is one call of the command line.
@@ -66,6 +69,7 @@ type tool struct {
 	stdout, stderr io.Writer
 	env            func(string) string
 	signals        <-chan os.Signal
+	unwritten      error // why a result has not been written
 }
 
 func main() {
@@ -75,7 +79,7 @@ func main() {
 	reapOrphans()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, heeded()...)
-	t := &tool{os.Stdin, os.Stdout, os.Stderr, os.Getenv, signals}
+	t := &tool{os.Stdin, os.Stdout, os.Stderr, os.Getenv, signals, nil}
 	os.Exit(t.command(os.Args[1:]))
 }
 
@@ -102,10 +106,20 @@ func (t *tool) command(args []string) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
+	if err == nil && t.unwritten != nil {
+		status, err = exitOutput, t.unwritten
+	}
 	if err != nil && !errors.Is(err, errPrinted) {
 		t.say(args[0], err)
 	}
 	return status
+}
+
+// print writes a result. If that fails, so does the command.
+func (t *tool) print(result any) {
+	if _, err := fmt.Fprint(t.stdout, result); err != nil {
+		t.unwritten = err
+	}
 }
 
 // say tells the user what went wrong, and how to find out more.

@@ -464,6 +464,26 @@ func TestTheLimitEndsTheCommand(t *testing.T) {
 	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
 }
 
+// Who reads the output elsewhere must not take a result that is missing for a good one.
+func TestAResultThatCannotBeWrittenIsAnError(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	defer full.Close()
+	nodes, _ := setup(t)
+	for _, line := range []string{"status job", "watch job", "doctor", "release -force job"} {
+		cmd := command(t, nodes, strings.Fields(line)...)
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = full, &errs
+		_ = cmd.Run()
+		assert.Equal(t, exitOutput, cmd.ProcessState.ExitCode(), line)
+		assert.Equal(t, "redlock "+strings.Fields(line)[0]+
+			": write /dev/stdout: no space left on device\n", errs.String())
+	}
+}
+
 // What a command leaves running in its group would go on without the lock, and keep who reads the
 // output waiting for its end.
 func TestNothingOutlivesTheCommand(t *testing.T) {

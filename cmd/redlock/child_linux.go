@@ -44,7 +44,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{leash: leash, reports: reports, stops: make(chan os.Signal, 1),
 		stopped: make(chan syscall.Signal), done: make(chan struct{})}
 	above := exec.Command("/proc/self/exe") // this program, also if its file was replaced
-	above.Args = slices.Concat([]string{os.Args[0], supervisor, bare(held), bare(told),
+	above.Args = slices.Concat([]string{supervisor, bare(held), bare(told),
 		strconv.FormatBool(lendsAtOnce()), cmd.Path}, cmd.Args)
 	above.Env, above.Stdin, above.Stdout, above.Stderr = cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr
 	// A signal to the group of this process must not kill the supervisor.

@@ -282,6 +282,7 @@ func TestWrongUse(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                     "usage: redlock COMMAND",
 		"fly":                                  `there is no command "fly"`,
+		"supervise 3 4 false /bin/true true x": `there is no command "supervise"`,
 		"run -fly":                             "flag provided but not defined: -fly",
 		"run -- true":                          "needs -name",
 		"run -name job":                        "needs a command",

@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// supervisor is the first argument that makes this program the supervisor of a command.
+// supervisor is the name, not an argument that a user could give, under which this program is the
+// supervisor of a command.
 //
 // A command is killed with the process that keeps its lock. The kernel can do that to one process,
 // but not to those that it has started. So a supervisor stands between the two. The processes below
@@ -21,14 +22,14 @@ import (
 //
 // If the supervisor is killed, the process above it kills the command's group, and the kernel the
 // command.
-const supervisor = "supervise"
+const supervisor = "redlock supervisor"
 
 // runSupervisor reports whether the arguments of this process make it a supervisor, and is one.
 func runSupervisor(args []string) bool {
-	if len(args) < 7 || args[1] != supervisor {
+	if args[0] != supervisor {
 		return false
 	}
-	supervise(args[2:])
+	supervise(args[1:])
 	return true
 }
 

@@ -68,7 +68,7 @@ func (x *terminal) stops() {
 		return !slices.ContainsFunc(marked(x.t, x.mark), func(pid int) bool {
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			return pid != x.shell.Process.Pid && !is("T", pid) &&
-				!strings.Contains(string(line), "\x00"+supervisor+"\x00")
+				!strings.HasPrefix(string(line), supervisor+"\x00")
 		})
 	}, patient, 10*time.Millisecond)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -135,17 +136,44 @@ func killAll(group int) (some bool) {
 	return some
 }
 
-// children returns the children of this process. There are none if /proc shows another PID
-// namespace than that of this process.
+// children returns the children of this process by their IDs in its PID namespace. /proc may show
+// one above that.
 func children() (pids []int) {
-	self := strconv.Itoa(os.Getpid())
-	if shown, _ := os.Readlink("/proc/self"); shown != self {
-		return nil
+	own := processIDs("self")
+	last := len(own) - 1
+	if last < 0 || own[last] != os.Getpid() {
+		return nil // this kernel does not tell
 	}
-	if pids = listedChildren(); len(pids) > 0 {
-		return pids
+	shown := listedChildren()
+	if len(shown) == 0 {
+		shown = foundChildren(strconv.Itoa(own[0]))
 	}
-	return foundChildren(self)
+	if last == 0 {
+		return shown
+	}
+	for _, pid := range shown {
+		if ids := processIDs(strconv.Itoa(pid)); len(ids) > last {
+			pids = append(pids, ids[last])
+		}
+	}
+	return pids
+}
+
+// processIDs returns a process's ID in each PID namespace from that of /proc down to its own.
+func processIDs(name string) (ids []int) {
+	status, _ := os.ReadFile("/proc/" + name + "/status")
+	for line := range strings.Lines(string(status)) {
+		word, rest, _ := strings.Cut(line, ":")
+		if word != "Pid" && word != "NSpid" { // which comes later, and has all
+			continue
+		}
+		ids = nil
+		for _, field := range strings.Fields(rest) {
+			id, _ := strconv.Atoi(field)
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // listedChildren returns the children that the kernel lists, as most do. A process that forks and

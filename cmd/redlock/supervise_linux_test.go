@@ -74,6 +74,38 @@ func TestNothingOutlivesTheTool(t *testing.T) {
 	}
 }
 
+// In a PID namespace without a /proc of its own, the processes that /proc shows have other IDs.
+// lesson L128
+func TestNothingOutlivesTheToolInANamespace(t *testing.T) {
+	t.Parallel()
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Getuid() != 0 || setsid() == "" {
+		t.Skip("needs root, and the programs unshare and setsid")
+	}
+	nodes, _ := setup(t)
+	const script = `"$0" run -wait 1m -name job -- sh -c "$1" "$2" &
+read x; { kill -9 $!; wait $!; } 2>&-; echo killed; read x; exit 7`
+	mark := fmt.Sprintf("REDLOCK_TEST_MARK=%d-namespace", os.Getpid())
+	cmd := command(t, nodes)
+	cmd.Env = append(cmd.Env, mark)
+	cmd.Path = unshare
+	cmd.Args = []string{"unshare", "-p", "-f", "sh", "-c", script, os.Args[0], busy, setsid()}
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	lines, wait := background(t, cmd)
+	line(t, lines)
+	const outside, all = 2, 11 // unshare and the shell; they, the tool, and what is below it
+	require.Eventually(t, func() bool { return len(marked(t, mark)) >= all }, patient,
+		10*time.Millisecond)
+	_, err = in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Equal(t, "killed", line(t, lines))
+	require.Eventually(t, func() bool { return len(marked(t, mark)) == outside }, patient,
+		10*time.Millisecond)
+	require.NoError(t, in.Close())
+	assert.Equal(t, 7, wait())
+}
+
 // The tool itself kills what its supervisor would have killed.
 // lesson L128
 func TestTheCommandDiesWithItsSupervisor(t *testing.T) {
@@ -129,6 +161,7 @@ func TestSignalsThatAreIgnoredStayIgnored(t *testing.T) {
 	t.Parallel()
 	for traps, signals := range map[string][]syscall.Signal{
 		"HUP": {syscall.SIGHUP}, "INT QUIT": {syscall.SIGINT, syscall.SIGQUIT},
+		"TSTP TTIN TTOU": {syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU},
 	} {
 		t.Run(traps, func(t *testing.T) {
 			t.Parallel()

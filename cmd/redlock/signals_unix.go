@@ -16,10 +16,11 @@ var forwarded = []os.Signal{
 
 // heeded returns those of them that were not ignored when this process started. The others stay
 // ignored, here and by the command: nohup ignores HUP, and a shell without job control INT and QUIT
-// for what it runs in the background.
+// for what it runs in the background. Of the others nobody can know: before main, Go replaces the
+// action of every signal that ends programs by its own, unless HUP or INT was ignored.
 func heeded() (all []os.Signal) {
 	if signal.Ignored(syscall.SIGINT) {
-		signal.Ignore(syscall.SIGQUIT) // Go by itself keeps only HUP and INT ignored
+		signal.Ignore(syscall.SIGQUIT)
 	}
 	for _, s := range forwarded {
 		if !signal.Ignored(s) {

@@ -196,6 +196,22 @@ func TestSignalsThatAreIgnoredStayIgnored(t *testing.T) {
 	}
 }
 
+// A shell in between ignores what Go does not keep ignored.
+func TestAShellInBetweenIgnoresSignals(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	cmd := underLock(t, nodes, "--", "sh", "-c",
+		`trap "" TERM USR1; exec sh -c "echo ready; read x; exit 3"`)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	lines, wait := background(t, cmd)
+	require.Equal(t, "ready", line(t, lines))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR1))
+	require.NoError(t, in.Close())
+	assert.Equal(t, 3, wait())
+}
+
 // lesson L131
 func TestTheFirstProcessOfANamespaceReaps(t *testing.T) {
 	t.Parallel()

@@ -85,7 +85,7 @@ type Error struct {
 	Name string
 	// Owner is the text that the holder of the lock gave to [WithOwner], cut to 64 bytes. It is ""
 	// if the holder gave none, or if the error does not match ErrTaken. It is also "" if a mutex
-	// without an owner made a single try or was ended by its context, or if the nodes have not told
+	// without an owner had a single try or was ended by its context, or if the nodes have not told
 	// in time: see WithOwner.
 	Owner string
 

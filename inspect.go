@@ -194,10 +194,13 @@ func ttlText(ttl time.Duration) string {
 // alone, and never the host's name by itself.
 //
 // A Lock that fails with [ErrTaken] then also says whose the lock is: taken on 3 of 5 nodes by
-// "pod-7". The text and the Owner of its [*Error] have it. For that it asks the nodes that refused
-// once more, after its last attempt. It waits for them for a node timeout at most, or for 5 ms if
-// its context is done. A Lock that is granted asks nothing. A Lock without an owner of its own asks
-// only if its tries are used up, and were more than one.
+// "pod-7". The text and the Owner of its [*Error] have it. A refusal does not tell that. So it asks
+// the nodes that refused once more, after its last attempt, and waits for them for a node timeout
+// at most, or for 5 ms if its context is done. A Lock that is granted asks nothing.
+//
+// A mutex with an owner asks whenever the lock is taken, also in TryLock. One without asks only if
+// Lock gives up by itself: not in TryLock, nor with one try, nor if its context ends, which may
+// happen to many callers at once. Their errors name nobody. [Redlock.Inspect] always tells.
 func WithOwner(text string) Option {
 	return option(func(c *config) {
 		c.genValue, c.genValueBy, c.owned = nil, false, text != ""

@@ -115,6 +115,20 @@ func TestALockThatTheContextEndedSaysWhoseTheLockIs(t *testing.T) {
 	}
 }
 
+// A context may end the wait of many at once. Those without an owner ask nobody.
+func TestALockWithoutAnOwnerThatTheContextEndedNamesNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		locked(t, redlock.New(nodes.Pools("b")...), redlock.WithOwner("pod-7"),
+			redlock.WithExpiry(time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := rl.NewMutex("x").LockContext(ctx)
+		assert.Equal(t, "DeadlineExceeded Failed Taken", matched(err))
+		assert.Empty(t, ownerIn(t, err))
+		assert.Zero(t, nodes.Count("inspect"))
+	})
+}
+
 // What the nodes have is named only if it is whose the lock is, and only the owner's text of it.
 func TestNobodyIsNamedWhoDoesNotHaveTheLock(t *testing.T) {
 	const a, b = "a:AAAAAAAAAAAAAAAAAAAAAA==", "b:AAAAAAAAAAAAAAAAAAAAAA=="

@@ -165,6 +165,20 @@ func TestAStoppedCommandGoesOnWithTheTool(t *testing.T) {
 	}
 }
 
+// Where ^Z was ignored at the start, it stops nobody: neither now nor with the next reason to stop.
+func TestAnIgnoredStopStaysIgnored(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	x := atTerminal(t, nodes, `set -m; trap "" TSTP; "$0" run -wait 1m -name job -- `+
+		`sh -c 'echo ready; sleep 1; read x; echo "<$x>"' | cat; echo "status $?"`)
+	x.shows("ready")
+	x.types("\x1a") // the command does not read yet: it is for the tool
+	x.types("to the command\n")
+	x.shows("<to the command>")
+	assert.Equal(t, "status 0", x.shows("status "))
+	require.NoError(t, x.shell.Wait())
+}
+
 // A command in the background that reads is stopped by the terminal, and the tool with it.
 // lesson L129
 func TestACommandInTheBackgroundWaitsForTheTerminal(t *testing.T) {

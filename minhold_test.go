@@ -77,6 +77,25 @@ func TestMinHoldLeavesTheLockTaken(t *testing.T) {
 	}
 }
 
+// A renewal that is under way during Unlock does not make the lock linger for longer.
+func TestARenewalDoesNotProlongTheMinHold(t *testing.T) {
+	const minHold, late = 30 * time.Second, time.Second
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x", redlock.WithMinHold(minHold))
+		start := time.Now()
+		_, err := m.Hold(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, node := range nodes {
+			node.Next("extend", sim.Fate{Request: late})
+		}
+		time.Sleep(20 * time.Second) // a third of the validity, and a bit
+		mustUnlock(t, m)
+		time.Sleep(late)
+		wantLingering(t, nodes, "x", 3, start.Add(minHold))
+	}, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(2*time.Second))
+}
+
 // A hold that is renewed for longer than the expiry lingers, too.
 func TestAHoldLingers(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

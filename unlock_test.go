@@ -316,6 +316,27 @@ func TestAPrefixOfTheValueIsNotTheValue(t *testing.T) {
 	})
 }
 
+// A renewal has seconds to be answered. An Unlock does not wait for one that is lost.
+func TestUnlockDoesNotWaitForARenewal(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		bubble(t, n, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			_, err := m.Hold(t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			for _, node := range nodes {
+				node.Next("extend", sim.Hang())
+			}
+			time.Sleep(20 * time.Second) // a third of the validity, and a bit
+			start := time.Now()
+			mustUnlock(t, m)
+			assert.Zero(t, time.Since(start))
+			synctest.Wait()
+			assert.Empty(t, holders(nodes, "x"))
+		}, redlock.WithExpiry(time.Minute), redlock.WithNodeTimeout(400*time.Millisecond))
+	}
+}
+
 // A deletion that came too late for an Unlock, or that the lane made later, counts for the next
 // one.
 func TestUnlockCountsWhatWasDeletedInTheMeantime(t *testing.T) {

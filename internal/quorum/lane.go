@@ -11,7 +11,7 @@ import (
 // Lane keeps the commands of one mutex on one node in order. Each is sent only when the one before
 // has been answered, has failed or was given up. Clients with connection pools do not order
 // commands across connections. Without a lane, a release could overtake the slow SET that it takes
-// back.
+// back. An Undo does not wait for an Ask, which may be lost, see passes.
 //
 // The zero value with a node is ready for use. A Lane is safe for concurrent use and is not copied.
 // An idle lane has no goroutine and no timer.
@@ -55,7 +55,7 @@ func (l *Lane) submit(c *call) {
 	}
 	switch {
 	case c.round.kind == Undo && c.write.sent == 0:
-	case l.running == nil:
+	case l.running == nil || c.passes(l.running) && len(l.waiting) == 0:
 		now := c.round.start
 		if c.round.expired.Load() { // while Start stood still
 			now = time.Now()
@@ -79,6 +79,15 @@ func (l *Lane) submit(c *call) {
 		return
 	}
 	l.launch(first)
+}
+
+// passes reports whether a call need not wait for the one that is running. An Undo need not wait
+// for an Ask: whichever the node executes first, the key is gone afterwards. An Undo that is
+// decided when its turn comes may leave the key with a shorter expiry, which an extension after it
+// would prolong: it waits. The caller holds mu.
+func (c *call) passes(running *call) bool {
+	return c.round.kind == Undo && c.round.command.Decide == nil &&
+		running.inHand && running.round.kind == Ask
 }
 
 // launch lets a call that has begun and those that wait behind it run, and does not wait for them:

@@ -107,14 +107,62 @@ func TestCommandsOnALaneAreSentOneAfterTheOther(t *testing.T) {
 		lanes, j := newLanes(1), newJournal()
 		m := make([]WriteState, 1)
 		send(t, lanes, Write, m, j.op("set", 30*time.Millisecond, 1, nil))
-		send(t, lanes, Ask, m, j.op("extend", 40*time.Millisecond, 1, nil))
+		send(t, lanes, Write, m, j.op("heal", 40*time.Millisecond, 1, nil))
 		time.Sleep(35 * time.Millisecond)
 		send(t, lanes, Undo, m, j.op("release", 90*time.Millisecond, 1, nil))
 		send(t, lanes, Ask, nil, j.op("valid", 0, 1, nil))
 		later(time.Second)
-		assert.Equal(t, []string{"0s set", "30ms extend", "70ms release"}, j.read(),
+		assert.Equal(t, []string{"0s set", "30ms heal", "70ms release"}, j.read(),
 			"the last one's budget ran out while it waited")
 	})
+}
+
+// A release does not wait for a question that is lost on the node, like a renewal. What follows
+// waits for the release. If the release may leave the key, it waits as well.
+func TestAReleaseDoesNotWaitForAQuestion(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		leaves  bool // the key
+		other   Kind // of a command that waits behind the question, or Undo if none does
+		want    []string
+		waiting int
+	}{
+		{"sent at once", false, Undo, []string{"0s set", "0s extend", "10ms release", "30ms set"},
+			1},
+		{"may leave the key", true, Undo, []string{"0s set", "0s extend", "100ms release",
+			"120ms set"}, 2},
+		{"behind another's write", false, Write, []string{"0s set", "0s extend", "100ms other",
+			"100ms release", "120ms set"}, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lanes, j := newLanes(1), newJournal()
+				m, next := make([]WriteState, 1), make([]WriteState, 1)
+				sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
+				extend := sent(t, lanes, Ask, m, j.op("extend", time.Second, 1, nil))
+				time.Sleep(10 * time.Millisecond)
+				if tt.other == Write {
+					startRound(t.Context(), lanes, plan{Op: j.op("other", 0, 1, nil), Kind: Write,
+						Need: 1, Budget: 2 * budget, Writes: make([]WriteState, 1)})
+				}
+				release := j.op("release", 20*time.Millisecond, 1, nil).command()
+				if tt.leaves {
+					release = release.When(func(int) bool { return true })
+				}
+				startRound(t.Context(), lanes, plan{Command: release, Kind: Undo, Need: 1,
+					Budget: 2 * budget, Writes: m})
+				startRound(t.Context(), lanes, plan{Op: j.op("set", 0, 1, nil), Kind: Write,
+					Need: 1, Budget: 2 * budget, Writes: next})
+				assert.Len(t, lanes[0].waiting, tt.waiting)
+				later(2 * time.Second)
+				assert.Equal(t, tt.want, j.read())
+				assert.ErrorIs(t, extend.Outcomes()[0].Err, ErrTimeout)
+				assert.True(t, undone(lanes, m))
+				assert.Zero(t, owed(lanes[0].node))
+				assert.Nil(t, lanes[0].running)
+			})
+		})
+	}
 }
 
 func TestAnIdleLaneHasNothing(t *testing.T) {

@@ -182,7 +182,7 @@ var mutants = []mutant{
 			"return 1"},
 	}, campaign, 300, []string{"I3 token order"}},
 	{"M21", "no lanes: a release overtakes its SET", []edit{{
-		"internal/quorum.Lane.submit", "	case l.running == nil:\n", "	case true:\n",
+		"internal/quorum.Lane.submit", "	case l.running == nil || ", "	case true || ",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
 		"internal/quorum.WriteSet.start", "r.budget-last), r.expire)\n",

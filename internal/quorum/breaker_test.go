@@ -214,21 +214,19 @@ func TestAFrozenNodeHoldsABoundedNumberOfCommands(t *testing.T) {
 
 		err := rounds[100].Outcomes()[0].Err
 		require.ErrorIs(t, err, ErrTimeout)
-		assert.EqualError(t, err, "not sent: the node has answered nothing for 200ms and leaves "+
-			"69 commands waiting")
-		assert.Equal(t, &UnresponsiveError{Unanswered: 69, Silence: 2 * budget}, err)
+		assert.EqualError(t, err, "no answer within 100ms: not sent: the node leaves 69 commands "+
+			"unanswered")
 
-		before, keeps := s.sent, node.breaker.held.Len()
+		before, keeps := s.sent, node.breaker.kept.Len()
 		assert.InDelta(t, budget/every, keeps, 5, "those whose time is not over")
 		s.goOn()
 		later(budget / 8)
 		assert.Equal(t, before+keeps, s.sent)
-		assert.Zero(t, node.breaker.unanswered.Load())
+		assert.Zero(t, node.breaker.unanswered)
 		assert.Zero(t, node.breaker.probes)
 		won, err := ask().Wait(t.Context())
 		require.NoError(t, err)
 		assert.True(t, won, "open again")
-		assert.Nil(t, node.breaker.timer)
 	})
 }
 
@@ -261,7 +259,7 @@ func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 					what := fmt.Sprint(lost, " lost calls, ", outage, ", every ", every)
 					assert.LessOrEqual(t, time.Since(back), budget/4+time.Millisecond, what)
 					later(budget)
-					assert.False(t, node.breaker.tripped.Load(), what)
+					assert.False(t, node.breaker.tripped, what)
 					rounds := make([]*Round, 200)
 					for i := range rounds {
 						rounds[i] = ask()
@@ -272,7 +270,7 @@ func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 					}
 					answer()
 					synctest.Wait()
-					assert.Zero(t, node.breaker.unanswered.Load(), what)
+					assert.Zero(t, node.breaker.unanswered, what)
 					assert.Zero(t, node.breaker.probes, what)
 				}
 			}
@@ -280,49 +278,36 @@ func TestANodeWhoseEarlierCallsNeverReturnIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Calls that never return do not add up: the more probes are lost, the rarer they are.
+// lesson L58: calls that never return do not add up: the more probes are lost, the rarer they are.
+// Nor are they so rare that a node that comes back waits for longer than one node timeout, or a
+// fiftieth of the time that it was away.
 func TestLostProbesGetRarer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const step = budget / 20
 		s := &server{deaf: true}
 		_, ask := one(t, s)
 		s.stall()
 		for range maxUnanswered {
 			ask()
 		}
-		for start := time.Now(); time.Since(start) < time.Hour; time.Sleep(budget) {
+		start := time.Now()
+		last, sent := start, 0
+		for time.Since(start) < 10*time.Minute {
 			ask()
-		}
-		synctest.Wait()
-		assert.InDelta(t, 1670, s.most, 100, "calls that have not returned within an hour")
-		s.goOn()
-	})
-}
-
-// lesson L58: nor are they so rare that a node that comes back waits for longer than one node
-// timeout.
-func TestProbesStayFrequentForALongTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{deaf: true}
-		_, ask := one(t, s)
-		s.stall()
-		for range maxUnanswered {
-			ask()
-		}
-		last, sent, longest := time.Now(), 0, time.Duration(0)
-		for start := time.Now(); time.Since(start) < 900*budget; time.Sleep(budget / 20) {
-			ask()
+			time.Sleep(step)
 			if now := s.sentSoFar(); now > sent {
-				longest = max(longest, time.Since(last))
+				gap := time.Since(last)
+				assert.LessOrEqual(t, gap, max(budget, time.Since(start)/50)+step)
 				last, sent = time.Now(), now
 			}
 		}
-		assert.LessOrEqual(t, longest, budget+budget/20)
+		assert.InDelta(t, 10*maxUnanswered, s.most, maxUnanswered, "calls that have not returned")
 		s.goOn()
 	})
 }
 
 // What the breaker keeps is not sent once nobody needs it, and then there is nothing to take back.
-func TestWhatTheGateKeepsIsRecalled(t *testing.T) {
+func TestWhatTheBreakerKeepsIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		node, ask := one(t, s)
@@ -331,9 +316,9 @@ func TestWhatTheGateKeepsIsRecalled(t *testing.T) {
 		lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
 		w := send(t, lanes, Write, m, s.op)
 		a := send(t, lanes, Ask, m, s.op)
-		assert.Equal(t, 2, node.breaker.held.Len(), "this and the one of trip")
+		assert.Equal(t, 2, node.breaker.kept.Len(), "this and the one of trip")
 		u := send(t, lanes, Undo, m, s.op)
-		assert.Equal(t, 1, node.breaker.held.Len())
+		assert.Equal(t, 1, node.breaker.kept.Len())
 		for _, r := range []*Round{w, a, u} {
 			assert.ErrorIs(t, r.Outcomes()[0].Err, ErrUnsent)
 		}
@@ -409,14 +394,14 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 			time.Sleep(budget/4 + 1)
 			send(t, Lanes([]*Node{node}), Ask, nil, hang)
 			synctest.Wait()
-			assert.Equal(t, tt.trips, node.breaker.tripped.Load(), tt.takes)
+			assert.Equal(t, tt.trips, node.breaker.tripped, tt.takes)
 			node.tracker.Wait(t.Context())
 		}
 	})
 }
 
 // Renewals have small budgets at times. They do not make the node look silent.
-func TestASmallBudgetDoesNotShutTheGate(t *testing.T) {
+func TestASmallBudgetDoesNotTripTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: budget / 8}
 		node, ask := one(t, s)
@@ -434,7 +419,7 @@ func TestASmallBudgetDoesNotShutTheGate(t *testing.T) {
 
 // With real goroutines and the race detector: nothing is lost between commands that the breaker is
 // about to keep and answers that are about to open it.
-func TestTheGateUnderRace(t *testing.T) {
+func TestTheBreakerUnderRace(t *testing.T) {
 	const short = 20 * time.Millisecond
 	for range 20 {
 		s := &server{takes: 100 * time.Microsecond}
@@ -473,9 +458,9 @@ func TestTheGateUnderRace(t *testing.T) {
 		close(over)
 		stalls.Wait()
 		require.Zero(t, node.tracker.Wait(t.Context()))
-		assert.Zero(t, node.breaker.held.Len())
+		assert.Zero(t, node.breaker.kept.Len())
 		assert.Zero(t, node.breaker.probes)
-		assert.Zero(t, node.breaker.unanswered.Load())
+		assert.Zero(t, node.breaker.unanswered)
 		assert.NotZero(t, won.Load())
 		settled(t, node)
 	}

@@ -145,7 +145,7 @@ func (c *call) expire() {
 		l.mu.Unlock()
 		return
 	}
-	l.expel(c, l.node.breaker.unresponsive(clock.Ticks(time.Now())))
+	l.expel(c, l.node.unresponsive(c.round.budget))
 	l.mu.Unlock()
 	l.launch(c)
 }

@@ -97,7 +97,7 @@ func TestACommandThatHasToWaitIsNotCarried(t *testing.T) {
 }
 
 // What the breaker has kept is sent by the goroutine of another command's answer.
-func TestACommandThatTheGateKeepsIsNotCarried(t *testing.T) {
+func TestACommandThatTheBreakerKeepsIsNotCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		c := &carrier{startFunc: starter{s}.Start}

@@ -80,7 +80,7 @@ func (d *debt) send() {
 	t.ctx, t.cancel = context.WithTimeout(d.base, d.budget)
 	t.timer = time.AfterFunc(clock.TimerDelay(d.budget), t.giveUp)
 	n.tracker.Enter()
-	n.breaker.enter(t.began, d.budget)
+	n.breaker.enter()
 	if d.starts(n) {
 		d.startOn(t.ctx, n, t, false)
 	} else {

@@ -227,7 +227,7 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 	// A round sets expired before it looks for what the breaker keeps. So either this finds it set,
 	// or the round finds the call.
 	if c.overtime != nil || r.expired.Load() {
-		l.expel(c, l.node.breaker.unresponsive(c.began))
+		l.expel(c, l.node.unresponsive(r.budget))
 		return c
 	}
 	return nil
@@ -242,29 +242,26 @@ func (l *Lane) hand(c *call) {
 	}
 }
 
-// resume sends a call that the breaker has kept, unless it is too late. It reports whether it did.
-func (l *Lane) resume(c *call, asProbe bool) bool {
+// resume sends a call that the breaker has kept, if that lets it pass now. If it is too late, the
+// end of its round is about to end it.
+func (l *Lane) resume(c *call) {
 	l.mu.Lock()
-	if !c.kept {
+	r, now := c.round, time.Now()
+	if !c.kept || !now.Before(r.deadline()) {
 		l.mu.Unlock()
-		return false
+		return
 	}
-	c.kept = false
-	r, b, now := c.round, &l.node.breaker, time.Now()
 	c.began = clock.Ticks(now)
 	switch {
-	case !now.Before(r.deadline()):
-		c.unsent = b.unresponsive(c.began)
 	case r.kind != Undo && (r.over.Load() || c.write != nil && c.write.over):
-		c.unsent = ErrUnsent
-	case asProbe:
-		b.enterProbe(c)
+		l.expel(c, ErrUnsent)
+	case l.node.breaker.pass(c):
+		c.kept = false
 		l.hand(c)
 	default:
-		b.enter(c.began, r.budget)
-		l.hand(c)
+		l.mu.Unlock()
+		return
 	}
 	l.mu.Unlock()
 	l.launch(c)
-	return c.unsent == nil
 }

@@ -176,7 +176,7 @@ func TestAnIdleLaneHasNothing(t *testing.T) {
 		assert.Nil(t, l.running)
 		assert.Nil(t, l.waiting)
 		assert.Zero(t, l.node.tracker.n.Load())
-		assert.Zero(t, l.node.breaker.unanswered.Load())
+		assert.Zero(t, l.node.breaker.unanswered)
 	})
 }
 
@@ -531,7 +531,7 @@ func survive(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: value %d is left", seed, node.value)
 	}
 	l := &lanes[0]
-	if l.running != nil || l.waiting != nil || l.node.breaker.unanswered.Load() != 0 {
+	if l.running != nil || l.waiting != nil || l.node.breaker.unanswered != 0 {
 		t.Fatalf("seed %d: the lane is not idle: %+v", seed, l.running)
 	}
 }

@@ -41,7 +41,7 @@ type breaker struct {
 func (b *breaker) pass(c *call) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	quarter := c.round.budget / 4
+	quarter := c.round.spec.Budget / 4
 	if b.silent == 0 || b.unanswered == 0 {
 		b.silent, b.patience = c.began, int64(quarter)
 	}
@@ -70,7 +70,7 @@ func (b *breaker) keep(c *call, wait time.Duration) {
 	if c.place == nil {
 		c.place = b.kept.PushBack(c)
 	}
-	if wait < c.round.budget { // else its own time is over before
+	if wait < c.round.spec.Budget { // else its own time is over before
 		time.AfterFunc(wait, func() { c.lane.resume(c) })
 	}
 }
@@ -119,10 +119,4 @@ func (n *Node) unresponsive(budget time.Duration) error {
 	n.breaker.mu.Unlock()
 	return n.Timeout(budget, fmt.Errorf("not sent: the node leaves %d commands unanswered",
 		unanswered))
-}
-
-func (b *breaker) enter() {
-	b.mu.Lock()
-	b.unanswered++
-	b.mu.Unlock()
 }

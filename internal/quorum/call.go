@@ -1,23 +1,29 @@
 package quorum
 
 import (
+	"cmp"
 	"container/list"
-	"context"
-	"time"
+	"errors"
+	"sync/atomic"
 
-	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/pool"
 )
 
-// call is a round's command on one lane.
+// call is a round's command on one lane. A client that panics is one node's failure, which the
+// others outvote. It does not end the process, which could not recover from it.
 type call struct {
 	round *Round
 	lane  *Lane
-	write *WriteState // of the acquisition it belongs to; nil only for an Ask
+	write *WriteState // of the acquisition it belongs to
+
+	// first is the Undo that this one sends again, or nil. If beside, this one does not wait for
+	// its turn on the lane.
+	first  *call
+	beside bool
 
 	// Set under the lane's mutex when the call begins to run, and not changed any more.
-	began    int64     // see clock.Ticks
-	unsent   error     // why it is not sent, or nil
-	overtime *overtime // for a call that may take longer than its round, or nil
+	began  int64 // see clock.Ticks
+	unsent error // why it is not sent, or nil
 
 	// The round's mutex guards these.
 	reply   Reply
@@ -29,137 +35,98 @@ type call struct {
 	kept   bool // the node's breaker has it
 	probe  bool // it was sent although the breaker has tripped; not changed once it is sent
 
-	returned once          // Receive was called
+	returned atomic.Bool   // Receive was called
 	place    *list.Element // in the breaker, or nil; the breaker's mutex guards it
 }
 
-// overtime is the time that an Undo has after its round.
-type overtime struct {
-	deadline time.Time
-	ctx      context.Context    // made by and for who runs the call
-	cancel   context.CancelFunc // of ctx
-	timer    *time.Timer        // ends in overdue
+// again makes a call that sends an Undo once more, in a round of its own. Its outcome counts for
+// the first, too, if that has none yet.
+func (c *call) again() *call {
+	r := c.round
+	spec := Spec{Command: r.spec.Command, Need: 1, Budget: r.spec.Budget}
+	round := newRound(r.ctx.Context, Undo, spec, r.expiry, 1)
+	again := &round.calls[0]
+	again.lane, again.write, again.first = c.lane, c.write, cmp.Or(c.first, c)
+	round.arm()
+	return again
 }
 
-// deadline is when the node must have answered. It is known when the call has begun.
-func (c *call) deadline() time.Time {
-	if c.overtime != nil {
-		return c.overtime.deadline
+// errGoexit is the outcome of a node whose client ended the goroutine that it was called on.
+var errGoexit = errors.New("the client called runtime.Goexit")
+
+// starts reports whether the node's client makes the call without a goroutine that waits for it.
+func (c *call) starts() bool {
+	return c.round.spec.Command.Decide == nil && c.lane.node.Starter != nil
+}
+
+// start hands the call to the client, which tells the outcome to Receive. With carry the caller's
+// goroutine makes the call, where the client allows that.
+func (c *call) start(carry bool) {
+	err := errGoexit
+	defer func() {
+		if p := recover(); p != nil {
+			err = pool.Recovered(p)
+		}
+		if err != nil {
+			c.Receive(nil, err)
+		}
+	}()
+	n := c.lane.node
+	command := c.round.spec.Command.to(n)
+	if carry && n.Carrier != nil {
+		n.Carrier.Carry(&c.round.ctx, command, c)
+	} else {
+		n.Starter.Start(&c.round.ctx, command, c)
 	}
-	return c.round.deadline()
+	err = nil
 }
 
 // Receive is told the outcome of a call that was started.
 func (c *call) Receive(reply any, err error) {
-	if c.returned.first() {
-		said, err := c.round.read(c.lane.node, reply, err)
+	if !c.returned.Swap(true) {
+		said, err := c.read(reply, err)
 		c.lane.launch(c.lane.close(c, said, err))
 	}
 }
 
-// run makes a call, and then those that wait behind it.
-func (l *Lane) run(c *call) {
-	defer func() {
-		if c != nil { // the client has ended this goroutine
-			l.launch(l.close(c, Reply{}, errGoexit))
+func (c *call) read(reply any, err error) (_ Reply, failed error) {
+	defer guard(&failed)
+	command := &c.round.spec.Command
+	return command.Read(command.to(c.lane.node), reply, err)
+}
+
+// run makes a call and waits for its outcome.
+func (c *call) run() {
+	reply, err := Reply{}, errGoexit
+	defer func() { c.lane.launch(c.lane.close(c, reply, err)) }()
+	reply, err = c.ask()
+}
+
+func (c *call) ask() (_ Reply, failed error) {
+	defer guard(&failed)
+	command, n := c.round.spec.Command, c.lane.node
+	if command.Decide != nil {
+		var send bool
+		if command, send = command.Decide(n.Index); !send {
+			return Reply{}, ErrUnsent
 		}
-	}()
-	for c != nil {
-		reply, err := Reply{}, c.unsent
-		if err == nil {
-			reply, err = c.round.do(c.context(), l.node)
-		}
-		c = l.close(c, reply, err)
+	}
+	reply, err := command.to(n).Run(&c.round.ctx, n.Pool)
+	return command.Read(command.to(n), reply, err)
+}
+
+// guard makes of a panic the outcome of a call. It is deferred.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		*err = pool.Recovered(p)
 	}
 }
 
-// context returns what bounds the call: that of its round, unless it has more time than that.
-func (c *call) context() context.Context {
-	if c.overtime == nil {
-		return &c.round.ctx
+// pending returns the release that is pending for the write of an Undo. The caller holds the lane's
+// mu.
+func (c *call) pending() *pending {
+	if c.write.pending == nil {
+		c.write.pending = newPending(c)
 	}
-	o := c.overtime
-	o.ctx, o.cancel = context.WithDeadline(c.round.ctx.Context, o.deadline)
-	o.timer = time.AfterFunc(clock.TimerDelay(time.Until(o.deadline)), c.overdue)
-	return o.ctx
-}
-
-// close notes the outcome of a call, and returns the one that may run now, or nil. If c had been
-// given up, there is none: another goroutine has gone on with the lane.
-func (l *Lane) close(c *call, reply Reply, err error) (next *call) {
-	r := c.round
-	if c.unsent == nil {
-		err = c.left(err)
-	}
-	if r.kind == Ask {
-		// What waits behind it may want to know its outcome.
-		r.settle(c, reply, err)
-	}
-	var d *debt
-	var w when
-	l.mu.Lock()
-	c.inHand = false
-	switch {
-	case r.kind == Undo:
-		d, w = l.undid(c, reply, err)
-	case r.kind == Write && c.unsent == nil:
-		d, w = l.wrote(c, reply, err)
-	}
-	l.node.owed.note(d, w)
-	if l.running == c {
-		next = l.advance()
-	}
-	l.mu.Unlock()
-	if d != nil {
-		l.node.owed.pay()
-	}
-	if r.kind != Ask {
-		// A caller that waits for this may submit the next command at once: the lane is free.
-		r.settle(c, reply, err)
-	}
-	if c.unsent == nil {
-		l.watched(&r.work, r.kind, c.began, err)
-	}
-	l.node.tracker.Leave()
-	return next
-}
-
-// left notes that the client has returned from the call, and returns the error to report.
-func (c *call) left(err error) error {
-	r := c.round
-	c.lane.node.left(c.began, r.budget, c.probe, err)
-	var ctx context.Context = &r.ctx
-	if c.overtime != nil {
-		ctx = c.overtime.ctx
-		c.overtime.timer.Stop()
-		c.overtime.cancel()
-	}
-	return c.lane.node.timedOut(ctx, c.began, r.budget, err)
-}
-
-// expire ends a call that the breaker still keeps when the time of its round is over.
-func (c *call) expire() {
-	l := c.lane
-	l.mu.Lock()
-	if !c.kept {
-		l.mu.Unlock()
-		return
-	}
-	l.expel(c, l.node.unresponsive(c.round.budget))
-	l.mu.Unlock()
-	l.launch(c)
-}
-
-// overdue notes that the client has kept an Undo for longer than it may take. The ledger does not
-// wait for it.
-func (c *call) overdue() {
-	l := c.lane
-	l.mu.Lock()
-	var d *debt
-	if c.inHand && c.write.debt == nil && !time.Now().Before(c.deadline()) {
-		d = c.debt()
-	}
-	l.node.owed.note(d, onceLanded)
-	l.mu.Unlock()
-	l.node.owed.pay()
+	return c.write.pending
 }

@@ -13,13 +13,13 @@ type valueKey struct{}
 // A context ends once, for the first reason, whether its channel was asked for before or after.
 func TestARoundContextEndsOnce(t *testing.T) {
 	limit := time.Now().Add(time.Hour)
-	for want, ends := range map[error][]func(*roundContext){
-		context.Canceled:         {(*roundContext).Cancel, (*roundContext).Expire},
-		context.DeadlineExceeded: {(*roundContext).Expire, (*roundContext).Cancel},
+	for want, other := range map[error]error{
+		context.Canceled:         context.DeadlineExceeded,
+		context.DeadlineExceeded: context.Canceled,
 	} {
 		for _, early := range []bool{true, false} {
 			values := context.WithValue(t.Context(), valueKey{}, "value")
-			ctx := &roundContext{Context: values, Limit: limit}
+			ctx := &roundContext{Context: values, limit: limit}
 			if early {
 				select {
 				case <-ctx.Done():
@@ -28,9 +28,8 @@ func TestARoundContextEndsOnce(t *testing.T) {
 				}
 			}
 			assert.NoError(t, ctx.Err())
-			for _, end := range ends {
-				end(ctx)
-			}
+			ctx.end(want)
+			ctx.end(other)
 			<-ctx.Done()
 			assert.Equal(t, want, ctx.Err())
 			assert.Equal(t, "value", ctx.Value(valueKey{}))

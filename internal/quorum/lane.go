@@ -19,10 +19,9 @@ type Lane struct {
 	node  *Node
 	watch Watch // or nil
 
-	mu      sync.Mutex  // guards what follows
-	running *call       // handed to the client and not given up, or nil
-	waiting []*call     // behind running, in order
-	timer   *time.Timer // ends in giveUp; nil as long as the running call's round does that
+	mu      sync.Mutex // guards what follows
+	running *call      // handed to the client and not given up, or kept by the breaker, or nil
+	waiting []*call    // behind running, in order
 }
 
 // Lanes makes a lane for each of the nodes.
@@ -34,48 +33,39 @@ func Lanes(nodes []*Node) []Lane {
 	return lanes
 }
 
-// submit puts a call at the end of the lane. With round.carry the caller sends it, if that is now.
+// submit puts a call at the end of the lane. If its turn is now and its caller waits for it, the
+// caller makes it.
 func (l *Lane) submit(c *call) {
 	l.node.tracker.Enter()
 	l.mu.Lock()
-	var idle []*call // that have nothing to do any more
-	var first *call  // that may run at once
-	if c.round.kind == Undo {
+	undo := c.round.kind == Undo && !c.beside
+	var unsent []*call
+	if undo {
 		c.write.over = true
-		idle = l.withdraw(c.write)
-		if l.recall(c.write) {
-			held := l.running
-			l.mu.Unlock()
-			l.launch(held) // which only closes it
-			l.mu.Lock()
-		}
-		if c.write.sent == 0 {
-			idle = append(idle, c)
-		}
+		unsent = l.withdraw(c.write)
+	}
+	var first *call // that may be launched
+	now := c.round.start
+	if c.round.expired.Load() { // while the caller stood still
+		now = time.Now()
 	}
 	switch {
-	case c.round.kind == Undo && c.write.sent == 0:
-	case l.running == nil || c.passes(l.running) && len(l.waiting) == 0:
-		now := c.round.start
-		if c.round.expired.Load() { // while Start stood still
-			now = time.Now()
-		}
+	case undo && c.write.sent == 0:
+		c.unsent = errNothing
+		unsent = append(unsent, c)
+	case c.beside:
 		first = l.begin(c, now)
+	case l.running == nil || c.passes(l.running) && len(l.waiting) == 0:
+		first = l.next(c, now)
 	default:
 		l.waiting = append(l.waiting, c)
-		l.arm()
 	}
 	l.mu.Unlock()
-	for _, i := range idle {
-		err := ErrUnsent
-		if i == c {
-			err = errNothing
-		}
-		i.round.settle(i, Reply{}, err)
-		l.node.tracker.Leave()
+	for _, u := range unsent {
+		l.launch(u)
 	}
-	if first == c && c.round.carry && c.unsent == nil && c.round.starts(l.node) {
-		c.round.startOn(c.context(), l.node, c, true)
+	if first == c && c.round.spec.Waits && c.unsent == nil && c.starts() {
+		c.start(true)
 		return
 	}
 	l.launch(first)
@@ -86,52 +76,27 @@ func (l *Lane) submit(c *call) {
 // decided when its turn comes may leave the key with a shorter expiry, which an extension after it
 // would prolong: it waits. The caller holds mu.
 func (c *call) passes(running *call) bool {
-	return c.round.kind == Undo && c.round.command.Decide == nil &&
+	return c.round.kind == Undo && c.round.spec.Command.Decide == nil &&
 		running.inHand && running.round.kind == Ask
 }
 
-// launch lets a call that has begun and those that wait behind it run, and does not wait for them:
-// it hands them to a client that can do that, or else to a goroutine. Nil is no call.
-func (l *Lane) launch(c *call) {
-	for c != nil {
-		switch {
-		case c.unsent != nil:
-			c = l.close(c, Reply{}, c.unsent)
-		case !c.round.starts(l.node):
-			go l.run(c)
-			return
-		default:
-			c.round.startOn(c.context(), l.node, c, false)
-			return // Receive goes on
-		}
-	}
-}
-
-// withdraw removes from the end of the queue the calls whose write an Undo takes back. None of them
-// would be sent. So little waits while an owner locks and unlocks beside a frozen node. The caller
-// holds mu.
-func (l *Lane) withdraw(w *WriteState) (idle []*call) {
+// withdraw takes back what has not been sent of the write that an Undo takes back: the end of the
+// queue, and the running call if the breaker has it. So little waits while an owner locks and
+// unlocks beside a frozen node. The caller holds mu, and launches the calls.
+func (l *Lane) withdraw(w *WriteState) (unsent []*call) {
+	ours := func(c *call) bool { return c.write == w && c.round.kind != Undo }
 	left := len(l.waiting)
-	for left > 0 && l.waiting[left-1].write == w && l.waiting[left-1].round.kind != Undo {
+	for left > 0 && ours(l.waiting[left-1]) {
 		left--
+		l.waiting[left].unsent = ErrUnsent
 	}
-	idle = slices.Clone(l.waiting[left:])
+	unsent = slices.Clone(l.waiting[left:])
 	l.waiting = slices.Delete(l.waiting, left, len(l.waiting))
-	if left == 0 {
-		l.disarm()
+	if c := l.running; c != nil && c.kept && ours(c) {
+		l.expel(c, ErrUnsent)
+		unsent = append(unsent, c)
 	}
-	return idle
-}
-
-// recall takes the running call back from the breaker if an Undo takes its write back. It reports
-// whether it did. The caller holds mu, and launches the call.
-func (l *Lane) recall(w *WriteState) bool {
-	c := l.running
-	if c == nil || !c.kept || c.write != w {
-		return false
-	}
-	l.expel(c, ErrUnsent)
-	return true
+	return unsent
 }
 
 // expel takes a call back from the breaker, which is not sent because of err. The caller holds mu,
@@ -142,82 +107,125 @@ func (l *Lane) expel(c *call, err error) {
 	c.unsent = err
 }
 
-// arm starts a timer that gives up the running call at its deadline, unless its round will, or
-// nothing waits. The caller holds mu.
-func (l *Lane) arm() {
-	// A round sets expired before it looks at the lane. So either this finds it set, or the round
-	// finds what waits.
-	if l.timer != nil || len(l.waiting) == 0 ||
-		l.running.overtime == nil && !l.running.round.expired.Load() {
-		return
-	}
-	l.timer = time.AfterFunc(clock.TimerDelay(time.Until(l.running.deadline())), l.giveUp)
-}
-
-// disarm stops the timer. If that fires nevertheless, giveUp finds that it is not time. The caller
-// holds mu.
-func (l *Lane) disarm() {
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
+// launch lets a call that has begun, and those that wait behind it, run, and does not wait for
+// them. Nil is no call.
+func (l *Lane) launch(c *call) {
+	for c != nil {
+		switch {
+		case c.unsent != nil:
+			c = l.close(c, Reply{}, c.unsent)
+		case c.starts():
+			c.start(false)
+			return
+		default:
+			go c.run()
+			return
+		}
 	}
 }
 
-// giveUp lets the lane go on past a call that has used up its time. A goroutine that waits for
-// the client's answer to that call stays with it.
-func (l *Lane) giveUp() {
+// close notes the outcome of a call, and returns the one that may be launched now, or nil. If c had
+// been given up, there is none: the lane has gone on.
+func (l *Lane) close(c *call, reply Reply, err error) (next *call) {
+	r, sent := c.round, c.unsent == nil
+	if sent {
+		err = l.node.left(c, err)
+	}
+	if r.kind == Ask {
+		// What waits behind it may want to know its outcome.
+		r.settle(c, reply, err)
+	}
 	l.mu.Lock()
-	if l.running == nil || len(l.waiting) == 0 || time.Now().Before(l.running.deadline()) {
-		l.mu.Unlock()
-		return
+	switch {
+	case r.kind == Undo:
+		l.undid(c, reply, err)
+	case r.kind == Write && sent:
+		l.wrote(c, reply, err)
 	}
-	if c := l.running; c.round.kind == Write && c.inHand {
-		c.write.unsure = true
-		c.write.out++
+	c.inHand = false
+	if l.running == c {
+		next = l.advance()
 	}
-	first := l.advance()
+	l.mu.Unlock()
+	if r.kind != Ask {
+		// A caller that waits for this may submit the next command at once: the lane is free.
+		r.settle(c, reply, err)
+	}
+	if c.first != nil {
+		c.first.round.settle(c.first, reply, err)
+	}
+	if sent {
+		l.watched(c, err)
+	}
+	l.node.tracker.Leave()
+	return next
+}
+
+// expire ends a call that has used up its time. The breaker does not keep it any longer, and if the
+// client has it, the lane goes on without the answer.
+func (l *Lane) expire(c *call) {
+	l.mu.Lock()
+	var first *call
+	switch {
+	case c.kept:
+		l.expel(c, l.node.unresponsive(c.round.spec.Budget))
+		first = c // which only closes it
+	case c.inHand:
+		switch c.round.kind {
+		case Write:
+			c.write.unsure = true
+			c.write.out++
+		case Undo:
+			l.undid(c, Reply{}, ErrUnanswered)
+			c.inHand = false
+		}
+		if l.running == c {
+			first = l.advance()
+		}
+	}
 	l.mu.Unlock()
 	l.launch(first)
 }
 
-// advance begins the first call that waits, if there is one, and returns it if it may be
-// launched. The caller holds mu.
+// advance begins the first call that waits, if there is one, and returns it if it may be launched.
+// The caller holds mu.
 func (l *Lane) advance() *call {
-	l.disarm()
 	if len(l.waiting) == 0 {
 		l.running, l.waiting = nil, nil
 		return nil
 	}
 	c := l.waiting[0]
 	l.waiting = slices.Delete(l.waiting, 0, 1)
-	first := l.begin(c, time.Now())
-	l.arm()
-	return first
+	return l.next(c, time.Now())
 }
 
-// begin makes a call the running one, and returns it unless the breaker keeps it. It decides
-// whether the call is sent, in one step with noting that it is: between the two it could be given
-// up, and an Undo could find that there is nothing to take back. The caller holds mu, and launches
-// the returned call.
+// next begins a call whose turn it is, and returns what may be launched. The caller holds mu.
+func (l *Lane) next(c *call, now time.Time) *call {
+	if r := c.round; r.kind == Undo && r.deadline().Sub(now) < r.spec.Budget-r.spec.Budget/4 {
+		c = c.again() // It has to have its time, also if it has waited for long.
+	}
+	l.running = c
+	return l.begin(c, now)
+}
+
+// begin begins a call, and returns it unless the breaker keeps it. It decides whether the call is
+// sent, in one step with noting that it is: between the two it could be given up, and an Undo could
+// find that there is nothing to take back. The caller holds mu, and launches the returned call.
 func (l *Lane) begin(c *call, now time.Time) *call {
 	r := c.round
-	l.running = c
 	c.began = clock.Ticks(now)
 	switch {
-	case r.kind != Undo && r.budget <= 0:
-		c.unsent = errNoTime
-		return c
-	case r.kind != Undo:
-		if r.over.Load() || !now.Before(r.deadline()) || c.write != nil && c.write.over {
-			c.unsent = ErrUnsent
+	case r.kind == Undo:
+		if c.write.sent == 0 || r.spec.Trusts && c.write.refused() { // after all
+			c.unsent = errNothing
 			return c
 		}
-	case c.write.sent == 0, r.trusts && c.write.refused(): // after all
-		c.unsent = errNothing
+	case r.spec.Budget <= 0:
+		c.unsent = errNoTime
 		return c
-	case r.deadline().Sub(now) < r.budget-r.budget/4:
-		// It has to have its time, also if it has waited for long.
-		c.overtime = &overtime{deadline: now.Add(r.budget)}
+	case r.over.Load() || !now.Before(r.deadline()) || c.write.over:
+		c.unsent = ErrUnsent
+		return c
 	}
 	if l.node.breaker.pass(c) {
 		l.hand(c)
@@ -226,8 +234,8 @@ func (l *Lane) begin(c *call, now time.Time) *call {
 	c.kept = true
 	// A round sets expired before it looks for what the breaker keeps. So either this finds it set,
 	// or the round finds the call.
-	if c.overtime != nil || r.expired.Load() {
-		l.expel(c, l.node.unresponsive(r.budget))
+	if r.expired.Load() {
+		l.expel(c, l.node.unresponsive(r.spec.Budget))
 		return c
 	}
 	return nil
@@ -253,7 +261,7 @@ func (l *Lane) resume(c *call) {
 	}
 	c.began = clock.Ticks(now)
 	switch {
-	case r.kind != Undo && (r.over.Load() || c.write != nil && c.write.over):
+	case r.kind != Undo && (r.over.Load() || c.write.over):
 		l.expel(c, ErrUnsent)
 	case l.node.breaker.pass(c):
 		c.kept = false

@@ -90,9 +90,9 @@ func done(t *testing.T, lanes []Lane) {
 
 // owed is how much is owed to a node.
 func owed(n *Node) int {
-	n.owed.mu.Lock()
-	defer n.owed.mu.Unlock()
-	return n.owed.size()
+	n.retries.mu.Lock()
+	defer n.retries.mu.Unlock()
+	return len(n.retries.pending)
 }
 
 // send starts a round on the lanes.
@@ -290,7 +290,7 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 				done(t, lanes)
 				assert.Equal(t, tt.want, j.read())
 				took := slices.Contains(tt.undo, 1)
-				m[0].debt, m[0].sentAt = nil, 0 // it remembers what has been paid
+				m[0].pending, m[0].sentAt = nil, 0 // it remembers what was pending
 				assert.Equal(t, WriteState{
 					sent: 1, over: true, unsure: m[0].unsure, granted: tt.reply == 1, undone: took,
 				}, m[0])
@@ -389,7 +389,7 @@ func TestALateUndoHasABudgetOfItsOwn(t *testing.T) {
 			return 1, nil
 		})
 		done(t, lanes)
-		assert.Equal(t, budget, left)
+		assert.Equal(t, budget-lastWord, left)
 	})
 }
 
@@ -565,7 +565,7 @@ func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
 						return keys[i].del(1), nil
 					})
 				}
-				later(leastOwed)
+				later(leastPending)
 				for i := range keys {
 					assert.Zero(t, keys[i].value, "key %d of %d is left", i, tt.keys)
 				}

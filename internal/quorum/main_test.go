@@ -74,13 +74,16 @@ type plan struct {
 	Hasty   bool
 	Waits   bool
 	Trusts  bool
-	Writes  []WriteState // nil: the round belongs to no acquisition
+	Writes  []WriteState // nil: an acquisition of its own
 	Vote    func(node int, reply Reply) bool
 	Skip    func(node int) bool
 }
 
 func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
 	c := WriteSet{lanes: lanes, writes: p.Writes, expiry: p.Expiry}
+	if c.writes == nil {
+		c.writes = make([]WriteState, len(lanes))
+	}
 	if p.Op != nil {
 		p.Command = p.Op.command()
 	}

@@ -1,7 +1,7 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
 // Four things work together. A [Node] has a breaker, which keeps commands back while it does not
-// answer. It also has a ledger of the Undos that it has not answered. A [Lane] keeps the commands
+// answer. It also has the Undos that are pending, to be sent again. A [Lane] keeps the commands
 // of one mutex on one node in order. A [WriteSet] is what one acquisition leaves on the nodes. A
 // [Round] is one command for all lanes. It collects the votes, and tells as soon as no vote that
 // is still missing could change the outcome.
@@ -34,7 +34,7 @@ type Node struct {
 	health  health // where a Watch looks
 	tracker *Tracker
 	breaker breaker
-	owed    ledger
+	retries retries
 }
 
 // Nodes makes a group of the pools. The tracker counts their commands, from the time they are
@@ -81,31 +81,25 @@ func Unfit(pools []pool.Pool) (what, rule string) {
 	return "", ""
 }
 
-// left notes that the client has returned from a command that was sent.
-func (n *Node) left(began int64, budget time.Duration, probe bool, err error) {
+// left notes that the client has returned from a call, and returns the error to report: a
+// [TimeoutError] if the call's time was over. A client's own timers, set for the same moment, may
+// fire before ours, or be shorter.
+func (n *Node) left(c *call, err error) error {
 	if err == nil {
-		n.owed.answered() // before the breaker lets other commands go
-	}
-	// An error that took long is a client's timeout, not an answer of the node; nor is it one if
-	// nothing was sent.
-	n.breaker.leave(probe, err == nil ||
-		!errors.Is(err, ErrUnsent) && time.Duration(clock.Ticks(time.Now())-began) < budget/4)
-}
-
-// timedOut returns the error of a command that began then, and whose context is ctx: a
-// [TimeoutError] if its time was over. A client's own timers, set for the same moment, may fire
-// before ours, or be shorter.
-func (n *Node) timedOut(ctx context.Context, began int64, budget time.Duration, err error) error {
-	if err == nil {
+		n.retries.answered() // before the breaker lets other commands go
+		n.breaker.leave(c.probe, true)
 		return nil
 	}
-	end, _ := ctx.Deadline()
-	now := time.Now()
+	r, now := c.round, time.Now()
+	budget, took := r.spec.Budget, time.Duration(clock.Ticks(now)-c.began)
+	// An error that took long is a client's timeout, not an answer of the node; nor is it one if
+	// nothing was sent.
+	n.breaker.leave(c.probe, !errors.Is(err, ErrUnsent) && took < budget/4)
 	switch {
-	case ctx.Err() == context.DeadlineExceeded, !now.Before(end):
+	case r.ctx.Err() == context.DeadlineExceeded, !now.Before(r.ctx.limit):
 		return n.Timeout(budget, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return n.Timeout(min(time.Duration(clock.Ticks(now)-began), budget), err)
+		return n.Timeout(min(took, budget), err)
 	}
 	return err
 }
@@ -150,24 +144,18 @@ func addrOf(of pool.Pool) (addr string) {
 	return oneline.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }
 
-// Finish waits until the clients have returned from every command and nothing is owed to a node,
-// or until ctx is done. It does not wait for what is owed to a node that fails one more try. It
-// returns how many commands are still in the clients' hands, and how many Undos are owed. It
-// forgets these: their keys expire by themselves.
-func Finish(ctx context.Context, nodes []*Node) (commands, owed int) {
+// Finish waits until the clients have returned from every command and no release is pending for a
+// node, or until ctx is done. A node that fails one more release has none any more. What is pending
+// in the end is forgotten: its keys expire by themselves.
+func Finish(ctx context.Context, nodes []*Node) {
 	if len(nodes) == 0 {
-		return 0, 0
+		return
 	}
 	for _, n := range nodes {
-		n.owed.lastTry()
+		n.retries.lastTry()
 	}
-	tracker := nodes[0].tracker
-	tracker.Wait(ctx)
+	nodes[0].tracker.Wait(ctx)
 	for _, n := range nodes {
-		n.owed.drain(ctx)
+		n.retries.end()
 	}
-	for _, n := range nodes {
-		owed += n.owed.forget()
-	}
-	return tracker.Wait(ctx), owed
 }

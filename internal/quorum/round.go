@@ -59,14 +59,8 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 
 // Round is one command for all lanes. It is safe for concurrent use.
 type Round struct {
-	work
 	kind   Kind
-	hasty  bool
-	carry  bool // the goroutine that submits the only call may send it
-	trusts bool // see Spec.Trusts
-	need   int
-	vote   func(node int, reply Reply) bool
-	budget time.Duration
+	spec   Spec          // with its defaults
 	expiry time.Duration // of the key that an Undo takes back
 	ctx    roundContext  // values only; ended at its limit, or when every call has settled
 	start  time.Time
@@ -83,8 +77,27 @@ type Round struct {
 	done    chan struct{} // closed when decided; nil as long as nobody waits for that
 }
 
+// newRound makes a round of so many calls, whose time begins now. They have no lanes yet; then the
+// caller arms it.
+func newRound(values context.Context, kind Kind, s Spec, expiry time.Duration, n int) *Round {
+	r := &Round{kind: kind, spec: s, expiry: expiry, start: time.Now(), calls: make([]call, n)}
+	r.tally.Pending = n
+	r.ctx.Context, r.ctx.limit = values, r.deadline().Add(-min(s.Budget/16, lastWord))
+	for i := range r.calls {
+		r.calls[i].round = r
+	}
+	return r
+}
+
+// arm sets the timer that ends the round.
+func (r *Round) arm() {
+	r.mu.Lock() // so that nobody looks for the timer before there is one
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(clock.TimerDelay(time.Until(r.ctx.limit)), r.expire)
+}
+
 // deadline is when the nodes must have answered.
-func (r *Round) deadline() time.Time { return r.start.Add(r.budget) }
+func (r *Round) deadline() time.Time { return r.start.Add(r.spec.Budget) }
 
 // lastWord is how much earlier than the round the context of its commands ends.
 const lastWord = time.Millisecond
@@ -114,36 +127,36 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 		r.tally.Yes++
 	default:
 		r.tally.No++
-		if r.hasty && r.haste == nil && !r.decided {
-			r.haste = time.AfterFunc(max(8*min(time.Since(r.start), r.budget/8), minPatience),
+		if r.spec.Hasty && r.haste == nil && !r.decided {
+			r.haste = time.AfterFunc(max(8*min(time.Since(r.start), r.spec.Budget/8), minPatience),
 				r.giveUp)
 		}
 	}
 	r.decide()
 	if r.tally.Pending == 0 {
 		r.timer.Stop()
-		r.ctx.Cancel()
+		r.ctx.end(context.Canceled)
 	}
 }
 
 // yes says whether a reply is a yes. A panic is one node's failure.
 func (r *Round) yes(node int, reply Reply) (yes bool, err error) {
-	if r.vote == nil {
+	if r.spec.Vote == nil {
 		return reply.Yes(), nil
 	}
 	defer guard(&err)
-	return r.vote(node, reply), nil
+	return r.spec.Vote(node, reply), nil
 }
 
 // won reports whether the needed votes were given. The caller holds mu.
-func (r *Round) won() bool { return r.tally.Yes >= r.need }
+func (r *Round) won() bool { return r.tally.Yes >= r.spec.Need }
 
 // decide ends the round as soon as no missing vote can change it. The caller holds mu.
 func (r *Round) decide() {
 	if r.decided {
 		return
 	}
-	if r.won() || r.tally.Yes+r.tally.Pending < r.need {
+	if r.won() || r.tally.Yes+r.tally.Pending < r.spec.Need {
 		r.conclude()
 	}
 }
@@ -174,7 +187,7 @@ func (r *Round) giveUp() {
 // expire ends the context of the commands, and leaves clients a moment to say why they have no
 // answer. Then it counts every missing answer as a failure, and lets the lanes go on without it.
 func (r *Round) expire() {
-	r.ctx.Expire()
+	r.ctx.end(context.DeadlineExceeded)
 	if left := time.Until(r.deadline()); left > 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -184,66 +197,35 @@ func (r *Round) expire() {
 		return
 	}
 	r.expired.Store(true)
-	// Asked for without mu: a client may settle a call meanwhile.
-	outcomes := make([]error, len(r.calls))
-	for i := range r.calls {
-		r.calls[i].expire()
-		outcomes[i] = r.calls[i].lane.node.Timeout(r.budget, nil)
-	}
-	r.mu.Lock()
 	for i := range r.calls {
 		c := &r.calls[i]
-		if c.settled {
-			continue
-		}
-		c.settled, c.err = true, outcomes[i]
-		r.tally.Pending--
-		r.tally.Failed++
-	}
-	r.decide()
-	r.mu.Unlock()
-	for i := range r.calls {
-		if r.kind == Undo {
-			r.calls[i].overdue()
-		}
-		r.calls[i].lane.giveUp()
+		c.lane.expire(c)
+		r.settle(c, Reply{}, c.lane.node.Timeout(r.spec.Budget, nil))
 	}
 }
 
-// Wait blocks until the round is decided, which takes no longer than the budget,
-// or until ctx is done. It reports whether the needed votes were given; the
-// error is nil or the context's.
+// Wait blocks until the round is decided, which takes no longer than the budget, or until ctx is
+// done. It reports whether the needed votes were given; the error is nil or the context's.
 func (r *Round) Wait(ctx context.Context) (bool, error) {
-	won, pending := r.decision()
-	switch ended := ctx.Done(); {
-	case pending == nil:
-		return won, nil
-	case ended == nil:
-		<-pending
-	default:
+	r.mu.Lock()
+	decided := r.decided
+	if !decided && r.done == nil {
+		// One who has sent the only command itself needs no channel: that saves 2 of 15 allocations
+		// of a Lock and its Unlock.
+		r.done = make(chan struct{})
+	}
+	done := r.done
+	r.mu.Unlock()
+	if !decided {
 		select {
-		case <-pending:
-		case <-ended:
+		case <-done:
+		case <-ctx.Done():
 			return false, ctx.Err()
 		}
 	}
-	won, _ = r.decision()
-	return won, nil
-}
-
-// decision reports whether the needed votes were given. It returns a channel that is closed when
-// the round is decided, or nil if it is. One who has sent the only command itself needs no channel:
-// that saves 2 of 15 allocations of a Lock and its Unlock.
-func (r *Round) decision() (won bool, pending <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.decided {
-		return r.won(), nil
-	}
-	if r.done == nil {
-		r.done = make(chan struct{})
-	}
-	return r.won(), r.done
+	return r.won(), nil
 }
 
 // Over returns a channel that is closed when every node has answered, or when its time is over.

@@ -354,7 +354,7 @@ func TestWhatBeginsWhenItsRoundIsOver(t *testing.T) {
 			})
 			later(budget / 2)
 			if kind == Undo {
-				assert.Equal(t, budget, sent, "it is sent, and has its time")
+				assert.Equal(t, budget-lastWord, sent, "it is sent, and has its time")
 			} else {
 				assert.EqualValues(t, -1, sent, "it is not sent any more")
 			}

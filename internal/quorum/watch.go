@@ -22,9 +22,9 @@ func Watched(lanes []Lane, w Watch) {
 }
 
 // watched tells of a command, unless none was sent.
-func (l *Lane) watched(w *work, k Kind, began int64, err error) {
-	if l.watch != nil && !errors.Is(err, ErrUnsent) {
-		l.watch(l.node, w.command.to(l.node), k, began, err)
+func (l *Lane) watched(c *call, err error) {
+	if r := c.round; l.watch != nil && !errors.Is(err, ErrUnsent) {
+		l.watch(l.node, r.spec.Command.to(l.node), r.kind, c.began, err)
 	}
 }
 

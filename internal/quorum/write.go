@@ -18,22 +18,23 @@ const (
 	// Write is a command that may set the key. It leaves the same way as an Ask.
 	Write
 	// Undo takes back the Writes with the same WriteState. It is sent however late its turn comes,
-	// unless none of those Writes was ever sent. From its submission on no other command with the
-	// WriteState is sent, not even one that is ahead of it on the lane.
+	// unless none of those Writes was ever sent, and again until that has done what it is for, see
+	// retries. From its submission on no other command with the WriteState is sent, not even one
+	// that is ahead of it on the lane.
 	Undo
 )
 
 // WriteState is what a lane knows of the Writes of one acquisition on its node: the memory that
 // lets an Undo be left out, or be sent again. The lane's mutex guards it.
 type WriteState struct {
-	sent    int32  // Writes that were handed to the client, unless that has not sent them
-	out     int32  // Writes that were given up and have not returned from the client
-	over    bool   // after an Undo or Cease: what else has not been sent is not sent any more
-	unsure  bool   // a Write failed or was given up: it may have been executed, or may yet be
-	granted bool   // the node has answered a Write with a yes
-	undone  bool   // an Undo found something and took it back
-	sentAt  uint32 // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
-	debt    *debt  // the Undo, once it has failed, is overdue or may have come too early
+	sent    int32    // Writes that were handed to the client, unless that has not sent them
+	out     int32    // Writes that were given up and have not returned from the client
+	over    bool     // after an Undo or Cease: what else has not been sent is not sent any more
+	unsure  bool     // a Write failed or was given up: it may have been executed, or may yet be
+	granted bool     // the node has answered a Write with a yes
+	undone  bool     // an Undo found something and took it back
+	sentAt  uint32   // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
+	pending *pending // once the Undo has failed, or has been answered too early
 }
 
 // landed returns by when the Writes have arrived, in ticks, if from now on no client waits for one
@@ -49,11 +50,15 @@ func (w *WriteState) landed(now int64, budget time.Duration) int64 {
 // mutex guards the WriteState.
 func (w *WriteState) refused() bool { return !w.unsure && !w.granted }
 
-// wrote notes the outcome of a Write, and says when the Undo is sent again that may have overtaken
-// it. Only a Write that was given up can be overtaken. After a yes that is at once; after a failure
-// when the Write has landed. A no has set nothing. If no Write was sent after all, the Undo leaves
-// the ledger. The caller holds mu.
-func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
+// settledBy reports whether an answer to an Undo leaves nothing to take back. That is so if no
+// Write can arrive any more, or if only one was sent and the Undo took it back. The lane's mutex
+// guards the WriteState.
+func (w *WriteState) settledBy(reply Reply) bool { return !w.unsure || reply.Yes() && w.sent == 1 }
+
+// wrote notes the outcome of a Write. Only one that was given up can have been overtaken by the
+// Undo, which is sent again then: at once after a yes; after a failure when the Write has landed. A
+// no has set nothing. The caller holds mu.
+func (l *Lane) wrote(c *call, reply Reply, err error) {
 	w := c.write
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
 	switch {
@@ -65,53 +70,59 @@ func (l *Lane) wrote(c *call, reply Reply, err error) (*debt, when) {
 		w.granted = true
 	}
 	if l.running == c {
-		return nil, never
+		return
 	}
 	w.out--
+	p, now := w.pending, clock.Ticks(time.Now())
 	switch {
 	case w.sent == 0:
-		return w.debt, never
-	case unsent:
-		return nil, never
+		l.node.retries.remove(p)
+	case p == nil || p.final == 0 || unsent: // nothing has overtaken it
 	case err != nil:
-		if d := w.debt; d != nil && d.final != 0 {
-			d.final = w.landed(clock.Ticks(time.Now()), d.budget)
-		}
-		return w.debt, onceLanded
+		p.final = w.landed(now, p.undo.round.spec.Budget)
+		l.node.retries.add(p, p.final)
 	case reply.Yes():
-		return w.debt, atOnce
+		p.final = max(p.final, now) // one that is under way has come too early
+		l.node.retries.add(p, now)
 	}
-	return nil, never
 }
 
-// undid notes the outcome of an Undo's first sending, and says when the Undo is sent again:
-//   - never, if no Write was sent, or if the Undo was left out,
+// undid notes the outcome of an Undo, and decides whether it is sent again:
+//   - no, if no Write was sent, or if the Undo was left out,
 //   - as soon as the node answers, if the Undo failed,
-//   - never, if the answer leaves nothing to take back, see settledBy,
-//   - when the ledger says, if the ledger has sent the Undo meanwhile and was answered,
-//   - as debt.answered says, in all other cases: a Write may yet arrive.
+//   - no, if the answer leaves nothing to take back: see settledBy, and pending.final,
+//   - when the Writes have landed, or when the client returns from one, see wrote.
 //
-// An Undo that is never sent again leaves the ledger. The caller holds mu.
-func (l *Lane) undid(c *call, reply Reply, err error) (*debt, when) {
-	w := c.write
+// The caller holds mu.
+func (l *Lane) undid(c *call, reply Reply, err error) {
+	w, retries := c.write, &l.node.retries
+	retries.returned(w.pending, c)
 	switch {
 	case w.sent == 0, c.unsent == errNothing:
-		return w.debt, never
+		retries.remove(w.pending)
+		return
 	case err != nil:
-		return c.debt(), onceItAnswers
+		if c.inHand || c.unsent != nil { // else it was sent again when its time was over
+			retries.failed(c.pending(), c)
+		}
+		return
 	}
 	w.undone = w.undone || reply.Yes()
 	if w.settledBy(reply) {
-		return w.debt, never
+		retries.remove(w.pending)
+		return
 	}
-	d := c.debt()
-	if d.final != 0 {
-		return nil, never // the ledger knows more
+	p := c.pending()
+	switch {
+	case p.final == 0:
+		p.final = w.landed(clock.Ticks(time.Now()), c.round.spec.Budget)
+	case c.began >= p.final:
+		retries.remove(p)
+		return
 	}
-	return d, d.answered()
+	if w.out > 0 {
+		retries.remove(p)
+	} else {
+		retries.add(p, p.final)
+	}
 }
-
-// settledBy reports whether an answer to an Undo leaves nothing to take back. That is so if no
-// Write can arrive any more, or if only one was sent and the Undo took it back. The lane's mutex
-// guards the WriteState.
-func (w *WriteState) settledBy(reply Reply) bool { return !w.unsure || reply.Yes() && w.sent == 1 }

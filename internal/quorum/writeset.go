@@ -1,10 +1,9 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"time"
-
-	"github.com/redlock-go/redlock/internal/clock"
 )
 
 // WriteSet is what one acquisition leaves on the nodes: the lanes of its owner, and for each of
@@ -85,38 +84,20 @@ type Spec struct {
 // start submits a command to every lane and returns at once. Only the values of ctx are used: the
 // commands do not end with it.
 func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
-	lanes := w.lanes
-	r := &Round{calls: make([]call, len(lanes))}
-	r.command, r.kind, r.need, r.vote = s.Command, kind, s.Need, s.Vote
-	if r.need == 0 {
-		r.need = Majority(len(lanes))
+	s.Need = cmp.Or(s.Need, Majority(len(w.lanes)))
+	s.Budget = cmp.Or(s.Budget, w.budget)
+	s.Waits = s.Waits && len(w.lanes) == 1
+	r := newRound(detach(ctx), kind, s, w.expiry, len(w.lanes))
+	for i := range r.calls {
+		r.calls[i].lane, r.calls[i].write = &w.lanes[i], &w.writes[i]
 	}
-	if r.budget = s.Budget; r.budget == 0 {
-		r.budget = w.budget
-	}
-	r.expiry, r.hasty = w.expiry, s.Hasty
-	r.carry = s.Waits && len(lanes) == 1
-	r.trusts = s.Trusts
-	r.tally.Pending = len(lanes)
-	r.start = time.Now()
-	last := min(r.budget/16, lastWord)
-	r.ctx.Context, r.ctx.Limit = detach(ctx), r.deadline().Add(-last)
-	for i := range lanes {
-		on := &r.calls[i]
-		on.round, on.lane = r, &lanes[i]
-		if w.writes != nil {
-			on.write = &w.writes[i]
-		}
-	}
-	r.mu.Lock() // so that no call settles before there is a timer
-	r.timer = time.AfterFunc(clock.TimerDelay(r.budget-last), r.expire)
-	r.mu.Unlock()
-	for i := range lanes {
+	r.arm()
+	for i := range r.calls {
 		if out, reply, err := s.leftOut(i); out {
 			r.settle(&r.calls[i], reply, err)
 			continue
 		}
-		lanes[i].submit(&r.calls[i])
+		w.lanes[i].submit(&r.calls[i])
 	}
 	return r
 }

@@ -126,12 +126,12 @@ var mutants = []mutant{
 		"case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
-		{"internal/quorum.Lane.begin", " || c.write != nil && c.write.over {", " {"},
-		{"internal/quorum.Lane.submit", "		idle = l.withdraw(c.write)\n", ""},
+		{"internal/quorum.Lane.begin", " || c.write.over:", ":"},
+		{"internal/quorum.Lane.submit", "		unsent = l.withdraw(c.write)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
 		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := effects{}\n"},
-		{"internal/quorum.Lane.begin", " || c.write != nil && c.write.over {", " {"},
+		{"internal/quorum.Lane.begin", " || c.write.over:", ":"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
@@ -185,8 +185,7 @@ var mutants = []mutant{
 		"internal/quorum.Lane.submit", "	case l.running == nil || ", "	case true || ",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.WriteSet.start", "r.budget-last), r.expire)\n",
-		"r.budget-last), func() {})\n",
+		"internal/quorum.Round.arm", ", r.expire)\n", ", func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",
@@ -198,7 +197,7 @@ var mutants = []mutant{
 		"internal/wire.Lock.guard", "	return uptime(l.Guard)\n", "	return 0\n",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
-		"internal/quorum.Round.Wait", "		case <-ended:\n" +
+		"internal/quorum.Round.Wait", "		case <-ctx.Done():\n" +
 			"			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
@@ -228,12 +227,10 @@ var mutants = []mutant{
 				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
-		"internal/quorum.Lane.undid", "		return c.debt(), onceItAnswers\n",
-		"		return nil, never\n",
+		"internal/quorum.Lane.undid", "			retries.failed(c.pending(), c)\n", "",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
-		"internal/quorum.Lane.begin", "	if c.overtime != nil || r.expired.Load() {\n",
-		"	if true {\n",
+		"internal/quorum.Lane.begin", "	if r.expired.Load() {\n", "	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
 		"Mutex.tellLock", "	defer func() {\n",

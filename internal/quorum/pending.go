@@ -1,0 +1,226 @@
+package quorum
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+const (
+	// maxPending is how many releases may be pending for a node. Beyond that the oldest is
+	// forgotten, and its key stays until it expires.
+	maxPending = 8192
+	// maxRetries is how many of them are under way at a time.
+	maxRetries = 16
+	// leastPending is how long a release is pending at least, unless it is answered. A frozen node
+	// executes what it has buffered when it thaws, and only then do the keys begin to expire.
+	leastPending = time.Minute
+	// never is when nothing more is due.
+	never = math.MaxInt64
+)
+
+// pending is an Undo that its node has not answered, or has answered while a Write could still
+// arrive: a key may be on the node, or may yet be set there.
+type pending struct {
+	undo    *call // as it was first sent
+	expires int64 // when the key does, or leastPending later; see clock.Ticks
+
+	// final is when the Writes have landed: an answer to an Undo that is sent from then on leaves
+	// nothing to take back. It is 0 if the node has not answered the Undo yet. See
+	// WriteState.landed. The lane's mutex guards it.
+	final int64
+
+	// The mutex of the node's retries guards these.
+	due   int64 // not sent again before
+	retry *call // under way, or nil
+}
+
+func newPending(undo *call) *pending {
+	keep := max(undo.round.expiry, leastPending)
+	expires := clock.Add(time.Duration(clock.Ticks(time.Now())), keep)
+	return &pending{undo: undo, expires: int64(expires)}
+}
+
+// retries are the releases that are pending for a node. Each is sent again when it is due, at most
+// maxRetries at a time. If one fails, the others wait until the node answers anything, but a
+// quarter of a budget at least: the node may answer others and fail these. Meanwhile one is sent in
+// a budget, to see whether the node is back, and those whose keys have expired are forgotten.
+//
+// The zero value has none. It is safe for concurrent use.
+type retries struct {
+	failing atomic.Bool // one has failed, and nothing was answered since; written under mu
+
+	mu       sync.Mutex // guards what follows; taken after a lane's mu
+	pending  []*pending // in the order in which they became due
+	underWay int
+	probe    int64       // while failing: when the next is sent, though the node does not answer
+	answers  int64       // while failing: from when on an answer ends that
+	timer    *time.Timer // ends in wake, or nil
+	closing  bool        // a Finish has begun: a node that fails one more is asked no more
+	over     bool        // no Finish is under way any more: nothing is pending, or will be
+}
+
+// add makes p pending, and due then. The caller holds the lane's mu, so that what follows from the
+// WriteState is noted in the order in which it was read.
+func (s *retries) add(p *pending, due int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(p, due)
+	s.send()
+}
+
+// failed notes that the node has failed c, or has not answered in time. So p is pending, unless c is
+// a retry and p was removed meanwhile. The caller holds the lane's mu.
+func (s *retries) failed(p *pending, c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, budget := clock.Ticks(time.Now()), p.undo.round.spec.Budget
+	if !s.failing.Swap(true) && !s.closing {
+		s.pause(now, budget)
+	}
+	s.answers = now + int64(budget/4)
+	if !c.beside || slices.Contains(s.pending, p) {
+		s.put(p, now)
+	}
+	s.send()
+}
+
+// remove ends that p, which may be nil, is pending.
+func (s *retries) remove(p *pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(p)
+	s.send()
+}
+
+// returned notes that c is not under way any more, if it is a retry of p. The caller notes what has
+// become of it after that.
+func (s *retries) returned(p *pending, c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p != nil && p.retry == c {
+		p.retry = nil
+		s.underWay--
+	}
+}
+
+// answered lets the retries go on, as the node has answered a command.
+func (s *retries) answered() {
+	if !s.failing.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if clock.Ticks(time.Now()) >= s.answers {
+		s.failing.Store(false)
+		s.send()
+	}
+}
+
+// put puts p at the end. The caller holds mu.
+func (s *retries) put(p *pending, due int64) {
+	if !s.take(p) && len(s.pending) >= maxPending {
+		s.take(s.pending[slices.IndexFunc(s.pending, func(p *pending) bool {
+			return p.retry == nil
+		})])
+	}
+	if s.over {
+		return
+	}
+	p.due = due
+	s.pending = append(s.pending, p)
+	p.undo.lane.node.tracker.Enter()
+}
+
+// take removes p, and reports whether it was there. The caller holds mu.
+func (s *retries) take(p *pending) bool {
+	i := slices.Index(s.pending, p)
+	if i < 0 {
+		return false
+	}
+	s.pending = slices.Delete(s.pending, i, i+1)
+	p.undo.lane.node.tracker.Leave()
+	return true
+}
+
+// pause sets when the next is sent to a node that does not answer. The caller holds mu.
+func (s *retries) pause(now int64, budget time.Duration) {
+	s.probe = never
+	if !s.closing {
+		s.probe = int64(clock.Add(time.Duration(now), budget))
+	}
+}
+
+// send sends what is due, and sets the timer for what is not. The caller holds mu.
+func (s *retries) send() {
+	now, failing, next := clock.Ticks(time.Now()), s.failing.Load(), int64(never)
+	if failing && now >= s.probe {
+		for _, p := range slices.Clone(s.pending) {
+			if p.retry == nil && now > p.expires {
+				s.take(p)
+			}
+		}
+	}
+	for _, p := range s.pending {
+		due := p.due
+		if failing {
+			due = max(due, s.probe)
+		}
+		switch {
+		case p.retry != nil:
+		case due > now:
+			next = min(next, due)
+		case s.underWay < maxRetries:
+			s.underWay++
+			s.pause(now, p.undo.round.spec.Budget)
+			p.retry = p.undo.again()
+			p.retry.beside = true
+			go p.retry.lane.submit(p.retry)
+		}
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	switch {
+	case next < never:
+		s.timer = time.AfterFunc(clock.TimerDelay(time.Duration(next-now)), s.wake)
+	case s.underWay == 0: // the node has failed the last one
+		s.forget()
+	}
+}
+
+// wake sends what has become due.
+func (s *retries) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.send()
+}
+
+// forget removes everything. The caller holds mu.
+func (s *retries) forget() {
+	for len(s.pending) > 0 {
+		s.take(s.pending[len(s.pending)-1])
+	}
+}
+
+// lastTry sends one more at once to a node that does not answer, and no more unless it answers.
+func (s *retries) lastTry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing, s.over, s.probe = true, false, clock.Ticks(time.Now())
+	s.send()
+}
+
+// end forgets everything. Until the next lastTry nothing is pending any more, also if a client
+// returns later: nothing is sent by itself after Close.
+func (s *retries) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.forget()
+}

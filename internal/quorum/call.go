@@ -121,12 +121,3 @@ func guard(err *error) {
 		*err = pool.Recovered(p)
 	}
 }
-
-// pending returns the release that is pending for the write of an Undo. The caller holds the lane's
-// mu.
-func (c *call) pending() *pending {
-	if c.write.pending == nil {
-		c.write.pending = newPending(c)
-	}
-	return c.write.pending
-}

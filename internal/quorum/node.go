@@ -55,22 +55,18 @@ func Unfit(pools []pool.Pool) (what, rule string) {
 	if len(pools) == 0 {
 		return "no pools", "needs at least one pool"
 	}
-	seen := make(map[pool.Pool]int, len(pools))
+	seen, addrs := map[pool.Pool]int{}, map[string]int{}
 	for i, p := range pools {
 		v := reflect.ValueOf(p)
 		if p == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 			return fmt.Sprintf("pool %d is nil", i), "needs pools that are not nil"
 		}
-		if !v.Comparable() {
-			continue
+		if v.Comparable() {
+			if first, ok := seen[p]; ok {
+				return fmt.Sprintf("pools %d and %d are the same", first, i), "needs each node once"
+			}
+			seen[p] = i
 		}
-		if first, ok := seen[p]; ok {
-			return fmt.Sprintf("pools %d and %d are the same", first, i), "needs each node once"
-		}
-		seen[p] = i
-	}
-	addrs := make(map[string]int, len(pools))
-	for i, p := range pools {
 		addr := addrOf(p)
 		if first, ok := addrs[addr]; ok && addr != "" {
 			return fmt.Sprintf("pools %d and %d have the address %s", first, i, addr),

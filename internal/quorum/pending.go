@@ -39,10 +39,14 @@ type pending struct {
 	retry *call // under way, or nil
 }
 
-func newPending(undo *call) *pending {
-	keep := max(undo.round.expiry, leastPending)
-	expires := clock.Add(time.Duration(clock.Ticks(time.Now())), keep)
-	return &pending{undo: undo, expires: int64(expires)}
+// pending returns what is, or becomes, pending for the write of an Undo. The caller holds the lane's
+// mu.
+func (c *call) pending() *pending {
+	if c.write.pending == nil {
+		now, keep := time.Duration(clock.Ticks(time.Now())), max(c.round.expiry, leastPending)
+		c.write.pending = &pending{undo: c, expires: int64(clock.Add(now, keep))}
+	}
+	return c.write.pending
 }
 
 // retries are the releases that are pending for a node. Each is sent again when it is due, at most

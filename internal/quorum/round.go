@@ -132,7 +132,9 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 				r.giveUp)
 		}
 	}
-	r.decide()
+	if r.won() || r.tally.Yes+r.tally.Pending < r.spec.Need { // no missing vote can change it
+		r.decide()
+	}
 	if r.tally.Pending == 0 {
 		r.timer.Stop()
 		r.ctx.end(context.Canceled)
@@ -151,18 +153,11 @@ func (r *Round) yes(node int, reply Reply) (yes bool, err error) {
 // won reports whether the needed votes were given. The caller holds mu.
 func (r *Round) won() bool { return r.tally.Yes >= r.spec.Need }
 
-// decide ends the round as soon as no missing vote can change it. The caller holds mu.
+// decide ends the round, unless it is decided. The caller holds mu.
 func (r *Round) decide() {
 	if r.decided {
 		return
 	}
-	if r.won() || r.tally.Yes+r.tally.Pending < r.spec.Need {
-		r.conclude()
-	}
-}
-
-// conclude ends the round. The caller holds mu.
-func (r *Round) conclude() {
 	r.decided = true
 	if r.done != nil {
 		close(r.done)
@@ -179,9 +174,7 @@ const minPatience = 4 * time.Millisecond
 func (r *Round) giveUp() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.decided {
-		r.conclude()
-	}
+	r.decide()
 }
 
 // expire ends the context of the commands, and leaves clients a moment to say why they have no

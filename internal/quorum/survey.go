@@ -19,14 +19,11 @@ func Survey[T any](
 	ctx context.Context, nodes []*Node, budget time.Duration,
 	ask func(context.Context, *Node) (T, error),
 ) []Answer[T] {
-	type arrival struct {
-		node int
-		Answer[T]
-	}
 	limited, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	arrivals := make(chan arrival, len(nodes))
+	arrivals := make([]chan Answer[T], len(nodes))
 	for i, n := range nodes {
+		arrivals[i] = make(chan Answer[T], 1)
 		n.tracker.Enter()
 		go func() {
 			defer n.tracker.Leave()
@@ -37,22 +34,19 @@ func Survey[T any](
 				}
 				err = n.Timeout(budget, err)
 			}
-			arrivals <- arrival{i, Answer[T]{v, err}}
+			arrivals[i] <- Answer[T]{v, err}
 		}()
 	}
 	answers := make([]Answer[T], len(nodes))
-	arrived := make([]bool, len(nodes))
-	for range nodes {
+	for i, n := range nodes {
 		select {
-		case a := <-arrivals:
-			answers[a.node], arrived[a.node] = a.Answer, true
+		case answers[i] = <-arrivals[i]:
 		case <-limited.Done():
-			for i, n := range nodes {
-				if !arrived[i] {
-					answers[i].Err = n.Timeout(budget, nil)
-				}
+			select {
+			case answers[i] = <-arrivals[i]:
+			default:
+				answers[i].Err = n.Timeout(budget, nil)
 			}
-			return answers
 		}
 	}
 	return answers

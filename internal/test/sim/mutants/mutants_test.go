@@ -151,8 +151,8 @@ var mutants = []mutant{
 			"value, err := fmt.Sprintf(\"%p\", m), error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
-		"internal/quorum.Round.decide",
-		"if r.won() || r.tally.Yes+r.tally.Pending < r.need {", "if r.tally.Pending == 0 {",
+		"internal/quorum.Round.settle",
+		"if r.won() || r.tally.Yes+r.tally.Pending < r.spec.Need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
 		"internal/grant.Grant.Attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",

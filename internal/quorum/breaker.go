@@ -33,7 +33,7 @@ type breaker struct {
 	tripped    bool
 	probes     int       // in flight
 	probed     int64     // when the last one was sent, or the breaker tripped
-	kept       list.List // of *call, in the order of their arrival
+	kept       list.List // of *call
 }
 
 // pass reports whether c may be sent now, and counts it in if so. Otherwise the breaker keeps c,
@@ -53,26 +53,18 @@ func (b *breaker) pass(c *call) bool {
 		wait := clock.Sub(clock.Times(quarter, 1<<min(b.probes/maxUnanswered, 32)),
 			time.Duration(c.began-b.probed))
 		if wait > 0 {
-			b.keep(c, wait)
+			c.place = b.kept.PushBack(c)
+			if wait < c.round.spec.Budget { // else its own time is over before
+				time.AfterFunc(wait, func() { c.lane.resume(c) })
+			}
 			return false
 		}
 		c.probe = true
 		b.probes++
 		b.probed = c.began
 	}
-	b.forget(c)
 	b.unanswered++
 	return true
-}
-
-// keep keeps c, which may be a probe after that time. The caller holds mu.
-func (b *breaker) keep(c *call, wait time.Duration) {
-	if c.place == nil {
-		c.place = b.kept.PushBack(c)
-	}
-	if wait < c.round.spec.Budget { // else its own time is over before
-		time.AfterFunc(wait, func() { c.lane.resume(c) })
-	}
 }
 
 // forget forgets c, if the breaker keeps it. The caller holds mu.

@@ -99,8 +99,8 @@ func (l *Lane) withdraw(w *WriteState) (unsent []*call) {
 	return unsent
 }
 
-// expel takes a call back from the breaker, which is not sent because of err. The caller holds mu,
-// and launches the call.
+// expel takes a call back from the breaker, which is not sent because of err, if that is not nil.
+// The caller holds mu, and launches the call.
 func (l *Lane) expel(c *call, err error) {
 	l.node.breaker.drop(c)
 	c.kept = false
@@ -250,26 +250,15 @@ func (l *Lane) hand(c *call) {
 	}
 }
 
-// resume sends a call that the breaker has kept, if that lets it pass now. If it is too late, the
-// end of its round is about to end it.
+// resume begins a call that the breaker has kept once more. If it is too late, the end of its round
+// is about to end it.
 func (l *Lane) resume(c *call) {
 	l.mu.Lock()
-	r, now := c.round, time.Now()
-	if !c.kept || !now.Before(r.deadline()) {
-		l.mu.Unlock()
-		return
-	}
-	c.began = clock.Ticks(now)
-	switch {
-	case r.kind != Undo && (r.over.Load() || c.write.over):
-		l.expel(c, ErrUnsent)
-	case l.node.breaker.pass(c):
-		c.kept = false
-		l.hand(c)
-	default:
-		l.mu.Unlock()
-		return
+	var first *call
+	if now := time.Now(); c.kept && now.Before(c.round.deadline()) {
+		l.expel(c, nil)
+		first = l.begin(c, now)
 	}
 	l.mu.Unlock()
-	l.launch(c)
+	l.launch(first)
 }

@@ -393,6 +393,22 @@ func TestALateUndoHasABudgetOfItsOwn(t *testing.T) {
 	})
 }
 
+// What it comes to counts for the round that it belongs to, if that still waits.
+func TestALateUndoCountsForItsRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes, j := newLanes(1), newJournal()
+		m := make([]WriteState, 1)
+		sent(t, lanes, Write, m, j.op("set", budget/2, 1, nil))
+		start := time.Now()
+		u := send(t, lanes, Undo, m, j.op("release", budget/4, 1, nil))
+		won, err := u.Wait(t.Context())
+		assert.True(t, won && err == nil)
+		assert.Equal(t, budget*3/4, time.Since(start))
+		done(t, lanes)
+		assert.Equal(t, []string{"0s set", "50ms release"}, j.read())
+	})
+}
+
 // An owner that locks and unlocks beside a frozen node leaves nothing there to do later.
 func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,12 @@ func Survey[T any](
 		n.tracker.Enter()
 		go func() {
 			defer n.tracker.Leave()
-			v, err := guarded(limited, n, ask)
+			var v T
+			err := func() (failed error) {
+				defer guard(&failed)
+				v, failed = ask(limited, n)
+				return failed
+			}()
 			if err != nil && limited.Err() != nil {
 				if errors.Is(err, context.DeadlineExceeded) {
 					err = nil // says nothing more
@@ -50,12 +55,4 @@ func Survey[T any](
 		}
 	}
 	return answers
-}
-
-// guarded asks a node. A client that panics is that node's failure.
-func guarded[T any](
-	ctx context.Context, n *Node, ask func(context.Context, *Node) (T, error),
-) (v T, err error) {
-	defer guard(&err)
-	return ask(ctx, n)
 }

@@ -112,9 +112,6 @@ func detach(ctx context.Context) context.Context {
 
 // leftOut says whether a node is left out, and with which outcome. A panic is one node's failure.
 func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
-	if s.Skip == nil && s.Have == nil {
-		return false, Reply{}, nil
-	}
 	out = true
 	defer guard(&err)
 	switch {

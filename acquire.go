@@ -281,7 +281,7 @@ func (m *Mutex) enter(ctx context.Context, tries int, told *operation[Acquired])
 		return a.skip(tries)
 	}
 	request := queue.Request{
-		Lock: &m.nodes.Lock, Lanes: m.nodes.Lanes, Tries: tries, Delay: m.cfg.delay,
+		Lock: &m.nodes.Lock, Pipelines: m.nodes.Pipelines, Tries: tries, Delay: m.cfg.delay,
 		MaxWaiters: m.cfg.maxWaiters,
 	}
 	waiter, answer := m.core.queues.Enter(ctx, &request, a.Attempt)

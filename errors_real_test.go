@@ -136,8 +136,8 @@ func mustClose(t *testing.T, rls ...*redlock.Redlock) {
 	closing.Wait()
 }
 
-// drop closes all of rls, and does not wait for what nodes in trouble are owed: that takes up to
-// two node timeouts.
+// drop closes all of rls, and does not wait for what is pending for nodes in trouble: that takes up
+// to two node timeouts.
 func drop(rls ...*redlock.Redlock) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -759,7 +759,7 @@ func checkFindsFault(t *testing.T, servers []*redistest.Server, name string, wan
 	for _, s := range servers {
 		pools = append(pools, adapters["goredis"](t, s.Addr()))
 	}
-	// Close would wait for what the server in trouble is owed, for two node timeouts.
+	// Close would wait for what is pending for the server in trouble, for two node timeouts.
 	rl := redlock.New(pools...).With(veryPatient)
 	f.inject(t, servers[1])
 	r, found := check(t, rl)

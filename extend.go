@@ -63,7 +63,7 @@ func (l *lease) confirm(ctx context.Context, failed string, question quorum.Comm
 	}
 	denial, proof := l.denial(failed, r)
 	m.mu.Lock()
-	// An Unlock, for instance, makes the lanes leave out what has not been sent.
+	// An Unlock, for instance, makes the pipelines leave out what has not been sent.
 	if err := l.changed(failed); err != nil {
 		m.mu.Unlock()
 		return r, err
@@ -197,7 +197,7 @@ func (l *lease) prolong(ctx context.Context, budget time.Duration,
 	left := clock.Remaining(now, l.until)
 	confirmed(told, l, r, before)
 	m.mu.Unlock()
-	if r.Tally().Yes < len(m.nodes.Lanes) {
+	if r.Tally().Yes < len(m.nodes.Pipelines) {
 		l.Heal(ctx, r, left, l.trusted)
 	}
 	return r, nil

@@ -18,9 +18,9 @@ import (
 
 // hold keeps a lease extended, and cancels the held context at its end; see the drawing in
 // lease.go. A lease that was let go stays locked until its deadline, and Unlock releases it. A
-// lost one is being released. On every lane a release comes after what a renewal has sent. What
-// the renewal has not sent is dropped. Unlock also waits for the renewal's end. So nothing writes
-// the key after Unlock has returned.
+// lost one is being released. On every node a release comes after what has been sent that may set
+// the key. What a renewal has not sent is dropped. Unlock also waits for the renewal's end. So
+// nothing writes the key after Unlock has returned.
 //
 // Between renewals a hold is a timer and no goroutine. The renewal runs on another goroutine: the
 // timer ends the hold in time, whatever the network does.

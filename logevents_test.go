@@ -68,7 +68,7 @@ func TestLogEventsWarnsOfTroubleOnly(t *testing.T) {
 			for range 2 { // the nodes have answered for a while
 				require.NoError(t, m.Lock())
 				mustUnlock(t, m)
-				time.Sleep(time.Minute) // nothing is owed any more
+				time.Sleep(time.Minute) // nothing is pending any more
 			}
 		}), "\n")
 	for _, want := range []string{

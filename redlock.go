@@ -169,10 +169,10 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 		m.err = oneline.Join(nameErr, err)
 	}
 	m.nodes = grant.Lock{
-		Lock:  wire.NewLock(m.key, &cfg.Terms, &r.core.tokens),
-		Lanes: quorum.Lanes(r.core.nodes), Now: r.core.now, Denied: heldBy,
+		Lock:      wire.NewLock(m.key, &cfg.Terms, &r.core.tokens),
+		Pipelines: quorum.Pipelines(r.core.nodes), Now: r.core.now, Denied: heldBy,
 	}
-	m.nodes.Alone = len(m.nodes.Lanes) == 1
+	m.nodes.Alone = len(m.nodes.Pipelines) == 1
 	m.tell = newTeller(m)
 	if cfg.value != nil {
 		m.cur = newLease(m, *cfg.value)
@@ -208,8 +208,8 @@ func deploymentOf(rl any) (wire.Deployment, error) {
 
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
 // takes no longer than three node timeouts, and one more for every 256 holds. Then it waits until
-// all commands have returned from the clients and no release is owed to a node that answers, for
-// one more node timeout at most. The longest node timeout counts, of r or of a hold.
+// all commands have returned from the clients and no release is pending for a node that answers,
+// for one more node timeout at most. The longest node timeout counts, of r or of a hold.
 //
 // A node may execute a command that sets the key after its release. So such a release is repeated,
 // a node timeout after its answer or later. Close may return before, and drops it: that key then

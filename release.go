@@ -48,7 +48,7 @@ func (l *lease) undo(ctx context.Context, linger *quorum.Command, told *operatio
 		spec.Command = *linger
 	}
 	if from == stateLost || from == stateUnreleased { // it may have been released on some nodes
-		spec.Have = l.Undone
+		spec.Have = l.ReleasedOn
 	}
 	r, won := l.send(ctx, spec)
 

@@ -34,7 +34,7 @@ func newTeller(m *Mutex) *teller {
 	}
 	t := &teller{Events: m.cfg.events, m: m, noted: notify.NewQueue(&m.mu)}
 	if t.Node != nil || t.NodeState != nil {
-		quorum.Watched(m.nodes.Lanes, t.called)
+		quorum.Watched(m.nodes.Pipelines, t.called)
 	}
 	return t
 }

@@ -337,7 +337,7 @@ func TestUnlockDoesNotWaitForARenewal(t *testing.T) {
 	}
 }
 
-// A deletion that came too late for an Unlock, or that the lane made later, counts for the next
+// A deletion that came too late for an Unlock, or that was made later, counts for the next
 // one.
 func TestUnlockCountsWhatWasDeletedInTheMeantime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

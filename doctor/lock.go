@@ -14,8 +14,8 @@ import (
 // owner is who has the lock of a trial. Its methods block until the node has answered, at most for
 // a node timeout, or until ctx is done. The error says why the outcome is not as it should be.
 type owner struct {
-	wire.Lock               // whose commands are those of every other lock
-	lane      []quorum.Lane // to the node
+	wire.Lock                   // whose commands are those of every other lock
+	pipeline  []quorum.Pipeline // to the node
 	denied    func(quorum.Reply) error
 	value     string
 	key       *quorum.WriteSet // with the value
@@ -27,7 +27,7 @@ type owner struct {
 // newOwner returns the owner of a lock on one node.
 func (p *plan) newOwner(n *quorum.Node) *owner {
 	o := &owner{
-		Lock: p.newLock(), lane: quorum.Lanes([]*quorum.Node{n}), denied: p.Denied,
+		Lock: p.newLock(), pipeline: quorum.Pipelines([]*quorum.Node{n}), denied: p.Denied,
 		value:  rand.Text(),
 		member: wire.Member{ID: wire.TurnChannel + rand.Text() + "1", Ticket: ticket, Agreed: true},
 	}
@@ -37,7 +37,7 @@ func (p *plan) newOwner(n *quorum.Node) *owner {
 
 func (o *owner) newWriteSet() *quorum.WriteSet {
 	c := &quorum.WriteSet{}
-	c.Open(o.lane, o.NodeTimeout, 0)
+	c.Open(o.pipeline, o.NodeTimeout, 0)
 	return c
 }
 
@@ -62,7 +62,7 @@ func (o *owner) acquireUnguarded(ctx context.Context) (err error) {
 
 // abandon deletes what a failed acquire has left, or leaves later. It does not block.
 func (o *owner) abandon(ctx context.Context) {
-	o.key.Undo(ctx, quorum.Spec{Command: o.Release(o.value, "")})
+	o.key.Release(ctx, quorum.Spec{Command: o.Release(o.value, "")})
 }
 
 // ticket is that of the member.
@@ -92,12 +92,12 @@ func (o *owner) releaseAsStranger(ctx context.Context) error {
 // release takes back what acquire has set: it hands the key on to the member, and announces that;
 // or it deletes the key.
 func (o *owner) release(ctx context.Context) error {
-	_, err := o.step(ctx, o.key.Undo, o.Release(o.value, ""), quorum.Reply.Yes)
+	_, err := o.step(ctx, o.key.Release, o.Release(o.value, ""), quorum.Reply.Yes)
 	if o.Fencing && o.FencePerName { // its counter would stay
 		counter := o.newWriteSet()
 		counter.TakeOver()
 		c := o.Forget(o.Counter(), strconv.FormatInt(o.number, 10))
-		_, _ = counter.Undo(ctx, quorum.Spec{Command: c}).Wait(ctx)
+		_, _ = counter.Release(ctx, quorum.Spec{Command: c}).Wait(ctx)
 	}
 	return err
 }
@@ -107,9 +107,9 @@ func (o *owner) leave(ctx context.Context) error {
 	if !o.Queues() {
 		return nil
 	}
-	_, err := o.step(ctx, o.place.Undo, o.Leave(o.member), anything)
+	_, err := o.step(ctx, o.place.Release, o.Leave(o.member), anything)
 	last := o.Forget(wire.TicketKey(o.Key()), strconv.Itoa(ticket))
-	_, _ = o.place.Undo(ctx, quorum.Spec{Command: last}).Wait(ctx)
+	_, _ = o.place.Release(ctx, quorum.Spec{Command: last}).Wait(ctx)
 	return err
 }
 

@@ -53,7 +53,7 @@ func TestCheckFindsWhoTheGuardKeepsOut(t *testing.T) {
 		nodes[0].Restart(true)
 		time.Sleep(60 * time.Second)
 		r := kept("note guard [0]", "note unknown [0 1 2]")
-		time.Sleep(500 * time.Millisecond) // an Undo that is owed comes again after a node timeout
+		time.Sleep(500 * time.Millisecond) // a pending release comes again after a node timeout
 		assert.Equal(t, 5, nodes[0].Count("release"),
 			"a stranger's, one, two that leave the queue, and that of the pools' common key")
 		assert.Equal(t, &redlock.GuardError{Wait: time.Second}, r.Nodes[0].Err)

@@ -193,7 +193,7 @@ func TestFaultsOfNodes(t *testing.T) {
 				assert.ErrorContains(t, err, tt.text)
 				tt.end(c.Node(1))
 				tt.end(c.Node(2))
-				time.Sleep(time.Second) // for what is owed to them
+				time.Sleep(time.Second) // for what is pending for them
 				m = mustLock(t, locks, "z")
 				_, err = m.Extend()
 				require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 
 // Lock is what all grants of one mutex have in common.
 type Lock struct {
-	wire.Lock               // what is said to the nodes
-	Lanes     []quorum.Lane // to them
+	wire.Lock                   // what is said to the nodes
+	Pipelines []quorum.Pipeline // to them
 	Now       func() time.Time
 	// Denied is what a reply says that denies a key to be ours.
 	Denied func(quorum.Reply) error
@@ -43,7 +43,7 @@ type Grant struct {
 // Open makes the zero Grant one with that value. Nothing of it has been written to the nodes.
 func (g *Grant) Open(l *Lock, value string) {
 	g.Value, g.lock = value, l
-	g.WriteSet.Open(l.Lanes, l.NodeTimeout, l.Expiry)
+	g.WriteSet.Open(l.Pipelines, l.NodeTimeout, l.Expiry)
 }
 
 // Deadline is the moment up to which the lock may be trusted if the attempt wins it.
@@ -100,7 +100,7 @@ func (g *Grant) Withdraw(ctx context.Context, stays bool) {
 	if !stays {
 		ticket = 0
 	}
-	g.Undo(ctx, quorum.Spec{Command: g.lock.TakeBack(g.Value, g.Member, ticket)})
+	g.Release(ctx, quorum.Spec{Command: g.lock.TakeBack(g.Value, g.Member, ticket)})
 }
 
 // IsFresh reports whether nodes may still take the bid up. If it is older, too much of its validity

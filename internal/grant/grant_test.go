@@ -35,7 +35,7 @@ func with(t *testing.T, n int, terms wire.Terms,
 		f(t, nodes, func(value string) *grant.Grant {
 			g := &grant.Grant{Began: time.Now()}
 			g.Open(&grant.Lock{
-				Lock: wire.NewLock("x", &terms, &tokens), Lanes: quorum.Lanes(reach),
+				Lock: wire.NewLock("x", &terms, &tokens), Pipelines: quorum.Pipelines(reach),
 				Now: time.Now, Denied: func(quorum.Reply) error { return errors.New("denied") },
 			}, value)
 			return g

@@ -18,8 +18,8 @@ import (
 func (g *Grant) Heal(ctx context.Context, r *quorum.Round, left time.Duration, kept func() bool) {
 	outcomes := r.Outcomes()
 	due := func(node int) bool {
-		// A slower node's answer has come by now: the lane makes this wait for it. If the lock is
-		// over only from here on, the release waits on the lane for this write.
+		// A slower node's answer has come by now: the pipeline makes this wait for it. If the lock
+		// is over only from here on, the release waits behind this write.
 		return r.Outcomes()[node].Gone() && kept()
 	}
 	g.Write(ctx, quorum.Spec{
@@ -35,13 +35,13 @@ func (g *Grant) Release(ctx context.Context, s quorum.Spec) *quorum.Round {
 	if s.Command.Command == nil && s.Command.Decide == nil {
 		s.Command = g.lock.Release(g.Value, g.Member)
 	}
-	return g.Undo(ctx, s)
+	return g.WriteSet.Release(ctx, s)
 }
 
 // Linger returns what is sent to a node instead of the deletion while the minimum hold lies ahead,
 // and nil otherwise.
 //
-// How much is left is asked for each node when its turn comes. An Undo that is owed may be sent
+// How much is left is asked for each node when its turn comes. A pending release may be sent
 // again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
 // was set back, the lock must not linger for longer than the minimum hold.
 func (g *Grant) Linger(minHold time.Duration) *quorum.Command {
@@ -67,7 +67,7 @@ func (g *Grant) Released(r *quorum.Round) (outcomes quorum.Outcomes, deleted, go
 	outcomes = r.Outcomes()
 	for i, o := range outcomes {
 		switch {
-		case g.Undone(i):
+		case g.ReleasedOn(i):
 			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
 			deleted++
 		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):

@@ -81,7 +81,7 @@ const (
 // enqueue waits in the nodes' queue. Each retry delay costs a try, as it would outside.
 func (w *Waiter) enqueue() (end ending, err error) {
 	s := &queuedWait{w: w, note: w.queues.listener.expect(), noted: make(chan struct{}, 1)}
-	s.written.Open(w.request.Lanes, w.request.Lock.NodeTimeout, wire.QueueTTL)
+	s.written.Open(w.request.Pipelines, w.request.Lock.NodeTimeout, wire.QueueTTL)
 	defer s.note.end()
 	s.member = wire.Member{
 		ID: w.queues.Channel() + s.note.number, Value: w.acquirer.Settle(true),
@@ -110,7 +110,7 @@ func (s *queuedWait) leave(served bool) {
 		}
 		spec.Skip = func(node int) bool { return !unsure[node] }
 	}
-	s.written.Undo(s.w.ctx, spec)
+	s.written.Release(s.w.ctx, spec)
 }
 
 // wait enrolls, and claims the key when its turn has come.

@@ -26,7 +26,7 @@ const maxUnanswered = 64
 //
 // The zero value keeps nothing back. A breaker is safe for concurrent use.
 type breaker struct {
-	mu         sync.Mutex // guards what follows, and the places in kept; taken after a lane's mu
+	mu         sync.Mutex // guards what follows, and the calls' places; a pipeline's comes first
 	unanswered int        // commands in flight
 	silent     int64      // when the first was sent since the last answer, or 0; see clock.Ticks
 	patience   int64      // a quarter of its budget
@@ -37,7 +37,7 @@ type breaker struct {
 }
 
 // pass reports whether c may be sent now, and counts it in if so. Otherwise the breaker keeps c,
-// and its lane resumes it later unless it is dropped first. The caller holds the lane's mu.
+// and its pipeline resumes it later unless it is dropped first. The caller holds the pipeline's mu.
 func (b *breaker) pass(c *call) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *breaker) pass(c *call) bool {
 		if wait > 0 {
 			c.place = b.kept.PushBack(c)
 			if wait < c.round.spec.Budget { // else its own time is over before
-				time.AfterFunc(wait, func() { c.lane.resume(c) })
+				time.AfterFunc(wait, func() { c.pipeline.resume(c) })
 			}
 			return false
 		}
@@ -100,7 +100,7 @@ func (b *breaker) leave(probe, answered bool) {
 	}
 	b.mu.Unlock()
 	for _, c := range kept {
-		c.lane.resume(c)
+		c.pipeline.resume(c)
 	}
 }
 

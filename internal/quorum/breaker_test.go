@@ -110,11 +110,11 @@ func accept(_ *pool.Command, reply any, err error) (Reply, error) {
 // setNX is a SET, for clients of both kinds.
 var setNX = Command{Command: pool.SetNX("k", "v", time.Second), Read: accept}
 
-// one makes a node of a pool, and a function that sends it a command on a lane of its own.
+// one makes a node of a pool, and a function that sends it a command on a pipeline of its own.
 func one(t *testing.T, p pool.Pool) (*Node, func() *Round) {
 	node := Nodes([]pool.Pool{p}, NewTracker())[0]
 	return node, func() *Round {
-		return startRound(t.Context(), Lanes([]*Node{node}),
+		return startRound(t.Context(), Pipelines([]*Node{node}),
 			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
 	}
 }
@@ -142,7 +142,7 @@ func TestAStarterStarts(t *testing.T) {
 				starter{starts}.Start(ctx, c, to)
 			})}, NewTracker())
 		assert.Nil(t, nodes[0].Starter)
-		r := startRound(t.Context(), Lanes(nodes),
+		r := startRound(t.Context(), Pipelines(nodes),
 			plan{Command: setNX, Kind: Ask, Need: 2, Budget: budget})
 		won, err := r.Wait(t.Context())
 		assert.True(t, won && err == nil && started,
@@ -319,26 +319,26 @@ func TestWhatTheBreakerKeepsIsRecalled(t *testing.T) {
 		node, ask := one(t, s)
 		trip(t, s, ask)
 		sent := s.sentSoFar()
-		lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
-		w := send(t, lanes, Write, m, s.op)
-		a := send(t, lanes, Ask, m, s.op)
+		pipelines, m := Pipelines([]*Node{node}), make([]WriteState, 1)
+		w := send(t, pipelines, Write, m, s.op)
+		a := send(t, pipelines, Ask, m, s.op)
 		assert.Equal(t, 2, node.breaker.kept.Len(), "this and the one of trip")
-		u := send(t, lanes, Undo, m, s.op)
+		u := send(t, pipelines, Release, m, s.op)
 		assert.Equal(t, 1, node.breaker.kept.Len())
 		for _, r := range []*Round{w, a, u} {
 			assert.ErrorIs(t, r.Outcomes()[0].Err, ErrUnsent)
 		}
-		assert.Nil(t, lanes[0].running)
+		assert.Nil(t, pipelines[0].running)
 
-		abandoned := send(t, lanes, Ask, nil, s.op)
-		next := send(t, lanes, Ask, nil, s.op)
+		abandoned := send(t, pipelines, Ask, nil, s.op)
+		next := send(t, pipelines, Ask, nil, s.op)
 		abandoned.Abandon()
 		s.goOn()
 		later(budget / 8)
 		assert.ErrorIs(t, abandoned.Outcomes()[0].Err, ErrUnsent)
 		assert.Equal(t, 1, next.Tally().Yes)
 		assert.Equal(t, sent+2, s.sentSoFar())
-		assert.Zero(t, owed(node))
+		assert.Zero(t, pendingFor(node))
 	})
 }
 
@@ -393,12 +393,12 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 					ctx.Err()
 			}
 			for range maxUnanswered {
-				send(t, Lanes([]*Node{node}), Ask, nil, hang)
+				send(t, Pipelines([]*Node{node}), Ask, nil, hang)
 			}
 			synctest.Wait()
-			send(t, Lanes([]*Node{node}), Ask, nil, newJournal().op("", tt.takes, 0, tt.err))
+			send(t, Pipelines([]*Node{node}), Ask, nil, newJournal().op("", tt.takes, 0, tt.err))
 			time.Sleep(budget/4 + 1)
-			send(t, Lanes([]*Node{node}), Ask, nil, hang)
+			send(t, Pipelines([]*Node{node}), Ask, nil, hang)
 			synctest.Wait()
 			assert.Equal(t, tt.trips, node.breaker.tripped, tt.takes)
 			node.tracker.Wait(t.Context())
@@ -415,7 +415,7 @@ func TestASmallBudgetDoesNotTripTheBreaker(t *testing.T) {
 			ask()
 		}
 		time.Sleep(budget / 10)
-		r := startRound(t.Context(), Lanes([]*Node{node}),
+		r := startRound(t.Context(), Pipelines([]*Node{node}),
 			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget / 6})
 		won, err := r.Wait(t.Context())
 		assert.True(t, won && err == nil, "sent at once")
@@ -448,14 +448,14 @@ func TestTheBreakerUnderRace(t *testing.T) {
 		for range 200 {
 			all.Go(func() {
 				for range 3 {
-					lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
-					w := startRound(t.Context(), lanes,
+					pipelines, m := Pipelines([]*Node{node}), make([]WriteState, 1)
+					w := startRound(t.Context(), pipelines,
 						plan{Command: setNX, Kind: Write, Need: 1, Budget: short, Writes: m})
 					if yes, _ := w.Wait(t.Context()); yes {
 						won.Add(1)
 					}
-					u := startRound(t.Context(), lanes,
-						plan{Command: setNX, Kind: Undo, Need: 1, Budget: short, Writes: m})
+					u := startRound(t.Context(), pipelines,
+						plan{Command: setNX, Kind: Release, Need: 1, Budget: short, Writes: m})
 					_, _ = u.Wait(t.Context())
 				}
 			})
@@ -481,7 +481,7 @@ func TestTheCommandWithTheLeastTimeSetsThePaceOfProbes(t *testing.T) {
 			s := &server{deaf: true}
 			node, _ := one(t, client(s))
 			ask := func(budget time.Duration) *Round {
-				return startRound(t.Context(), Lanes([]*Node{node}),
+				return startRound(t.Context(), Pipelines([]*Node{node}),
 					plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget})
 			}
 			s.stall()

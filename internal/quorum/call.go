@@ -9,19 +9,19 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// call is a round's command on one lane. A client that panics is one node's failure, which the
+// call is a round's command on one pipeline. A client that panics is one node's failure, which the
 // others outvote. It does not end the process, which could not recover from it.
 type call struct {
-	round *Round
-	lane  *Lane
-	write *WriteState // of the acquisition it belongs to
+	round    *Round
+	pipeline *Pipeline
+	write    *WriteState // of the acquisition it belongs to
 
-	// first is the Undo that this one sends again, or nil. If beside, this one does not wait for
-	// its turn on the lane.
+	// first is the Release that this one sends again, or nil. If beside, this one does not wait for
+	// its turn on the pipeline.
 	first  *call
 	beside bool
 
-	// Set under the lane's mutex when the call begins to run, and not changed any more.
+	// Set under the pipeline's mutex when the call begins to run, and not changed any more.
 	began  int64 // see clock.Ticks
 	unsent error // why it is not sent, or nil
 
@@ -30,7 +30,7 @@ type call struct {
 	err     error
 	settled bool
 
-	// The lane's mutex guards these.
+	// The pipeline's mutex guards these.
 	inHand bool // the client has it
 	kept   bool // the node's breaker has it
 	probe  bool // it was sent although the breaker has tripped; not changed once it is sent
@@ -39,14 +39,14 @@ type call struct {
 	place    *list.Element // in the breaker, or nil; the breaker's mutex guards it
 }
 
-// again makes a call that sends an Undo once more, in a round of its own. Its outcome counts for
+// again makes a call that sends a Release once more, in a round of its own. Its outcome counts for
 // the first, too, if that has none yet.
 func (c *call) again() *call {
 	r := c.round
-	spec := Spec{Command: r.spec.Command, Need: 1, Budget: r.spec.Budget}
-	round := newRound(r.ctx.Context, Undo, spec, r.expiry, 1)
+	spec := Spec{Command: r.spec.Command, Need: 1, Budget: r.spec.Budget, Trusts: r.spec.Trusts}
+	round := newRound(r.ctx.Context, Release, spec, r.expiry, 1)
 	again := &round.calls[0]
-	again.lane, again.write, again.first = c.lane, c.write, cmp.Or(c.first, c)
+	again.pipeline, again.write, again.first = c.pipeline, c.write, cmp.Or(c.first, c)
 	round.arm()
 	return again
 }
@@ -56,7 +56,7 @@ var errGoexit = errors.New("the client called runtime.Goexit")
 
 // starts reports whether the node's client makes the call without a goroutine that waits for it.
 func (c *call) starts() bool {
-	return c.round.spec.Command.Decide == nil && c.lane.node.Starter != nil
+	return c.round.spec.Command.Decide == nil && c.pipeline.node.Starter != nil
 }
 
 // start hands the call to the client, which tells the outcome to Receive. With carry the caller's
@@ -71,7 +71,7 @@ func (c *call) start(carry bool) {
 			c.Receive(nil, err)
 		}
 	}()
-	n := c.lane.node
+	n := c.pipeline.node
 	command := c.round.spec.Command.to(n)
 	if carry && n.Carrier != nil {
 		n.Carrier.Carry(&c.round.ctx, command, c)
@@ -85,26 +85,26 @@ func (c *call) start(carry bool) {
 func (c *call) Receive(reply any, err error) {
 	if !c.returned.Swap(true) {
 		said, err := c.read(reply, err)
-		c.lane.launch(c.lane.close(c, said, err))
+		c.pipeline.launch(c.pipeline.close(c, said, err))
 	}
 }
 
 func (c *call) read(reply any, err error) (_ Reply, failed error) {
 	defer guard(&failed)
 	command := &c.round.spec.Command
-	return command.Read(command.to(c.lane.node), reply, err)
+	return command.Read(command.to(c.pipeline.node), reply, err)
 }
 
 // run makes a call and waits for its outcome.
 func (c *call) run() {
 	reply, err := Reply{}, errGoexit
-	defer func() { c.lane.launch(c.lane.close(c, reply, err)) }()
+	defer func() { c.pipeline.launch(c.pipeline.close(c, reply, err)) }()
 	reply, err = c.ask()
 }
 
 func (c *call) ask() (_ Reply, failed error) {
 	defer guard(&failed)
-	command, n := c.round.spec.Command, c.lane.node
+	command, n := c.round.spec.Command, c.pipeline.node
 	if command.Decide != nil {
 		var send bool
 		if command, send = command.Decide(n.Index); !send {

@@ -52,8 +52,8 @@ func TestWhoWaitsForOneNodeCarriesTheCommand(t *testing.T) {
 					c, answer := newCarrier()
 					pools, answers = append(pools, c), append(answers, answer)
 				}
-				for _, kind := range []Kind{Ask, Write, Undo} {
-					r := startRound(t.Context(), Lanes(Nodes(pools, NewTracker())), plan{
+				for _, kind := range []Kind{Ask, Write, Release} {
+					r := startRound(t.Context(), Pipelines(Nodes(pools, NewTracker())), plan{
 						Command: setNX, Kind: kind, Need: 1, Budget: budget, Waits: tt.waits,
 						Writes: sentBefore(tt.nodes),
 					})
@@ -76,11 +76,11 @@ func TestWhoWaitsForOneNodeCarriesTheCommand(t *testing.T) {
 func TestACommandThatHasToWaitIsNotCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, answer := newCarrier()
-		lanes := Lanes(Nodes([]pool.Pool{c}, NewTracker()))
+		pipelines := Pipelines(Nodes([]pool.Pool{c}, NewTracker()))
 		p := plan{Command: setNX, Kind: Write, Need: 1, Budget: budget, Writes: sentBefore(1)}
-		first := startRound(t.Context(), lanes, p)
+		first := startRound(t.Context(), pipelines, p)
 		p.Waits = true
-		behind := startRound(t.Context(), lanes, p)
+		behind := startRound(t.Context(), pipelines, p)
 		for _, r := range []*Round{first, behind} {
 			began := time.Now()
 			answer()
@@ -90,8 +90,8 @@ func TestACommandThatHasToWaitIsNotCarried(t *testing.T) {
 		}
 		assert.Zero(t, c.carried)
 
-		last := startRound(t.Context(), lanes, p)
-		assert.Equal(t, Tally{Yes: 1}, last.Tally(), "of an idle lane")
+		last := startRound(t.Context(), pipelines, p)
+		assert.Equal(t, Tally{Yes: 1}, last.Tally(), "of an idle pipeline")
 		assert.Equal(t, 1, c.carried)
 	})
 }
@@ -103,7 +103,7 @@ func TestACommandThatTheBreakerKeepsIsNotCarried(t *testing.T) {
 		c := &carrier{startFunc: starter{s}.Start}
 		node, ask := one(t, c)
 		trip(t, s, ask)
-		r := startRound(t.Context(), Lanes([]*Node{node}),
+		r := startRound(t.Context(), Pipelines([]*Node{node}),
 			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget, Waits: true})
 		assert.Equal(t, 1, r.Tally().Pending)
 		s.goOn()
@@ -117,15 +117,15 @@ func TestACommandThatTheBreakerKeepsIsNotCarried(t *testing.T) {
 func TestACarrierThatPanicsIsOneNodesFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := Nodes([]pool.Pool{&panicking{}}, NewTracker())
-		lanes := Lanes(nodes)
-		r := startRound(t.Context(), lanes,
+		pipelines := Pipelines(nodes)
+		r := startRound(t.Context(), pipelines,
 			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget, Waits: true})
 		won, err := r.Wait(t.Context())
 		assert.True(t, !won && err == nil)
 		var why *pool.PanicError
 		assert.ErrorAs(t, r.Outcomes()[0].Err, &why)
 		assert.Zero(t, nodes[0].tracker.n.Load())
-		assert.Nil(t, lanes[0].running)
+		assert.Nil(t, pipelines[0].running)
 	})
 }
 

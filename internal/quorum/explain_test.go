@@ -44,7 +44,7 @@ func TestATimeoutSaysWhyTheNodeDoesNotAnswer(t *testing.T) {
 					*pool.Command, any, error) (Reply, error) {
 					return Reply{}, nil
 				}}
-				r := startRound(t.Context(), Lanes(nodes),
+				r := startRound(t.Context(), Pipelines(nodes),
 					plan{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 				to := <-s.to
 				_, _ = r.Wait(t.Context())
@@ -67,7 +67,7 @@ func TestARoundAsksForAnExplanationWithoutItsMutex(t *testing.T) {
 		nodes := Nodes([]pool.Pool{s}, NewTracker())
 		command := Command{Command: pool.SetNX("k", "v", time.Second),
 			Read: func(*pool.Command, any, error) (Reply, error) { return said(1), nil }}
-		r := startRound(t.Context(), Lanes(nodes),
+		r := startRound(t.Context(), Pipelines(nodes),
 			plan{Command: command, Kind: Ask, Need: 1, Budget: 100 * time.Millisecond})
 		to := <-s.to
 		time.Sleep(100 * time.Millisecond) // the round expires now

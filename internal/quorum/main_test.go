@@ -43,7 +43,7 @@ func newNodes(n int, tracker *Tracker) []*Node {
 	return nodes
 }
 
-func newLanes(n int) []Lane { return Lanes(newNodes(n, NewTracker())) }
+func newPipelines(n int) []Pipeline { return Pipelines(newNodes(n, NewTracker())) }
 
 // said is the reply of a node that says a number. A positive one is a yes.
 func said(n int64) Reply {
@@ -79,10 +79,10 @@ type plan struct {
 	Skip    func(node int) bool
 }
 
-func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
-	c := WriteSet{lanes: lanes, writes: p.Writes, expiry: p.Expiry}
+func startRound(ctx context.Context, pipelines []Pipeline, p plan) *Round {
+	c := WriteSet{pipelines: pipelines, writes: p.Writes, expiry: p.Expiry}
 	if c.writes == nil {
-		c.writes = make([]WriteState, len(lanes))
+		c.writes = make([]WriteState, len(pipelines))
 	}
 	if p.Op != nil {
 		p.Command = p.Op.command()
@@ -91,9 +91,9 @@ func startRound(ctx context.Context, lanes []Lane, p plan) *Round {
 		Hasty: p.Hasty, Waits: p.Waits, Trusts: p.Trusts, Vote: p.Vote, Skip: p.Skip})
 }
 
-// undone reports whether what was written on the first lane has been taken back.
-func undone(lanes []Lane, m []WriteState) bool {
-	return (&WriteSet{lanes: lanes, writes: m}).Undone(0)
+// released reports whether what was written on the first pipeline has been taken back.
+func released(pipelines []Pipeline, m []WriteState) bool {
+	return (&WriteSet{pipelines: pipelines, writes: m}).ReleasedOn(0)
 }
 
 // sentBefore makes the states of Writes that somebody else has sent.

@@ -1,10 +1,10 @@
 // Package quorum sends one command to every node of a group and decides by majority.
 //
 // Four things work together. A [Node] has a breaker, which keeps commands back while it does not
-// answer. It also has the Undos that are pending, to be sent again. A [Lane] keeps the commands
-// of one mutex on one node in order. A [WriteSet] is what one acquisition leaves on the nodes. A
-// [Round] is one command for all lanes. It collects the votes, and tells as soon as no vote that
-// is still missing could change the outcome.
+// answer. It also has the releases that are pending, to be sent again. A [Pipeline] keeps the
+// commands of one mutex on one node in order. A [WriteSet] is what one acquisition leaves on the
+// nodes. A [Round] is one command for all pipelines. It collects the votes, and tells as soon as no
+// vote that is still missing could change the outcome.
 package quorum
 
 import (

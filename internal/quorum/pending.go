@@ -23,15 +23,15 @@ const (
 	never = math.MaxInt64
 )
 
-// pending is an Undo that its node has not answered, or has answered while a Write could still
+// pending is a Release that its node has not answered, or has answered while a Write could still
 // arrive: a key may be on the node, or may yet be set there.
 type pending struct {
-	undo    *call // as it was first sent
+	release *call // as it was first sent
 	expires int64 // when the key does, or leastPending later; see clock.Ticks
 
-	// final is when the Writes have landed: an answer to an Undo that is sent from then on leaves
-	// nothing to take back. It is 0 if the node has not answered the Undo yet. See
-	// WriteState.landed. The lane's mutex guards it.
+	// final is when the Writes have landed: an answer to a Release that is sent from then on leaves
+	// nothing to take back. It is 0 if the node has not answered the Release yet. See
+	// WriteState.landed. The pipeline's mutex guards it.
 	final int64
 
 	// The mutex of the node's retries guards these.
@@ -39,12 +39,12 @@ type pending struct {
 	retry *call // under way, or nil
 }
 
-// pending returns what is, or becomes, pending for the write of an Undo. The caller holds the lane's
-// mu.
+// pending returns what is, or becomes, pending for the write of a Release. The caller holds the
+// pipeline's mu.
 func (c *call) pending() *pending {
 	if c.write.pending == nil {
 		now, keep := time.Duration(clock.Ticks(time.Now())), max(c.round.expiry, leastPending)
-		c.write.pending = &pending{undo: c, expires: int64(clock.Add(now, keep))}
+		c.write.pending = &pending{release: c, expires: int64(clock.Add(now, keep))}
 	}
 	return c.write.pending
 }
@@ -58,7 +58,7 @@ func (c *call) pending() *pending {
 type retries struct {
 	failing atomic.Bool // one has failed, and nothing was answered since; written under mu
 
-	mu       sync.Mutex // guards what follows; taken after a lane's mu
+	mu       sync.Mutex // guards what follows; taken after a pipeline's mu
 	pending  []*pending // in the order in which they became due
 	underWay int
 	probe    int64       // while failing: when the next is sent, though the node does not answer
@@ -68,8 +68,8 @@ type retries struct {
 	over     bool        // no Finish is under way any more: nothing is pending, or will be
 }
 
-// add makes p pending, and due then. The caller holds the lane's mu, so that what follows from the
-// WriteState is noted in the order in which it was read.
+// add makes p pending, and due then. The caller holds the pipeline's mu, so that what follows from
+// the WriteState is noted in the order in which it was read.
 func (s *retries) add(p *pending, due int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,12 +77,12 @@ func (s *retries) add(p *pending, due int64) {
 	s.send()
 }
 
-// failed notes that the node has failed c, or has not answered in time. So p is pending, unless c is
-// a retry and p was removed meanwhile. The caller holds the lane's mu.
+// failed notes that the node has failed c, or has not answered in time. So p is pending, unless c
+// is a retry and p was removed meanwhile. The caller holds the pipeline's mu.
 func (s *retries) failed(p *pending, c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, budget := clock.Ticks(time.Now()), p.undo.round.spec.Budget
+	now, budget := clock.Ticks(time.Now()), p.release.round.spec.Budget
 	if !s.failing.Swap(true) && !s.closing {
 		s.pause(now, budget)
 	}
@@ -137,7 +137,7 @@ func (s *retries) put(p *pending, due int64) {
 	}
 	p.due = due
 	s.pending = append(s.pending, p)
-	p.undo.lane.node.tracker.Enter()
+	p.release.pipeline.node.tracker.Enter()
 }
 
 // take removes p, and reports whether it was there. The caller holds mu.
@@ -147,7 +147,7 @@ func (s *retries) take(p *pending) bool {
 		return false
 	}
 	s.pending = slices.Delete(s.pending, i, i+1)
-	p.undo.lane.node.tracker.Leave()
+	p.release.pipeline.node.tracker.Leave()
 	return true
 }
 
@@ -180,10 +180,10 @@ func (s *retries) send() {
 			next = min(next, due)
 		case s.underWay < maxRetries:
 			s.underWay++
-			s.pause(now, p.undo.round.spec.Budget)
-			p.retry = p.undo.again()
+			s.pause(now, p.release.round.spec.Budget)
+			p.retry = p.release.again()
 			p.retry.beside = true
-			go p.retry.lane.submit(p.retry)
+			go p.retry.pipeline.submit(p.retry)
 		}
 	}
 	if s.timer != nil {

@@ -140,11 +140,11 @@ func (k *keys) del(v int) op {
 	}
 }
 
-// lock writes a key on a lane of its own, and returns what takes it back.
+// lock writes a key on a pipeline of its own, and returns what takes it back.
 func (k *keys) lock(t *testing.T, node *Node, v int) (unlock func() *Round) {
-	lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
-	send(t, lanes, Write, m, k.set(v))
-	return func() *Round { return send(t, lanes, Undo, m, k.del(v)) }
+	pipelines, m := Pipelines([]*Node{node}), make([]WriteState, 1)
+	send(t, pipelines, Write, m, k.set(v))
+	return func() *Round { return send(t, pipelines, Release, m, k.del(v)) }
 }
 
 // lesson L97: a node that stalls while commands wait on it keeps no key of theirs, however long
@@ -175,7 +175,7 @@ func TestAStallLeavesNoKey(t *testing.T) {
 					k.goOn()
 					later(5 * budget)
 					assert.Zero(t, k.left(), name)
-					assert.Zero(t, owed(node), name)
+					assert.Zero(t, pendingFor(node), name)
 					assert.LessOrEqual(t, sent, callers+int(stall/budget)+1, name)
 					assert.LessOrEqual(t, k.deletions()-sent, 2*callers+1, name)
 					assert.Zero(t, node.tracker.Wait(t.Context()))
@@ -185,8 +185,8 @@ func TestAStallLeavesNoKey(t *testing.T) {
 	}
 }
 
-// A node that is silent is asked once in a budget for one of the Undos, for as long as their keys
-// may live, and no more after that.
+// A node that is silent is asked once in a budget for one of the releases, for as long as their
+// keys may live, and no more after that.
 func TestASilentNodeIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, node := newKeys(1), newNodes(1, NewTracker())[0]
@@ -200,13 +200,13 @@ func TestASilentNodeIsAskedRarely(t *testing.T) {
 			u()
 		}
 		later(2 * budget)
-		assert.Equal(t, 300, owed(node))
+		assert.Equal(t, 300, pendingFor(node))
 		sent := k.deletions()
 		later(leastPending / 2)
 		assert.InDelta(t, float64(leastPending/2/budget), float64(k.deletions()-sent),
 			0.6*float64(leastPending/2/budget))
 		later(leastPending/2 + 3*budget)
-		assert.Zero(t, owed(node), "the keys have expired")
+		assert.Zero(t, pendingFor(node), "the keys have expired")
 		sent = k.deletions()
 		later(time.Hour)
 		assert.Equal(t, sent, k.deletions())
@@ -214,28 +214,27 @@ func TestASilentNodeIsAskedRarely(t *testing.T) {
 	})
 }
 
-// What has a longer expiry is owed for longer.
-func TestAnUndoIsOwedUntilTheKeyHasExpired(t *testing.T) {
+// What has a longer expiry is pending for longer.
+func TestAReleaseIsPendingUntilTheKeyHasExpired(t *testing.T) {
 	const expiry = 10 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		k, node := newKeys(1), newNodes(1, NewTracker())[0]
-		lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
-		send(t, lanes, Write, m, k.set(1))
+		pipelines, m := Pipelines([]*Node{node}), make([]WriteState, 1)
+		send(t, pipelines, Write, m, k.set(1))
 		synctest.Wait()
 		k.stall()
-		startRound(t.Context(), lanes, plan{Op: k.del(1), Kind: Undo, Need: 1, Budget: budget,
-			Writes: m,
-			Expiry: expiry})
+		startRound(t.Context(), pipelines, plan{Op: k.del(1), Kind: Release, Need: 1,
+			Budget: budget, Writes: m, Expiry: expiry})
 		later(expiry - time.Second)
-		assert.Equal(t, 1, owed(node))
+		assert.Equal(t, 1, pendingFor(node))
 		later(2 * time.Second)
-		assert.Zero(t, owed(node))
+		assert.Zero(t, pendingFor(node))
 	})
 }
 
-// A node that answers others and fails Undos is asked for them, by however many answers, no more
+// A node that answers others and fails releases is asked for them, by however many answers, no more
 // than 16 times a quarter of a budget; and as soon as it does not fail them they are done.
-func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
+func TestANodeThatFailsReleasesIsNotPressed(t *testing.T) {
 	for _, executes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			k, node := newKeys(1), newNodes(1, NewTracker())[0]
@@ -246,24 +245,24 @@ func TestANodeThatFailsUndosIsNotPressed(t *testing.T) {
 				unlock()
 			}
 			synctest.Wait()
-			assert.Equal(t, 100, owed(node))
+			assert.Equal(t, 100, pendingFor(node))
 			sent := k.deletions()
 			for range 1000 {
-				send(t, Lanes([]*Node{node}), Ask, nil, k.set(1000))
+				send(t, Pipelines([]*Node{node}), Ask, nil, k.set(1000))
 				time.Sleep(budget / 100)
 			}
 			assert.LessOrEqual(t, k.deletions()-sent, 10*4*maxRetries)
 			k.fail(nil, false)
-			send(t, Lanes([]*Node{node}), Ask, nil, k.set(1000))
+			send(t, Pipelines([]*Node{node}), Ask, nil, k.set(1000))
 			later(2 * budget)
 			assert.Equal(t, 1, k.left(), "that of others")
-			assert.Zero(t, owed(node))
+			assert.Zero(t, pendingFor(node))
 		})
 	}
 }
 
-// No more is owed than fits, and it is the oldest that is forgotten.
-func TestWhatIsOwedIsBounded(t *testing.T) {
+// No more is pending than fits, and it is the oldest that is forgotten.
+func TestWhatIsPendingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, node := newKeys(1), newNodes(1, NewTracker())[0]
 		k.fail(errNode, false)
@@ -274,10 +273,10 @@ func TestWhatIsOwedIsBounded(t *testing.T) {
 			unlock()
 		}
 		synctest.Wait()
-		assert.Equal(t, maxPending, owed(node))
+		assert.Equal(t, maxPending, pendingFor(node))
 		k.fail(nil, false)
 		later(2 * budget)
-		assert.Zero(t, owed(node))
+		assert.Zero(t, pendingFor(node))
 		assert.InDelta(t, others, k.left(), 1)
 		for v := range others - 1 {
 			assert.True(t, k.has(v), "key %d was forgotten", v)
@@ -286,43 +285,43 @@ func TestWhatIsOwedIsBounded(t *testing.T) {
 }
 
 // A Write that was certainly not sent has left nothing.
-func TestAWriteThatWasNotSentOwesNothing(t *testing.T) {
+func TestAWriteThatWasNotSentLeavesNothingPending(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		takes time.Duration
-		undo  time.Duration // when it is submitted
-		want  []string
+		name    string
+		takes   time.Duration
+		release time.Duration // when it is submitted
+		want    []string
 	}{
-		{"known before the Undo", 0, budget / 2, []string{"0s set"}},
-		{"known while the Undo waits", budget / 2, budget / 4, []string{"0s set"}},
-		{"known after the Undo has failed", budget * 27 / 10, 0,
+		{"known before the Release", 0, budget / 2, []string{"0s set"}},
+		{"known while the Release waits", budget / 2, budget / 4, []string{"0s set"}},
+		{"known after the Release has failed", budget * 27 / 10, 0,
 			[]string{"0s set", "100ms release", "250ms release"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lanes, j := newLanes(1), newJournal()
+				pipelines, j := newPipelines(1), newJournal()
 				m := make([]WriteState, 1)
-				send(t, lanes, Write, m, j.op("set", tt.takes, 0, pool.NotSent(errNode)))
-				time.Sleep(tt.undo)
-				u := send(t, lanes, Undo, m, j.op("release", budget/2, 0, errNode))
+				send(t, pipelines, Write, m, j.op("set", tt.takes, 0, pool.NotSent(errNode)))
+				time.Sleep(tt.release)
+				u := send(t, pipelines, Release, m, j.op("release", budget/2, 0, errNode))
 				later(time.Second)
 				assert.Equal(t, tt.want, j.read())
-				assert.Zero(t, owed(lanes[0].node))
+				assert.Zero(t, pendingFor(pipelines[0].node))
 				assert.Equal(t, len(tt.want) == 1, u.Outcomes()[0].Err == errNothing)
 			})
 		})
 	}
 }
 
-// lesson L97: a client that keeps an Undo beyond its time, on a dead connection, keeps nobody
+// lesson L97: a client that keeps a Release beyond its time, on a dead connection, keeps nobody
 // from sending another.
-func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
+func TestAReleaseThatDoesNotReturnIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
+		sent(t, pipelines, Write, m, j.op("set", 0, 1, nil))
 		var tries atomic.Int64
-		send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
+		send(t, pipelines, Release, m, func(context.Context, *Node) (int64, error) {
 			j.note("release")
 			if tries.Add(1) == 1 {
 				time.Sleep(time.Hour)
@@ -331,44 +330,45 @@ func TestAnUndoThatDoesNotReturnIsSentAgain(t *testing.T) {
 		})
 		later(time.Second)
 		assert.Equal(t, []string{"0s set", "0s release", "200ms release"}, j.read())
-		assert.Zero(t, owed(lanes[0].node))
-		assert.True(t, undone(lanes, m))
-		done(t, lanes)
+		assert.Zero(t, pendingFor(pipelines[0].node))
+		assert.True(t, released(pipelines, m))
+		done(t, pipelines)
 	})
 }
 
-// A Write from which the client returns without an answer, while an Undo is under way that would
+// A Write from which the client returns without an answer, while a Release is under way that would
 // have been the last, may be executed within a budget from then on.
-func TestAWriteThatFailsDuringTheLastUndoIsFollowedByAnother(t *testing.T) {
+func TestAWriteThatFailsDuringTheLastReleaseIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", 300*time.Millisecond, 0, errNode))
+		sent(t, pipelines, Write, m, j.op("set", 300*time.Millisecond, 0, errNode))
 		time.Sleep(90 * time.Millisecond)
-		send(t, lanes, Write, m, j.op("heal", 325*time.Millisecond, 0, errNode)) // from 100ms on
+		// From 100ms on:
+		send(t, pipelines, Write, m, j.op("heal", 325*time.Millisecond, 0, errNode))
 		time.Sleep(30 * time.Millisecond)
-		send(t, lanes, Undo, m, j.op("release", 50*time.Millisecond, 0, nil))
-		done(t, lanes)
+		send(t, pipelines, Release, m, j.op("release", 50*time.Millisecond, 0, nil))
+		done(t, pipelines)
 		assert.Equal(t, []string{"0s set", "100ms heal", "190ms release", "400ms release",
 			"525ms release"}, j.read())
 	})
 }
 
-// A Write that has waited on its lane is given up soon after it was sent. It may arrive as late as
-// one that was sent at the beginning of its round.
+// A Write that has waited on its pipeline is given up soon after it was sent. It may arrive as late
+// as one that was sent at the beginning of its round.
 func TestAWriteThatWasSentLateIsTakenBackLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
-		sent(t, lanes, Ask, nil, j.op("ask", 80*time.Millisecond, 1, nil))
+		pipelines, j := newPipelines(1), newJournal()
+		sent(t, pipelines, Ask, nil, j.op("ask", 80*time.Millisecond, 1, nil))
 		m := make([]WriteState, 1)
-		send(t, lanes, Write, m, func(ctx context.Context, _ *Node) (int64, error) {
+		send(t, pipelines, Write, m, func(ctx context.Context, _ *Node) (int64, error) {
 			j.note("set")
 			<-ctx.Done()
 			return 0, ctx.Err()
 		})
 		later(90 * time.Millisecond)
-		send(t, lanes, Undo, m, j.op("release", 0, 0, nil))
-		done(t, lanes)
+		send(t, pipelines, Release, m, j.op("release", 0, 0, nil))
+		done(t, pipelines)
 		assert.Equal(t, []string{"0s ask", "80ms set", "99ms release", "280ms release"}, j.read())
 	})
 }
@@ -388,18 +388,18 @@ func TestAWriteMayBeUnderWayForTwoBudgets(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.takes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lanes, j := newLanes(1), newJournal()
+				pipelines, j := newPipelines(1), newJournal()
 				m := make([]WriteState, 1)
-				sent(t, lanes, Write, m, j.op("set", tt.takes, 0, errNode))
-				send(t, lanes, Undo, m, j.op("release", 0, 0, nil))
-				done(t, lanes)
+				sent(t, pipelines, Write, m, j.op("set", tt.takes, 0, errNode))
+				send(t, pipelines, Release, m, j.op("release", 0, 0, nil))
+				done(t, pipelines)
 				assert.Equal(t, tt.want, j.read())
 			})
 		})
 	}
 }
 
-// Finish waits for what is owed to a node that answers, and not for one that does not.
+// Finish waits for what is pending for a node that answers, and not for one that does not.
 func TestFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := newNodes(3, NewTracker())
@@ -426,7 +426,7 @@ func TestFinish(t *testing.T) {
 		later(time.Hour)
 		assert.Equal(t, sent, k[1].deletions()+k[2].deletions(), "forgotten")
 		for _, n := range nodes {
-			assert.Zero(t, owed(n))
+			assert.Zero(t, pendingFor(n))
 			assert.Nil(t, n.retries.timer)
 		}
 	})
@@ -436,35 +436,36 @@ func TestFinish(t *testing.T) {
 // Finish ends with its context, and tells what clients still have.
 func TestFinishEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
-		send(t, lanes, Undo, m, j.op("release", time.Minute, 0, errNode))
+		sent(t, pipelines, Write, m, j.op("set", 0, 1, nil))
+		send(t, pipelines, Release, m, j.op("release", time.Minute, 0, errNode))
 		synctest.Wait()
-		send(t, Lanes([]*Node{lanes[0].node}), Ask, nil, j.op("ask", time.Minute, 0, errNode))
+		others := Pipelines([]*Node{pipelines[0].node})
+		send(t, others, Ask, nil, j.op("ask", time.Minute, 0, errNode))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*budget)
 		defer cancel()
-		Finish(ctx, []*Node{lanes[0].node})
-		assert.EqualValues(t, 3, lanes[0].node.tracker.n.Load(),
-			"the Undo, one try of it, the question")
+		Finish(ctx, []*Node{pipelines[0].node})
+		assert.EqualValues(t, 3, pipelines[0].node.tracker.n.Load(),
+			"the Release, one try of it, the question")
 		later(time.Hour)
-		assert.Zero(t, owed(lanes[0].node))
+		assert.Zero(t, pendingFor(pipelines[0].node))
 		assert.Equal(t, []string{"0s set", "0s release", "0s ask", "100ms release"}, j.read(),
-			"what fails after Finish is not owed")
+			"what fails after Finish is not pending")
 	})
 }
 
 // Tries that never return are no reason to have ever more of them.
-func TestTriesThatNeverReturnAreBounded(t *testing.T) {
+func TestRetriesThatNeverReturnAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		hand, most := 0, 0
 		over := make(chan struct{})
 		node := newNodes(1, NewTracker())[0]
 		for range 1000 {
-			lanes, m := Lanes([]*Node{node}), sentBefore(1)
-			startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: budget, Writes: m,
-				Expiry: 24 * time.Hour,
+			pipelines, m := Pipelines([]*Node{node}), sentBefore(1)
+			startRound(t.Context(), pipelines, plan{Kind: Release, Need: 1, Budget: budget,
+				Writes: m, Expiry: 24 * time.Hour,
 				Op: func(context.Context, *Node) (int64, error) {
 					mu.Lock()
 					hand++
@@ -479,15 +480,15 @@ func TestTriesThatNeverReturnAreBounded(t *testing.T) {
 		assert.LessOrEqual(t, most, 11*maxUnanswered, "as many as of other commands")
 		close(over)
 		later(budget)
-		assert.Zero(t, owed(node))
+		assert.Zero(t, pendingFor(node))
 		assert.Zero(t, node.tracker.Wait(t.Context()))
 	})
 }
 
-// With many goroutines, for the race detector. In virtual time, because the last Undo is sent one
-// budget after the client has returned from the Write: a busy machine may keep a goroutine from
+// With many goroutines, for the race detector. In virtual time, because the last Release is sent
+// one budget after the client has returned from the Write: a busy machine may keep a goroutine from
 // running for longer than a short budget.
-func TestOwedUnderRace(t *testing.T) {
+func TestPendingUnderRace(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			const short = 5 * time.Millisecond
@@ -509,15 +510,15 @@ func TestOwedUnderRace(t *testing.T) {
 			for owner := range 20 {
 				owners.Go(func() {
 					for i := range 50 {
-						lanes, m := Lanes([]*Node{node}), make([]WriteState, 1)
+						pipelines, m := Pipelines([]*Node{node}), make([]WriteState, 1)
 						v := owner*1000 + i
-						w := startRound(t.Context(), lanes,
+						w := startRound(t.Context(), pipelines,
 							plan{Op: k.set(v), Kind: Write, Need: 1, Budget: short, Writes: m})
 						if i%2 == 0 {
 							_, _ = w.Wait(t.Context())
 						}
-						u := startRound(t.Context(), lanes,
-							plan{Op: k.del(v), Kind: Undo, Need: 1, Budget: short, Writes: m})
+						u := startRound(t.Context(), pipelines,
+							plan{Op: k.del(v), Kind: Release, Need: 1, Budget: short, Writes: m})
 						if i%3 == 0 {
 							_, _ = u.Wait(t.Context())
 						}
@@ -533,12 +534,12 @@ func TestOwedUnderRace(t *testing.T) {
 	}
 }
 
-// settled is when all commands have returned and nothing is owed.
+// settled is when all commands have returned and nothing is pending.
 func settled(t *testing.T, node *Node) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); owed(node) > 0 ||
+	for end := time.Now().Add(10 * time.Second); pendingFor(node) > 0 ||
 		node.tracker.n.Load() > 0; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "%d owed, %d under way", owed(node),
+		require.True(t, time.Now().Before(end), "%d pending, %d under way", pendingFor(node),
 			node.tracker.n.Load())
 	}
 }
@@ -547,18 +548,18 @@ func settled(t *testing.T, node *Node) {
 func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const longest = math.MaxInt64
-		lanes, m := newLanes(1), sentBefore(1)
+		pipelines, m := newPipelines(1), sentBefore(1)
 		m[0].sent, m[0].unsure = 2, true
 		for range 3 {
-			startRound(t.Context(), lanes, plan{Op: newJournal().op("release", 0, 0, nil),
-				Kind: Undo, Need: 1, Budget: longest, Writes: m})
+			startRound(t.Context(), pipelines, plan{Op: newJournal().op("release", 0, 0, nil),
+				Kind: Release, Need: 1, Budget: longest, Writes: m})
 			synctest.Wait()
 			left := time.Duration(m[0].pending.final - clock.Ticks(time.Now()))
 			assert.Greater(t, left, 100*365*24*time.Hour)
-			assert.Equal(t, 1, owed(lanes[0].node))
+			assert.Equal(t, 1, pendingFor(pipelines[0].node))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		Finish(ctx, []*Node{lanes[0].node})
+		Finish(ctx, []*Node{pipelines[0].node})
 	})
 }

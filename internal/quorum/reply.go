@@ -60,7 +60,7 @@ func (o Outcome) Gone() bool { return o.Err == nil && o.Means == Gone }
 // Missing reports whether the node had neither answered nor failed.
 func (o Outcome) Missing() bool { return o.Err == ErrUnanswered }
 
-// Outcomes are those of all nodes, in the order of the lanes.
+// Outcomes are those of all nodes, in the order of the pipelines.
 type Outcomes []Outcome
 
 // Count returns of how many nodes something is true: of yes and no, usually.

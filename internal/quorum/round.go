@@ -17,7 +17,7 @@ var ErrUnsent = errors.New("not sent: an earlier command to this node has not be
 
 // These match [ErrUnsent].
 var (
-	// errNothing is the outcome of an Undo that has nothing to take back.
+	// errNothing is the outcome of a Release that has nothing to take back.
 	errNothing error = unsent("not asked: nothing was sent to this node that it could have kept")
 	// errNoTime is the outcome of a command of a round without any time.
 	errNoTime error = unsent("not sent: no time was left")
@@ -57,11 +57,11 @@ func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 // Unwrap returns what the client said.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// Round is one command for all lanes. It is safe for concurrent use.
+// Round is one command for all pipelines. It is safe for concurrent use.
 type Round struct {
 	kind   Kind
 	spec   Spec          // with its defaults
-	expiry time.Duration // of the key that an Undo takes back
+	expiry time.Duration // of the key that a Release takes back
 	ctx    roundContext  // values only; ended at its limit, or when every call has settled
 	start  time.Time
 	timer  *time.Timer // ends in expire; mu guards it
@@ -77,8 +77,8 @@ type Round struct {
 	done    chan struct{} // closed when decided; nil as long as nobody waits for that
 }
 
-// newRound makes a round of so many calls, whose time begins now. They have no lanes yet; then the
-// caller arms it.
+// newRound makes a round of so many calls, whose time begins now. They have no pipelines yet; then
+// the caller arms it.
 func newRound(values context.Context, kind Kind, s Spec, expiry time.Duration, n int) *Round {
 	r := &Round{kind: kind, spec: s, expiry: expiry, start: time.Now(), calls: make([]call, n)}
 	r.tally.Pending = n
@@ -116,7 +116,7 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 	}
 	yes := false
 	if err == nil {
-		yes, err = r.yes(c.lane.node.Index, reply)
+		yes, err = r.yes(c.pipeline.node.Index, reply)
 	}
 	c.settled, c.reply, c.err = true, reply, err
 	r.tally.Pending--
@@ -178,7 +178,8 @@ func (r *Round) giveUp() {
 }
 
 // expire ends the context of the commands, and leaves clients a moment to say why they have no
-// answer. Then it counts every missing answer as a failure, and lets the lanes go on without it.
+// answer. Then it counts every missing answer as a failure, and lets the pipelines go on without
+// it.
 func (r *Round) expire() {
 	r.ctx.end(context.DeadlineExceeded)
 	if left := time.Until(r.deadline()); left > 0 {
@@ -192,8 +193,8 @@ func (r *Round) expire() {
 	r.expired.Store(true)
 	for i := range r.calls {
 		c := &r.calls[i]
-		c.lane.expire(c)
-		r.settle(c, Reply{}, c.lane.node.Timeout(r.spec.Budget, nil))
+		c.pipeline.expire(c)
+		r.settle(c, Reply{}, c.pipeline.node.Timeout(r.spec.Budget, nil))
 	}
 }
 

@@ -128,7 +128,7 @@ func everyVote(t *testing.T, n, p, need int) {
 	want, at := decision(pattern, delay, need, patience)
 
 	begun := time.Now()
-	r := startRound(t.Context(), newLanes(n), plan{Op: script(pattern, delay, deaf), Need: need,
+	r := startRound(t.Context(), newPipelines(n), plan{Op: script(pattern, delay, deaf), Need: need,
 		Budget: budget})
 	got, err := r.Wait(t.Context())
 	took := time.Since(begun)
@@ -165,7 +165,7 @@ func TestRoundEndsWithTheCallersContextAndGoesOnWithout(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended []time.Duration
 		start := time.Now()
-		r := startRound(ctx, newLanes(1), plan{Need: 1, Budget: budget,
+		r := startRound(ctx, newPipelines(1), plan{Need: 1, Budget: budget,
 			Op: func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
 				ended = append(ended, time.Since(start))
@@ -188,7 +188,7 @@ func TestRoundKeepsTheValuesOfTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	cancel()
 	got := make(chan any, 1)
-	startRound(ctx, newLanes(1), plan{Need: 1, Budget: time.Minute,
+	startRound(ctx, newPipelines(1), plan{Need: 1, Budget: time.Minute,
 		Op: func(ctx context.Context, _ *Node) (int64, error) {
 			assert.NoError(t, ctx.Err())
 			got <- ctx.Value(key{})
@@ -200,7 +200,7 @@ func TestRoundKeepsTheValuesOfTheContext(t *testing.T) {
 func TestSkippedNodesHaveNoVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan int, 3)
-		r := startRound(t.Context(), newLanes(3), plan{
+		r := startRound(t.Context(), newPipelines(3), plan{
 			Need: 2, Budget: budget,
 			Skip: func(node int) bool { return node == 1 },
 			Op: func(_ context.Context, n *Node) (int64, error) {
@@ -220,7 +220,7 @@ func TestSkippedNodesHaveNoVote(t *testing.T) {
 
 func TestVoteDecidesWhatAReplyMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startRound(t.Context(), newLanes(3), plan{
+		r := startRound(t.Context(), newPipelines(3), plan{
 			Need: 2, Budget: budget,
 			Op: func(_ context.Context, n *Node) (int64, error) { return int64(n.Index), nil },
 			Vote: func(node int, reply Reply) bool {
@@ -249,7 +249,7 @@ func TestHeardTellsWhetherANodeHasSaidSomething(t *testing.T) {
 			}
 			return Reply{Means: Done}, nil
 		}
-		r := startRound(t.Context(), newLanes(4), plan{Need: 4, Budget: budget, Command: c})
+		r := startRound(t.Context(), newPipelines(4), plan{Need: 4, Budget: budget, Command: c})
 		for _, want := range []bool{false, false, true, true} {
 			time.Sleep(time.Millisecond / 2)
 			assert.Equal(t, want, r.Heard(HandedOn))
@@ -262,7 +262,7 @@ func TestHeardTellsWhetherANodeHasSaidSomething(t *testing.T) {
 
 func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startRound(t.Context(), newLanes(1),
+		r := startRound(t.Context(), newPipelines(1),
 			plan{Need: 1, Budget: budget, Op: func(context.Context, *Node) (int64, error) {
 				time.Sleep(budget + 1)
 				return 1, nil
@@ -280,7 +280,7 @@ func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 
 func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startRound(t.Context(), newLanes(2),
+		r := startRound(t.Context(), newPipelines(2),
 			plan{Need: 1, Budget: budget, Op: func(ctx context.Context, n *Node) (int64, error) {
 				if n.Index == 1 {
 					return 0, nil
@@ -301,13 +301,13 @@ func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 
 func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes := newLanes(1)
-		startRound(t.Context(), lanes, plan{Need: 1, Budget: budget,
+		pipelines := newPipelines(1)
+		startRound(t.Context(), pipelines, plan{Need: 1, Budget: budget,
 			Op: func(context.Context, *Node) (int64, error) {
 				time.Sleep(budget / 2)
 				return 1, nil
 			}})
-		r := startRound(t.Context(), lanes, plan{Need: 1, Budget: budget,
+		r := startRound(t.Context(), pipelines, plan{Need: 1, Budget: budget,
 			Op: func(context.Context, *Node) (int64, error) {
 				t.Error("sent")
 				return 1, nil
@@ -323,8 +323,8 @@ func TestAbandonedRoundSendsNothingMore(t *testing.T) {
 // A timer that fires late, on a busy machine or after a pause, still ends the context.
 func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes := newLanes(1)
-		r := startRound(t.Context(), lanes, plan{Need: 1, Budget: budget,
+		pipelines := newPipelines(1)
+		r := startRound(t.Context(), pipelines, plan{Need: 1, Budget: budget,
 			Op: func(ctx context.Context, _ *Node) (int64, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
@@ -334,16 +334,16 @@ func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 		r.expire()
 		synctest.Wait()
 		assert.Equal(t, context.DeadlineExceeded, r.ctx.Err())
-		assert.Zero(t, lanes[0].node.tracker.Wait(t.Context()))
+		assert.Zero(t, pipelines[0].node.tracker.Wait(t.Context()))
 	})
 }
 
 // Start can stand still between two nodes.
 func TestWhatBeginsWhenItsRoundIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, kind := range []Kind{Ask, Write, Undo} {
+		for _, kind := range []Kind{Ask, Write, Release} {
 			sent := time.Duration(-1)
-			startRound(t.Context(), newLanes(1), plan{
+			startRound(t.Context(), newPipelines(1), plan{
 				Kind: kind, Need: 1, Budget: budget, Writes: sentBefore(1),
 				Skip: func(int) bool { time.Sleep(2 * budget); return false },
 				Op: func(ctx context.Context, _ *Node) (int64, error) {
@@ -353,7 +353,7 @@ func TestWhatBeginsWhenItsRoundIsOver(t *testing.T) {
 				},
 			})
 			later(budget / 2)
-			if kind == Undo {
+			if kind == Release {
 				assert.Equal(t, budget-lastWord, sent, "it is sent, and has its time")
 			} else {
 				assert.EqualValues(t, -1, sent, "it is not sent any more")

@@ -9,22 +9,22 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Watch is told of each command of a lane when the client has returned from it. The command is nil
-// if it was decided when its turn came. It began at a time, see clock.Ticks. Watch is called
+// Watch is told of each command of a pipeline when the client has returned from it. The command is
+// nil if it was decided when its turn came. It began at a time, see clock.Ticks. Watch is called
 // without any mutex of the package, must not block, and must not panic.
 type Watch func(n *Node, c *pool.Command, k Kind, began int64, err error)
 
-// Watched lets w watch lanes that have not been used yet.
-func Watched(lanes []Lane, w Watch) {
-	for i := range lanes {
-		lanes[i].watch = w
+// Watched lets w watch pipelines that have not been used yet.
+func Watched(pipelines []Pipeline, w Watch) {
+	for i := range pipelines {
+		pipelines[i].watch = w
 	}
 }
 
 // watched tells of a command, unless none was sent.
-func (l *Lane) watched(c *call, err error) {
-	if r := c.round; l.watch != nil && !errors.Is(err, ErrUnsent) {
-		l.watch(l.node, r.spec.Command.to(l.node), r.kind, c.began, err)
+func (p *Pipeline) watched(c *call, err error) {
+	if r := c.round; p.watch != nil && !errors.Is(err, ErrUnsent) {
+		p.watch(p.node, r.spec.Command.to(p.node), r.kind, c.began, err)
 	}
 }
 
@@ -44,9 +44,9 @@ const (
 // that it would not grant.
 type health struct {
 	mu       sync.Mutex
-	answered [Undo + 1]int64 // when the node last answered a command of the kind; see clock.Ticks
-	errors   [Undo + 1]int   // in a row
-	failed   int64           // when the last of them came
+	answered [Release + 1]int64 // when the node last answered that kind; see clock.Ticks
+	errors   [Release + 1]int   // in a row
+	failed   int64              // when the last of them came
 	down     bool
 	kind     Kind // that has failed, if down
 }

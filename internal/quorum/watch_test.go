@@ -35,11 +35,11 @@ func TestTurnedTellsOfEachChangeOnce(t *testing.T) {
 			{0, 0, Write, nil, false, true},
 			{second, second, Write, bad, false, false},
 			{second, second, Write, bad, false, false},
-			{second, second, Undo, nil, false, true}, // says nothing of Writes
-			{second, 0, Undo, bad, false, false},     // sent before
+			{second, second, Release, nil, false, true}, // says nothing of Writes
+			{second, 0, Release, bad, false, false},     // sent before
 			{second, second / 2, Write, bad, true, false},
 			{second, second, Write, bad, false, false},
-			{3 * second, 3 * second, Undo, nil, false, true},
+			{3 * second, 3 * second, Release, nil, false, true},
 			{3 * second, 3 * second, Write, bad, false, false},
 			{4*second - 1, 3 * second, Write, nil, false, true}, // not for a second yet
 			{4 * second, 2 * second, Write, bad, false, false},  // sent before
@@ -77,10 +77,10 @@ func TestTurnedTellsOfEachChangeOnce(t *testing.T) {
 }
 
 // What was sent is told when the client has returned, also when nobody waits for it any more, and
-// with the Undos that are sent again. What was not sent is not told.
+// with the releases that are sent again. What was not sent is not told.
 func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes := newLanes(2)
+		pipelines := newPipelines(2)
 		type told struct {
 			node int
 			kind Kind
@@ -88,7 +88,7 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var all []told
-		Watched(lanes, func(n *Node, c *pool.Command, k Kind, began int64, err error) {
+		Watched(pipelines, func(n *Node, c *pool.Command, k Kind, began int64, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			assert.Equal(t, "op", c.Script().Name)
@@ -106,7 +106,7 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 			}
 			return 1, nil
 		}
-		r := startRound(t.Context(), lanes,
+		r := startRound(t.Context(), pipelines,
 			plan{Op: asked, Kind: Ask, Need: 1, Budget: time.Second})
 		won, err := r.Wait(t.Context())
 		require.True(t, won && err == nil)
@@ -118,7 +118,7 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 		assert.Equal(t, answered, sofar())
 
 		unsent := op(asked).command().When(func(node int) bool { return false })
-		r = startRound(t.Context(), lanes,
+		r = startRound(t.Context(), pipelines,
 			plan{Command: unsent, Kind: Ask, Need: 1, Budget: time.Second})
 		_, _ = r.Wait(t.Context())
 		synctest.Wait()
@@ -133,11 +133,12 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 		}
 		writes := sentBefore(2)
 		skip := func(node int) bool { return node != 0 }
-		startRound(t.Context(), lanes, plan{Op: failing, Kind: Undo, Need: 1, Budget: time.Second,
+		startRound(t.Context(), pipelines, plan{Op: failing, Kind: Release, Need: 1,
+			Budget: time.Second,
 			Expiry: time.Hour, Writes: writes, Skip: skip})
 		time.Sleep(late)
 		synctest.Wait()
-		assert.Equal(t, []told{{0, Undo, errFull}, {0, Undo, nil}}, sofar()[2:4])
+		assert.Equal(t, []told{{0, Release, errFull}, {0, Release, nil}}, sofar()[2:4])
 	})
 }
 

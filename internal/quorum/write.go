@@ -8,7 +8,7 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Kind says what a command means for its lane.
+// Kind says what a command means for its pipeline.
 type Kind uint8
 
 const (
@@ -17,48 +17,48 @@ const (
 	Ask Kind = iota
 	// Write is a command that may set the key. It leaves the same way as an Ask.
 	Write
-	// Undo takes back the Writes with the same WriteState. It is sent however late its turn comes,
-	// unless none of those Writes was ever sent, and again until that has done what it is for, see
-	// retries. From its submission on no other command with the WriteState is sent, not even one
-	// that is ahead of it on the lane.
-	Undo
+	// Release takes back the Writes with the same WriteState. It is sent however late its turn
+	// comes, unless none of those Writes was ever sent, and again until that has done what it is
+	// for, see retries. From its submission on no other command with the WriteState is sent, not
+	// even one that is ahead of it on the pipeline.
+	Release
 )
 
-// WriteState is what a lane knows of the Writes of one acquisition on its node: the memory that
-// lets an Undo be left out, or be sent again. The lane's mutex guards it.
+// WriteState is what a pipeline knows of the Writes of one acquisition on its node: the memory that
+// lets a Release be left out, or be sent again. The pipeline's mutex guards it.
 type WriteState struct {
-	sent    int32    // Writes that were handed to the client, unless that has not sent them
-	out     int32    // Writes that were given up and have not returned from the client
-	over    bool     // after an Undo or Cease: what else has not been sent is not sent any more
-	unsure  bool     // a Write failed or was given up: it may have been executed, or may yet be
-	granted bool     // the node has answered a Write with a yes
-	undone  bool     // an Undo found something and took it back
-	sentAt  uint32   // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
-	pending *pending // once the Undo has failed, or has been answered too early
+	sent     int32    // Writes that were handed to the client, unless that has not sent them
+	out      int32    // Writes that were given up and have not returned from the client
+	over     bool     // after a Release or Cease: what else has not been sent is not sent any more
+	unsure   bool     // a Write failed or was given up: it may have been executed, or may yet be
+	granted  bool     // the node has answered a Write with a yes
+	released bool     // a Release found something and took it back
+	sentAt   uint32   // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
+	pending  *pending // once the Release has failed, or has been answered too early
 }
 
 // landed returns by when the Writes have arrived, in ticks, if from now on no client waits for one
 // of them. That is two budgets after the latest was sent, and at least a budget from now. What
-// arrives even later is beyond any client. The lane's mutex guards the WriteState.
+// arrives even later is beyond any client. The pipeline's mutex guards the WriteState.
 func (w *WriteState) landed(now int64, budget time.Duration) int64 {
 	since := time.Duration(uint32(now/1000)-w.sentAt) * time.Microsecond
 	left := max(budget, clock.Sub(clock.Times(budget, 2), since))
 	return int64(clock.Add(time.Duration(now), left))
 }
 
-// refused reports whether the node has answered every Write that was sent with a no. The lane's
+// refused reports whether the node has answered every Write that was sent with a no. The pipeline's
 // mutex guards the WriteState.
 func (w *WriteState) refused() bool { return !w.unsure && !w.granted }
 
-// settledBy reports whether an answer to an Undo leaves nothing to take back. That is so if no
-// Write can arrive any more, or if only one was sent and the Undo took it back. The lane's mutex
-// guards the WriteState.
+// settledBy reports whether an answer to a Release leaves nothing to take back. That is so if no
+// Write can arrive any more, or if only one was sent and the Release took it back. The pipeline's
+// mutex guards the WriteState.
 func (w *WriteState) settledBy(reply Reply) bool { return !w.unsure || reply.Yes() && w.sent == 1 }
 
 // wrote notes the outcome of a Write. Only one that was given up can have been overtaken by the
-// Undo, which is sent again then: at once after a yes; after a failure when the Write has landed. A
-// no has set nothing. The caller holds mu.
-func (l *Lane) wrote(c *call, reply Reply, err error) {
+// Release, which is sent again then: at once after a yes; after a failure when the Write has
+// landed. A no has set nothing. The caller holds mu.
+func (p *Pipeline) wrote(c *call, reply Reply, err error) {
 	w := c.write
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
 	switch {
@@ -69,33 +69,33 @@ func (l *Lane) wrote(c *call, reply Reply, err error) {
 	case reply.Yes():
 		w.granted = true
 	}
-	if l.running == c {
+	if p.running == c {
 		return
 	}
 	w.out--
-	p, now := w.pending, clock.Ticks(time.Now())
+	again, now := w.pending, clock.Ticks(time.Now())
 	switch {
 	case w.sent == 0:
-		l.node.retries.remove(p)
-	case p == nil || p.final == 0 || unsent: // nothing has overtaken it
+		p.node.retries.remove(again)
+	case again == nil || again.final == 0 || unsent: // nothing has overtaken it
 	case err != nil:
-		p.final = w.landed(now, p.undo.round.spec.Budget)
-		l.node.retries.add(p, p.final)
+		again.final = w.landed(now, again.release.round.spec.Budget)
+		p.node.retries.add(again, again.final)
 	case reply.Yes():
-		p.final = max(p.final, now) // one that is under way has come too early
-		l.node.retries.add(p, now)
+		again.final = max(again.final, now) // one that is under way has come too early
+		p.node.retries.add(again, now)
 	}
 }
 
-// undid notes the outcome of an Undo, and decides whether it is sent again:
-//   - no, if no Write was sent, or if the Undo was left out,
-//   - as soon as the node answers, if the Undo failed,
+// released notes the outcome of a Release, and decides whether it is sent again:
+//   - no, if no Write was sent, or if the Release was left out,
+//   - as soon as the node answers, if the Release failed,
 //   - no, if the answer leaves nothing to take back: see settledBy, and pending.final,
 //   - when the Writes have landed, or when the client returns from one, see wrote.
 //
 // The caller holds mu.
-func (l *Lane) undid(c *call, reply Reply, err error) {
-	w, retries := c.write, &l.node.retries
+func (p *Pipeline) released(c *call, reply Reply, err error) {
+	w, retries := c.write, &p.node.retries
 	retries.returned(w.pending, c)
 	switch {
 	case w.sent == 0, c.unsent == errNothing:
@@ -107,22 +107,22 @@ func (l *Lane) undid(c *call, reply Reply, err error) {
 		}
 		return
 	}
-	w.undone = w.undone || reply.Yes()
+	w.released = w.released || reply.Yes()
 	if w.settledBy(reply) {
 		retries.remove(w.pending)
 		return
 	}
-	p := c.pending()
+	again := c.pending()
 	switch {
-	case p.final == 0:
-		p.final = w.landed(clock.Ticks(time.Now()), c.round.spec.Budget)
-	case c.began >= p.final:
-		retries.remove(p)
+	case again.final == 0:
+		again.final = w.landed(clock.Ticks(time.Now()), c.round.spec.Budget)
+	case c.began >= again.final:
+		retries.remove(again)
 		return
 	}
 	if w.out > 0 {
-		retries.remove(p)
+		retries.remove(again)
 	} else {
-		retries.add(p, p.final)
+		retries.add(again, again.final)
 	}
 }

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// WriteSet is what one acquisition leaves on the nodes: the lanes of its owner, and for each of
+// WriteSet is what one acquisition leaves on the nodes: the pipelines of its owner, and for each of
 // them what was written there. It is safe for concurrent use once it is open.
 type WriteSet struct {
-	lanes  []Lane
-	writes []WriteState // one a lane
-	budget time.Duration
-	expiry time.Duration
+	pipelines []Pipeline
+	writes    []WriteState // one a pipeline
+	budget    time.Duration
+	expiry    time.Duration
 }
 
 // Open makes the zero WriteSet ready for use: nothing has been written. A node has the budget to
-// answer, unless a Spec says otherwise. What is written expires after the expiry: until then an
-// Undo is owed.
-func (w *WriteSet) Open(lanes []Lane, budget, expiry time.Duration) {
-	w.lanes, w.writes, w.budget, w.expiry = lanes, make([]WriteState, len(lanes)), budget, expiry
+// answer, unless a Spec says otherwise. What is written expires after the expiry: until then a
+// Release stays pending.
+func (w *WriteSet) Open(pipelines []Pipeline, budget, expiry time.Duration) {
+	w.pipelines, w.writes = pipelines, make([]WriteState, len(pipelines))
+	w.budget, w.expiry = budget, expiry
 }
 
 // TakeOver says that somebody else has sent the Writes.
@@ -29,17 +30,17 @@ func (w *WriteSet) TakeOver() {
 	}
 }
 
-// Doubt says that a Write may yet arrive: after an Undo that finds nothing, another one follows.
+// Doubt says that a Write may yet arrive: after a Release that finds nothing, another one follows.
 func (w *WriteSet) Doubt() {
 	for i := range w.writes {
 		w.writes[i].unsure = true
 	}
 }
 
-// Cease says that nothing of these writes is sent any more: what waits on its lane is dropped.
+// Cease says that nothing of these writes is sent any more: what waits on its pipeline is dropped.
 func (w *WriteSet) Cease() {
 	for i := range w.writes {
-		l := &w.lanes[i]
+		l := &w.pipelines[i]
 		l.mu.Lock()
 		w.writes[i].over = true
 		l.mu.Unlock()
@@ -52,9 +53,9 @@ func (w *WriteSet) Ask(ctx context.Context, s Spec) *Round { return w.start(ctx,
 // Write starts a round of a command that may set the key.
 func (w *WriteSet) Write(ctx context.Context, s Spec) *Round { return w.start(ctx, Write, s) }
 
-// Undo starts a round of a command that takes back what was written. No other command with these
+// Release starts a round of a command that takes back what was written. No other command with these
 // writes is sent any more.
-func (w *WriteSet) Undo(ctx context.Context, s Spec) *Round { return w.start(ctx, Undo, s) }
+func (w *WriteSet) Release(ctx context.Context, s Spec) *Round { return w.start(ctx, Release, s) }
 
 // Spec says what a round does.
 type Spec struct {
@@ -67,10 +68,10 @@ type Spec struct {
 	Hasty bool
 	// Waits says that the caller waits for the round next, and for nothing else until that is over.
 	// With one node, the caller then sends the command itself where the client allows that. Ask,
-	// Write or Undo returns with the outcome.
+	// Write or Release returns with the outcome.
 	Waits bool
-	// Trusts leaves a node out of an Undo that has answered every Write with a no. It is for those
-	// who next send what takes back a Write that a client has sent twice.
+	// Trusts leaves a node out of a Release that has answered every Write with a no. It is for
+	// those who next send what takes back a Write that a client has sent twice.
 	Trusts bool
 	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
 	Vote func(node int, reply Reply) bool
@@ -81,15 +82,15 @@ type Spec struct {
 	Have func(node int) bool
 }
 
-// start submits a command to every lane and returns at once. Only the values of ctx are used: the
-// commands do not end with it.
+// start submits a command to every pipeline and returns at once. Only the values of ctx are used:
+// the commands do not end with it.
 func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
-	s.Need = cmp.Or(s.Need, Majority(len(w.lanes)))
+	s.Need = cmp.Or(s.Need, Majority(len(w.pipelines)))
 	s.Budget = cmp.Or(s.Budget, w.budget)
-	s.Waits = s.Waits && len(w.lanes) == 1
-	r := newRound(detach(ctx), kind, s, w.expiry, len(w.lanes))
+	s.Waits = s.Waits && len(w.pipelines) == 1
+	r := newRound(detach(ctx), kind, s, w.expiry, len(w.pipelines))
 	for i := range r.calls {
-		r.calls[i].lane, r.calls[i].write = &w.lanes[i], &w.writes[i]
+		r.calls[i].pipeline, r.calls[i].write = &w.pipelines[i], &w.writes[i]
 	}
 	r.arm()
 	for i := range r.calls {
@@ -97,7 +98,7 @@ func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
 			r.settle(&r.calls[i], reply, err)
 			continue
 		}
-		w.lanes[i].submit(&r.calls[i])
+		w.pipelines[i].submit(&r.calls[i])
 	}
 	return r
 }
@@ -123,12 +124,12 @@ func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
 	return false, Reply{}, nil
 }
 
-// Undone reports whether an Undo has taken back something on a node.
-func (w *WriteSet) Undone(node int) bool {
-	l := &w.lanes[node]
+// ReleasedOn reports whether a Release has taken back something on a node.
+func (w *WriteSet) ReleasedOn(node int) bool {
+	l := &w.pipelines[node]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return w.writes[node].undone
+	return w.writes[node].released
 }
 
 // Majority is how many of n nodes are a quorum of them.

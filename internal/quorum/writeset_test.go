@@ -13,7 +13,7 @@ import (
 // opened returns a write set on nodes that do ops, with the budget of the tests.
 func opened(n int) *WriteSet {
 	c := &WriteSet{}
-	c.Open(newLanes(n), budget, time.Hour)
+	c.Open(newPipelines(n), budget, time.Hour)
 	return c
 }
 
@@ -67,7 +67,7 @@ func TestWhatANodeHasDoneBeforeIsAYes(t *testing.T) {
 	})
 }
 
-// The condition of a command is looked at when the lane has come to it, not before.
+// The condition of a command is looked at when the pipeline has come to it, not before.
 func TestAConditionIsAskedWhenItsTurnComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := opened(2), newJournal()
@@ -90,17 +90,18 @@ func TestAWriteSetKnowsWhatItHasTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := opened(7), newJournal()
 		deletes := j.op("release", 0, 1, nil).command()
-		c.Undo(t.Context(), Spec{Command: deletes})
+		c.Release(t.Context(), Spec{Command: deletes})
 		synctest.Wait()
 		assert.Empty(t, j.read(), "nothing was written")
-		assert.False(t, c.Undone(0))
+		assert.False(t, c.ReleasedOn(0))
 
 		c = opened(7)
 		c.TakeOver()
-		c.Undo(t.Context(), Spec{Command: deletes, Skip: func(node int) bool { return node > 4 }})
+		skip := func(node int) bool { return node > 4 }
+		c.Release(t.Context(), Spec{Command: deletes, Skip: skip})
 		synctest.Wait()
 		assert.Len(t, j.read(), 5)
-		assert.True(t, c.Undone(4))
-		assert.False(t, c.Undone(5))
+		assert.True(t, c.ReleasedOn(4))
+		assert.False(t, c.ReleasedOn(5))
 	})
 }

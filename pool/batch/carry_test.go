@@ -236,7 +236,7 @@ func TestACarriedCallWhoseContextHasEndedIsNotSent(t *testing.T) {
 	})
 }
 
-// A lane sends the next command of its lock when it is told the outcome of the last.
+// The next command of a lock is sent when the outcome of the last is told.
 func TestReceiveMayCarry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := batch.Batcher[struct{}]{

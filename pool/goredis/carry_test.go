@@ -249,7 +249,7 @@ func TestWhatALoneCallerSendsEndsInTimeOnSockets(t *testing.T) {
 			if carried.Load() == 0 {
 				t.Error("no command was sent by its caller")
 			}
-			_ = rl.Close() // nobody answers what is owed
+			_ = rl.Close() // nobody answers what is pending
 		})
 	}
 }

@@ -92,7 +92,7 @@ func (r *receiver) Receive(reply any, err error) {
 }
 
 var startTests = []test{
-	// A lane sends the next command of its lock when it is told the outcome of the last.
+	// The next command of a lock is sent when the outcome of the last is told.
 	{"may be called by Receive", func(s *suite) { // lesson L94
 		const chains, length = 8, 25
 		ends := make(chan error, chains)

@@ -202,5 +202,5 @@ func TestWhatALoneCallerSendsToAFrozenServerEndsInTime(t *testing.T) {
 	server.Freeze()
 	defer server.Thaw()
 	lone.FailOnSockets(t, lone.Unlock(held), lone.TryLock(rl.NewMutex("free")))
-	_ = rl.Close() // nobody answers what is owed
+	_ = rl.Close() // nobody answers what is pending
 }

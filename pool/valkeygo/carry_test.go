@@ -373,7 +373,7 @@ func TestWhatALoneCallerSendsEndsInTimeOnSockets(t *testing.T) {
 			if c.want && w.carried.Load() == before {
 				t.Error("no command was sent by its caller")
 			}
-			_ = rl.Close() // nobody answers what is owed
+			_ = rl.Close() // nobody answers what is pending
 		})
 	}
 }

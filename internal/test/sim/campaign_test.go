@@ -326,7 +326,7 @@ func TestReplaysAreIdentical(t *testing.T) {
 	again(3000082, 6) // a waiter was woken while another of its channels was ready
 	again(3000116, 2) // two answers came at the same nanosecond
 	again(3200484, 2) // so they did here
-	again(2000039, 6) // a lane and a ledger sent the same release at the same nanosecond
+	again(2000039, 6) // the same release was sent twice at the same nanosecond
 }
 
 // difference returns the first line of each trace that the other has not, or "".

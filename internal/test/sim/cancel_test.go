@@ -207,8 +207,8 @@ func (w *world) playCancelled() {
 		l.end(w.now())
 		_, _ = ours.Unlock()
 	}
-	// A goroutine that was about to send at the very moment of the cancellation may do so; its
-	// lane releases behind it.
+	// A goroutine that was about to send at the very moment of the cancellation may do so; the
+	// release follows it.
 	time.Sleep(time.Nanosecond)
 	subject.end(subject.values...)
 

@@ -64,8 +64,8 @@ const (
 type turnKey struct{}
 
 // WithTurn returns a context whose commands have their place after those of lower turns. That
-// counts if all else about them is the same, their Order included. A lane and the ledger of its
-// node send such commands when both release one value at the same nanosecond. Other contexts have
+// counts if all else about them is the same, their Order included. A release
+// and one that is sent again may take back one value at the same nanosecond. Other contexts have
 // turn 0.
 func WithTurn(ctx context.Context, turn uint64) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)

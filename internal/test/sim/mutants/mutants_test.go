@@ -126,12 +126,12 @@ var mutants = []mutant{
 		"case !until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
-		{"internal/quorum.Lane.begin", " || c.write.over:", ":"},
-		{"internal/quorum.Lane.submit", "		unsent = l.withdraw(c.write)\n", ""},
+		{"internal/quorum.Pipeline.begin", " || c.write.over:", ":"},
+		{"internal/quorum.Pipeline.submit", "		unsent = p.withdraw(c.write)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
 		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := effects{}\n"},
-		{"internal/quorum.Lane.begin", " || c.write.over:", ":"},
+		{"internal/quorum.Pipeline.begin", " || c.write.over:", ":"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
@@ -181,17 +181,17 @@ var mutants = []mutant{
 			"return max(t.last.Load()+1, uint64(max(t.Now().UnixMicro(), 1)))",
 			"return 1"},
 	}, campaign, 300, []string{"I3 token order"}},
-	{"M21", "no lanes: a release overtakes its SET", []edit{{
-		"internal/quorum.Lane.submit", "	case l.running == nil || ", "	case true || ",
+	{"M21", "no pipelines: a release overtakes its SET", []edit{{
+		"internal/quorum.Pipeline.submit", "	case p.running == nil || ", "	case true || ",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
 		"internal/quorum.Round.arm", ", r.expire)\n", ", func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"internal/grant.Grant.Release", "	return g.Undo(ctx, s)\n",
+		"internal/grant.Grant.Release", "	return g.WriteSet.Release(ctx, s)\n",
 		"	if s.Vote == nil {\n		s.Vote = " +
 			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
-			"	}\n	return g.Undo(ctx, s)\n",
+			"	}\n	return g.WriteSet.Release(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
 		"internal/wire.Lock.guard", "	return uptime(l.Guard)\n", "	return 0\n",
@@ -227,10 +227,10 @@ var mutants = []mutant{
 				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
-		"internal/quorum.Lane.undid", "			retries.failed(c.pending(), c)\n", "",
+		"internal/quorum.Pipeline.released", "			retries.failed(c.pending(), c)\n", "",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
-		"internal/quorum.Lane.begin", "	if r.expired.Load() {\n", "	if true {\n",
+		"internal/quorum.Pipeline.begin", "	if r.expired.Load() {\n", "	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
 		"Mutex.tellLock", "	defer func() {\n",

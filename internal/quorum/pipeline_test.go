@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// journal notes what is sent on a lane, and when.
+// journal notes what is sent on a pipeline, and when.
 type journal struct {
 	start time.Time
 	mu    sync.Mutex
@@ -63,8 +63,8 @@ func (j *journal) read() []string {
 }
 
 // sent is send, and it has been sent if it can be.
-func sent(t *testing.T, lanes []Lane, kind Kind, writes []WriteState, o op) *Round {
-	r := send(t, lanes, kind, writes, o)
+func sent(t *testing.T, pipelines []Pipeline, kind Kind, writes []WriteState, o op) *Round {
+	r := send(t, pipelines, kind, writes, o)
 	synctest.Wait()
 	return r
 }
@@ -75,42 +75,42 @@ func later(d time.Duration) {
 	synctest.Wait()
 }
 
-// done is when all commands have returned and nothing is owed.
-func done(t *testing.T, lanes []Lane) {
+// done is when all commands have returned and nothing is pending.
+func done(t *testing.T, pipelines []Pipeline) {
 	t.Helper()
-	n := lanes[0].node
+	n := pipelines[0].node
 	for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(budget) {
 		synctest.Wait()
-		if owed(n) == 0 && n.tracker.n.Load() == 0 {
+		if pendingFor(n) == 0 && n.tracker.n.Load() == 0 {
 			return
 		}
 	}
-	assert.Fail(t, "there is no end", "%d owed, %d under way", owed(n), n.tracker.n.Load())
+	assert.Fail(t, "there is no end", "%d pending, %d under way", pendingFor(n), n.tracker.n.Load())
 }
 
-// owed is how much is owed to a node.
-func owed(n *Node) int {
+// pendingFor is how many releases are pending for a node.
+func pendingFor(n *Node) int {
 	n.retries.mu.Lock()
 	defer n.retries.mu.Unlock()
 	return len(n.retries.pending)
 }
 
-// send starts a round on the lanes.
-func send(t *testing.T, lanes []Lane, kind Kind, writes []WriteState, o op) *Round {
-	return startRound(t.Context(), lanes, plan{Op: o, Kind: kind, Need: 1, Budget: budget,
+// send starts a round on the pipelines.
+func send(t *testing.T, pipelines []Pipeline, kind Kind, writes []WriteState, o op) *Round {
+	return startRound(t.Context(), pipelines, plan{Op: o, Kind: kind, Need: 1, Budget: budget,
 		Writes: writes})
 }
 
 // lesson L13: a release does not overtake the slow SET it is to take back.
-func TestCommandsOnALaneAreSentOneAfterTheOther(t *testing.T) {
+func TestCommandsOnAPipelineAreSentOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		send(t, lanes, Write, m, j.op("set", 30*time.Millisecond, 1, nil))
-		send(t, lanes, Write, m, j.op("heal", 40*time.Millisecond, 1, nil))
+		send(t, pipelines, Write, m, j.op("set", 30*time.Millisecond, 1, nil))
+		send(t, pipelines, Write, m, j.op("heal", 40*time.Millisecond, 1, nil))
 		time.Sleep(35 * time.Millisecond)
-		send(t, lanes, Undo, m, j.op("release", 90*time.Millisecond, 1, nil))
-		send(t, lanes, Ask, nil, j.op("valid", 0, 1, nil))
+		send(t, pipelines, Release, m, j.op("release", 90*time.Millisecond, 1, nil))
+		send(t, pipelines, Ask, nil, j.op("valid", 0, 1, nil))
 		later(time.Second)
 		assert.Equal(t, []string{"0s set", "30ms heal", "70ms release"}, j.read(),
 			"the last one's budget ran out while it waited")
@@ -123,56 +123,56 @@ func TestAReleaseDoesNotWaitForAQuestion(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		leaves  bool // the key
-		other   Kind // of a command that waits behind the question, or Undo if none does
+		other   Kind // of a command that waits behind the question, or Release if none does
 		want    []string
 		waiting int
 	}{
-		{"sent at once", false, Undo, []string{"0s set", "0s extend", "10ms release", "30ms set"},
-			1},
-		{"may leave the key", true, Undo, []string{"0s set", "0s extend", "100ms release",
-			"120ms set"}, 2},
-		{"behind another's write", false, Write, []string{"0s set", "0s extend", "100ms other",
-			"100ms release", "120ms set"}, 3},
+		{"sent at once", false, Release,
+			[]string{"0s set", "0s extend", "10ms release", "30ms set"}, 1},
+		{"may leave the key", true, Release,
+			[]string{"0s set", "0s extend", "100ms release", "120ms set"}, 2},
+		{"behind another's write", false, Write,
+			[]string{"0s set", "0s extend", "100ms other", "100ms release", "120ms set"}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lanes, j := newLanes(1), newJournal()
+				pipelines, j := newPipelines(1), newJournal()
 				m, next := make([]WriteState, 1), make([]WriteState, 1)
-				sent(t, lanes, Write, m, j.op("set", 0, 1, nil))
-				extend := sent(t, lanes, Ask, m, j.op("extend", time.Second, 1, nil))
+				sent(t, pipelines, Write, m, j.op("set", 0, 1, nil))
+				extend := sent(t, pipelines, Ask, m, j.op("extend", time.Second, 1, nil))
 				time.Sleep(10 * time.Millisecond)
 				if tt.other == Write {
-					startRound(t.Context(), lanes, plan{Op: j.op("other", 0, 1, nil), Kind: Write,
-						Need: 1, Budget: 2 * budget, Writes: make([]WriteState, 1)})
+					startRound(t.Context(), pipelines, plan{Op: j.op("other", 0, 1, nil),
+						Kind: Write, Need: 1, Budget: 2 * budget})
 				}
 				release := j.op("release", 20*time.Millisecond, 1, nil).command()
 				if tt.leaves {
 					release = release.When(func(int) bool { return true })
 				}
-				startRound(t.Context(), lanes, plan{Command: release, Kind: Undo, Need: 1,
+				startRound(t.Context(), pipelines, plan{Command: release, Kind: Release, Need: 1,
 					Budget: 2 * budget, Writes: m})
-				startRound(t.Context(), lanes, plan{Op: j.op("set", 0, 1, nil), Kind: Write,
+				startRound(t.Context(), pipelines, plan{Op: j.op("set", 0, 1, nil), Kind: Write,
 					Need: 1, Budget: 2 * budget, Writes: next})
-				assert.Len(t, lanes[0].waiting, tt.waiting)
+				assert.Len(t, pipelines[0].waiting, tt.waiting)
 				later(2 * time.Second)
 				assert.Equal(t, tt.want, j.read())
 				assert.ErrorIs(t, extend.Outcomes()[0].Err, ErrTimeout)
-				assert.True(t, undone(lanes, m))
-				assert.Zero(t, owed(lanes[0].node))
-				assert.Nil(t, lanes[0].running)
+				assert.True(t, released(pipelines, m))
+				assert.Zero(t, pendingFor(pipelines[0].node))
+				assert.Nil(t, pipelines[0].running)
 			})
 		})
 	}
 }
 
-func TestAnIdleLaneHasNothing(t *testing.T) {
+func TestAnIdlePipelineHasNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		for range 3 {
-			send(t, lanes, Ask, nil, j.op("ask", 10*time.Millisecond, 1, nil))
+			send(t, pipelines, Ask, nil, j.op("ask", 10*time.Millisecond, 1, nil))
 		}
 		later(time.Second)
-		l := &lanes[0]
+		l := &pipelines[0]
 		assert.Nil(t, l.running)
 		assert.Nil(t, l.waiting)
 		assert.Zero(t, l.node.tracker.n.Load())
@@ -180,77 +180,77 @@ func TestAnIdleLaneHasNothing(t *testing.T) {
 	})
 }
 
-func TestALaneGoesOnPastACommandThatUsedUpItsTime(t *testing.T) {
+func TestAPipelineGoesOnPastACommandThatUsedUpItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
-		send(t, lanes, Ask, nil, j.op("frozen", time.Hour, 1, nil))
+		pipelines, j := newPipelines(1), newJournal()
+		send(t, pipelines, Ask, nil, j.op("frozen", time.Hour, 1, nil))
 		time.Sleep(budget / 2)
-		send(t, lanes, Ask, nil, j.op("next", budget, 1, nil))
+		send(t, pipelines, Ask, nil, j.op("next", budget, 1, nil))
 		time.Sleep(budget / 4)
-		send(t, lanes, Ask, nil, j.op("last", 0, 1, nil))
+		send(t, pipelines, Ask, nil, j.op("last", 0, 1, nil))
 		later(2 * time.Hour)
 		assert.Equal(t, []string{"0s frozen", "100ms next", "150ms last"}, j.read(),
 			"next has the rest of its own budget, not a new one")
-		assert.Zero(t, lanes[0].node.tracker.n.Load())
+		assert.Zero(t, pipelines[0].node.tracker.n.Load())
 	})
 }
 
-func TestUndoOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
+func TestReleaseOfAWriteThatWasNotSentIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
-		send(t, lanes, Ask, nil, j.op("slow", 50*time.Millisecond, 1, nil))
+		pipelines, j := newPipelines(1), newJournal()
+		send(t, pipelines, Ask, nil, j.op("slow", 50*time.Millisecond, 1, nil))
 		m := make([]WriteState, 1)
-		w := send(t, lanes, Write, m, j.op("set", 0, 1, nil))
-		a := send(t, lanes, Ask, m, j.op("raise", 0, 1, nil))
-		u := send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
+		w := send(t, pipelines, Write, m, j.op("set", 0, 1, nil))
+		a := send(t, pipelines, Ask, m, j.op("raise", 0, 1, nil))
+		u := send(t, pipelines, Release, m, j.op("release", 0, 1, nil))
 		for _, r := range []*Round{w, a} {
 			assert.Equal(t, Outcomes{{Err: ErrUnsent}}, r.Outcomes(), "known at once")
 		}
 		assert.Equal(t, Outcomes{{Err: errNothing}}, u.Outcomes(), "known at once")
 		assert.ErrorIs(t, errNothing, ErrUnsent)
-		assert.EqualValues(t, 1, lanes[0].node.tracker.n.Load())
+		assert.EqualValues(t, 1, pipelines[0].node.tracker.n.Load())
 		later(time.Second)
 		assert.Equal(t, []string{"0s slow"}, j.read())
 	})
 }
 
-func TestUndoEndsWhatHasItsMarkAndWaitsAhead(t *testing.T) {
+func TestReleaseEndsWhatHasItsWriteStateAndWaitsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", 10*time.Millisecond, 1, nil))
-		heal := send(t, lanes, Write, m, j.op("heal", 0, 1, nil))
-		send(t, lanes, Ask, nil, j.op("other", 0, 1, nil))
-		send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
+		sent(t, pipelines, Write, m, j.op("set", 10*time.Millisecond, 1, nil))
+		heal := send(t, pipelines, Write, m, j.op("heal", 0, 1, nil))
+		send(t, pipelines, Ask, nil, j.op("other", 0, 1, nil))
+		send(t, pipelines, Release, m, j.op("release", 0, 1, nil))
 		later(time.Second)
 		assert.Equal(t, []string{"0s set", "10ms other", "10ms release"}, j.read())
 		assert.Equal(t, Outcomes{{Err: ErrUnsent}}, heal.Outcomes())
 	})
 }
 
-func TestUndoOfWritesSentElsewhereIsSent(t *testing.T) {
+func TestReleaseOfWritesSentElsewhereIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal()
-		send(t, newLanes(2), Undo, sentBefore(2), j.op("release", 0, 1, nil))
+		send(t, newPipelines(2), Release, sentBefore(2), j.op("release", 0, 1, nil))
 		later(time.Second)
 		assert.Equal(t, []string{"0s release", "0s release"}, j.read())
-		startRound(t.Context(), newLanes(1), plan{Op: j.op("trusts", 0, 1, nil), Kind: Undo,
+		startRound(t.Context(), newPipelines(1), plan{Op: j.op("trusts", 0, 1, nil), Kind: Release,
 			Need: 1, Budget: budget, Writes: sentBefore(1), Trusts: true})
 		later(time.Second)
 		assert.Contains(t, j.read(), "1s trusts", "nobody knows what the node has answered")
 	})
 }
 
-// lesson L13, L17: what a lane sends to take back a Write whose fate is not known.
-func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
+// lesson L13, L17: what a pipeline sends to take back a Write whose fate is not known.
+func TestReleaseIsSentAsOftenAsItTakes(t *testing.T) {
 	const none = 0
 	for _, tt := range []struct {
-		name  string
-		takes time.Duration // of the Write
-		reply int64
-		err   error
-		undo  []int64 // replies
-		want  []string
+		name    string
+		takes   time.Duration // of the Write
+		reply   int64
+		err     error
+		release []int64 // replies
+		want    []string
 	}{
 		{"answered in time", 10 * time.Millisecond, 1, nil, []int64{1},
 			[]string{"0s set", "10ms release"}},
@@ -283,32 +283,33 @@ func TestUndoIsSentAsOftenAsItTakes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lanes, j := newLanes(1), newJournal()
+				pipelines, j := newPipelines(1), newJournal()
 				m := make([]WriteState, 1)
-				sent(t, lanes, Write, m, j.op("set", tt.takes, tt.reply, tt.err))
-				send(t, lanes, Undo, m, j.replies("release", tt.undo...))
-				done(t, lanes)
+				sent(t, pipelines, Write, m, j.op("set", tt.takes, tt.reply, tt.err))
+				send(t, pipelines, Release, m, j.replies("release", tt.release...))
+				done(t, pipelines)
 				assert.Equal(t, tt.want, j.read())
-				took := slices.Contains(tt.undo, 1)
+				took := slices.Contains(tt.release, 1)
 				m[0].pending, m[0].sentAt = nil, 0 // it remembers what was pending
 				assert.Equal(t, WriteState{
-					sent: 1, over: true, unsure: m[0].unsure, granted: tt.reply == 1, undone: took,
+					sent: 1, over: true, unsure: m[0].unsure, granted: tt.reply == 1,
+					released: took,
 				}, m[0])
-				assert.Equal(t, took, undone(lanes, m))
+				assert.Equal(t, took, released(pipelines, m))
 			})
 		})
 	}
 }
 
-// An Undo that trusts is left out where every Write was answered with a no, also if that comes when
-// the Undo waits for its turn. A later one is sent.
-func TestUndoThatTrustsIsLeftOutAfterANo(t *testing.T) {
-	const takes = 10 * time.Millisecond
+// A Release that trusts is left out where every Write was answered with a no, also if that comes
+// when the Release waits for its turn. A later one is sent.
+func TestReleaseThatTrustsIsLeftOutAfterANo(t *testing.T) {
+	const takes = budget * 2 / 5 // so a Release that waits for it begins late
 	set := func(j *journal, reply int64, err error) op { return j.op("set", takes, reply, err) }
 	for _, tt := range []struct {
 		name   string
 		writes []int64 // replies
-		late   bool    // the Undo comes when they have been answered
+		late   bool    // the Release comes when they have been answered
 		sent   bool
 	}{
 		{"refused later", []int64{0}, false, false},
@@ -322,41 +323,41 @@ func TestUndoThatTrustsIsLeftOutAfterANo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lanes, j := newLanes(1), newJournal()
+				pipelines, j := newPipelines(1), newJournal()
 				m := make([]WriteState, 1)
 				for _, reply := range tt.writes {
 					if reply == failure {
-						send(t, lanes, Write, m, set(j, 0, errNode))
+						send(t, pipelines, Write, m, set(j, 0, errNode))
 					} else {
-						send(t, lanes, Write, m, set(j, reply, nil))
+						send(t, pipelines, Write, m, set(j, reply, nil))
 					}
 				}
 				if tt.late {
 					later(time.Second)
 				}
-				u := startRound(t.Context(), lanes, plan{Op: j.op("release", 0, 1, nil),
-					Kind: Undo, Need: 1, Budget: budget, Writes: m, Trusts: true})
-				done(t, lanes)
+				u := startRound(t.Context(), pipelines, plan{Op: j.op("release", 0, 1, nil),
+					Kind: Release, Need: 1, Budget: budget, Writes: m, Trusts: true})
+				done(t, pipelines)
 				assert.Equal(t, tt.sent, len(j.read()) > len(tt.writes), j.read())
 				assert.Equal(t, !tt.sent, u.Outcomes()[0].Err == errNothing)
-				sure := send(t, lanes, Undo, m, j.op("release", 0, 1, nil))
-				done(t, lanes)
+				sure := send(t, pipelines, Release, m, j.op("release", 0, 1, nil))
+				done(t, pipelines)
 				assert.Equal(t, tt.writes == nil, sure.Outcomes()[0].Err == errNothing)
 			})
 		})
 	}
 }
 
-func TestEachOfTwoGivenUpWritesIsFollowedByAnUndo(t *testing.T) {
+func TestEachOfTwoGivenUpWritesIsFollowedByARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil))
+		sent(t, pipelines, Write, m, j.op("set", time.Second, 1, nil))
 		time.Sleep(budget / 2)
-		send(t, lanes, Write, m, j.op("heal", 2*time.Second, 1, nil))
+		send(t, pipelines, Write, m, j.op("heal", 2*time.Second, 1, nil))
 		time.Sleep(budget * 6 / 10)
-		send(t, lanes, Undo, m, j.replies("release", 0, 1, 1))
-		done(t, lanes)
+		send(t, pipelines, Release, m, j.replies("release", 0, 1, 1))
+		done(t, pipelines)
 		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "1s release",
 			"2.1s release"}, j.read())
 	})
@@ -364,47 +365,47 @@ func TestEachOfTwoGivenUpWritesIsFollowedByAnUndo(t *testing.T) {
 
 func TestADeletionDoesNotAnswerForTheOtherWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil)) // arrives after all others
+		sent(t, pipelines, Write, m, j.op("set", time.Second, 1, nil)) // arrives after all others
 		time.Sleep(budget / 2)
-		send(t, lanes, Write, m, j.op("heal", 0, 1, nil))
+		send(t, pipelines, Write, m, j.op("heal", 0, 1, nil))
 		time.Sleep(budget * 6 / 10)
-		send(t, lanes, Undo, m, j.replies("release", 1, 1))
-		done(t, lanes)
+		send(t, pipelines, Release, m, j.replies("release", 1, 1))
+		done(t, pipelines)
 		assert.Equal(t, []string{"0s set", "100ms heal", "110ms release", "1s release"}, j.read())
 	})
 }
 
-func TestALateUndoHasABudgetOfItsOwn(t *testing.T) {
+func TestALateReleaseHasABudgetOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", time.Second, 1, nil))
+		sent(t, pipelines, Write, m, j.op("set", time.Second, 1, nil))
 		var left time.Duration
-		send(t, lanes, Undo, m, func(ctx context.Context, _ *Node) (int64, error) {
+		send(t, pipelines, Release, m, func(ctx context.Context, _ *Node) (int64, error) {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			assert.NoError(t, ctx.Err())
 			return 1, nil
 		})
-		done(t, lanes)
+		done(t, pipelines)
 		assert.Equal(t, budget-lastWord, left)
 	})
 }
 
 // What it comes to counts for the round that it belongs to, if that still waits.
-func TestALateUndoCountsForItsRound(t *testing.T) {
+func TestALateReleaseCountsForItsRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes, j := newLanes(1), newJournal()
+		pipelines, j := newPipelines(1), newJournal()
 		m := make([]WriteState, 1)
-		sent(t, lanes, Write, m, j.op("set", budget/2, 1, nil))
+		sent(t, pipelines, Write, m, j.op("set", budget/2, 1, nil))
 		start := time.Now()
-		u := send(t, lanes, Undo, m, j.op("release", budget/4, 1, nil))
+		u := send(t, pipelines, Release, m, j.op("release", budget/4, 1, nil))
 		won, err := u.Wait(t.Context())
 		assert.True(t, won && err == nil)
 		assert.Equal(t, budget*3/4, time.Since(start))
-		done(t, lanes)
+		done(t, pipelines)
 		assert.Equal(t, []string{"0s set", "50ms release"}, j.read())
 	})
 }
@@ -412,7 +413,7 @@ func TestALateUndoCountsForItsRound(t *testing.T) {
 // An owner that locks and unlocks beside a frozen node leaves nothing there to do later.
 func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lanes := newLanes(1)
+		pipelines := newPipelines(1)
 		frozen := make(chan struct{})
 		var count atomic.Int64
 		op := func(context.Context, *Node) (int64, error) {
@@ -422,15 +423,15 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 		}
 		for i := range 1000 {
 			m := make([]WriteState, 1)
-			send(t, lanes, Write, m, op)
+			send(t, pipelines, Write, m, op)
 			if i%3 == 0 {
 				synctest.Wait()
 			}
 			if true {
-				send(t, lanes, Ask, m, op)
+				send(t, pipelines, Ask, m, op)
 			}
-			send(t, lanes, Undo, m, op)
-			l := &lanes[0]
+			send(t, pipelines, Release, m, op)
+			l := &pipelines[0]
 			l.mu.Lock()
 			assert.LessOrEqual(t, len(l.waiting), 2)
 			l.mu.Unlock()
@@ -440,7 +441,7 @@ func TestTheQueueOfAFrozenNodeStaysShort(t *testing.T) {
 		}
 		assert.LessOrEqual(t, count.Load(), int64(6), "one by one as they are given up")
 		close(frozen)
-		done(t, lanes)
+		done(t, pipelines)
 	})
 }
 
@@ -478,7 +479,7 @@ func (m *model) del(v int) int64 {
 
 // Whatever happens at the very moment at which commands are given up, fail or return: when all is
 // done no key is left, and no value was ever set after the last release of it.
-func TestNoWriteSurvivesItsUndo(t *testing.T) {
+func TestNoWriteSurvivesItsRelease(t *testing.T) {
 	for seed := range 400 * *more {
 		synctest.Test(t, func(t *testing.T) { survive(t, seed) })
 	}
@@ -494,7 +495,7 @@ func survive(t *testing.T, seed uint64) {
 		return time.Duration(r.IntN(5)) * budget / 2
 	}
 	node := &model{}
-	lanes := newLanes(1)
+	pipelines := newPipelines(1)
 	command := func(effect func() int64) op {
 		before, after := pause(), pause()
 		fate := r.IntN(3)
@@ -516,25 +517,25 @@ func survive(t *testing.T, seed uint64) {
 		set := func() int64 { return node.set(v) }
 		if r.IntN(4) == 0 { // executed after the client has lost patience
 			patience := pause()
-			send(t, lanes, Write, m, func(context.Context, *Node) (int64, error) {
+			send(t, pipelines, Write, m, func(context.Context, *Node) (int64, error) {
 				time.Sleep(patience)
 				time.AfterFunc(budget*9/10, func() { set() })
 				return 0, errNode
 			})
 		} else {
-			send(t, lanes, Write, m, command(set))
+			send(t, pipelines, Write, m, command(set))
 			for range r.IntN(3) {
 				time.Sleep(pause())
 				if r.IntN(2) == 0 {
-					send(t, lanes, Ask, m, command(func() int64 { return 1 }))
+					send(t, pipelines, Ask, m, command(func() int64 { return 1 }))
 				} else {
-					send(t, lanes, Write, m, command(set))
+					send(t, pipelines, Write, m, command(set))
 				}
 			}
 		}
 		time.Sleep(pause())
 		before, after := pause(), pause()
-		send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
+		send(t, pipelines, Release, m, func(context.Context, *Node) (int64, error) {
 			time.Sleep(before)
 			reply := node.del(v)
 			time.Sleep(after)
@@ -542,37 +543,37 @@ func survive(t *testing.T, seed uint64) {
 		})
 		time.Sleep(pause())
 	}
-	done(t, lanes)
+	done(t, pipelines)
 	if node.value != 0 {
 		t.Fatalf("seed %d: value %d is left", seed, node.value)
 	}
-	l := &lanes[0]
+	l := &pipelines[0]
 	if l.running != nil || l.waiting != nil || l.node.breaker.unanswered != 0 {
-		t.Fatalf("seed %d: the lane is not idle: %+v", seed, l.running)
+		t.Fatalf("seed %d: the pipeline is not idle: %+v", seed, l.running)
 	}
 }
 
 // A Write that was given up is executed and fails at the moment at which the node answers the
-// Undo, sent in its turn or because the node has not answered it then. One of the two learns that
-// it must be sent again, whichever comes first.
-func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
+// Release, sent in its turn or because the node has not answered it then. One of the two learns
+// that it must be sent again, whichever comes first.
+func TestAWriteThatReturnsWithTheAnswerToItsReleaseIsTakenBack(t *testing.T) {
 	for _, tt := range []struct {
 		keys  int
-		fails bool // the first Undo
+		fails bool // the first Release
 	}{{1, false}, {maxUnanswered, false}, {100, false}, {1, true}, {maxUnanswered / 2, true}} {
 		for range 40 {
 			synctest.Test(t, func(t *testing.T) {
 				node := newNodes(1, NewTracker())[0]
 				keys := make([]model, tt.keys)
 				for i := range keys {
-					lanes, m, fails := Lanes([]*Node{node}), make([]WriteState, 1), tt.fails
+					pipelines, m, fails := Pipelines([]*Node{node}), make([]WriteState, 1), tt.fails
 					answered, answer := context.WithCancel(context.Background())
-					send(t, lanes, Write, m, func(context.Context, *Node) (int64, error) {
+					send(t, pipelines, Write, m, func(context.Context, *Node) (int64, error) {
 						<-answered.Done()
 						keys[i].set(1)
 						return 0, errNode
 					})
-					send(t, lanes, Undo, m, func(context.Context, *Node) (int64, error) {
+					send(t, pipelines, Release, m, func(context.Context, *Node) (int64, error) {
 						if fails {
 							fails = false
 							return 0, errNode
@@ -585,7 +586,7 @@ func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
 				for i := range keys {
 					assert.Zero(t, keys[i].value, "key %d of %d is left", i, tt.keys)
 				}
-				assert.Zero(t, owed(node))
+				assert.Zero(t, pendingFor(node))
 			})
 		}
 	}
@@ -593,7 +594,7 @@ func TestAWriteThatReturnsWithTheAnswerToItsUndoIsTakenBack(t *testing.T) {
 
 // The same with real goroutines and the race detector: clients that return at the moment they are
 // given up, owners that start and abandon rounds at once.
-func TestLanesUnderRace(t *testing.T) {
+func TestPipelinesUnderRace(t *testing.T) {
 	const short = time.Millisecond
 	node := &model{}
 	var owners sync.WaitGroup
@@ -601,11 +602,11 @@ func TestLanesUnderRace(t *testing.T) {
 	shared := newNodes(1, tracker)
 	for owner := range 4 {
 		owners.Go(func() {
-			lanes := Lanes(shared)
+			pipelines := Pipelines(shared)
 			for i := range 100 {
 				v := 1 + owner*1000 + i
 				m := make([]WriteState, 1)
-				w := startRound(t.Context(), lanes,
+				w := startRound(t.Context(), pipelines,
 					plan{Kind: Write, Need: 1, Budget: short, Writes: m,
 						Op: func(context.Context, *Node) (int64, error) {
 							time.Sleep(rand.N(2 * short))
@@ -617,8 +618,11 @@ func TestLanesUnderRace(t *testing.T) {
 					_, _ = w.Wait(t.Context())
 				}
 				w.Abandon()
-				startRound(t.Context(), lanes, plan{Kind: Undo, Need: 1, Budget: short, Writes: m,
-					Op: func(context.Context, *Node) (int64, error) { return node.del(v), nil }})
+				startRound(t.Context(), pipelines, plan{Kind: Release, Need: 1, Budget: short,
+					Writes: m,
+					Op: func(context.Context, *Node) (int64, error) {
+						return node.del(v), nil
+					}})
 			}
 		})
 	}

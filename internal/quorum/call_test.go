@@ -50,7 +50,7 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 			read:   accept,
 		},
 	} {
-		for _, kind := range []Kind{Ask, Write, Undo} {
+		for _, kind := range []Kind{Ask, Write, Release} {
 			t.Run(fmt.Sprint(name, "/", kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					healthy := starter{&server{}}
@@ -96,11 +96,11 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 					if c.skip != nil {
 						s.Skip = func(n int) bool { return n == 0 && c.skip(n) }
 					}
-					lanes := Lanes(nodes)
+					pipelines := Pipelines(nodes)
 					rounds := make(chan *Round, 1)
 					go func() { // which Goexit may end
 						defer close(rounds)
-						rounds <- startRound(t.Context(), lanes, s)
+						rounds <- startRound(t.Context(), pipelines, s)
 					}()
 					r, started := <-rounds
 					if name == "Goexit in Start" {
@@ -120,8 +120,8 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 							assert.EqualError(t, err, "the client panicked: oops, and oops")
 						}
 					}
-					later(5 * budget) // an Undo is tried again
-					assert.Nil(t, lanes[0].running, "the lane goes on")
+					later(5 * budget) // a Release is tried again
+					assert.Nil(t, pipelines[0].running, "the pipeline goes on")
 					go Finish(t.Context(), nodes) // Goexit may end this goroutine
 					later(5 * budget)
 					for i, n := range nodes {
@@ -136,7 +136,7 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 
 // lesson L70: a client that tells an outcome twice changes nothing.
 func TestASecondOutcomeIsIgnored(t *testing.T) {
-	for _, kind := range []Kind{Ask, Write, Undo} {
+	for _, kind := range []Kind{Ask, Write, Release} {
 		for _, panics := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := Nodes([]pool.Pool{startFunc(func(_ context.Context, _ *pool.Command,
@@ -148,7 +148,7 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 						panic("after the outcome was told")
 					}
 				})}, NewTracker())
-				r := startRound(t.Context(), Lanes(nodes),
+				r := startRound(t.Context(), Pipelines(nodes),
 					plan{Command: setNX, Kind: kind, Need: 1, Budget: budget,
 						Writes: sentBefore(1)})
 				won, err := r.Wait(t.Context())
@@ -157,7 +157,7 @@ func TestASecondOutcomeIsIgnored(t *testing.T) {
 				assert.Equal(t, Tally{Yes: 1}, r.Tally())
 				assert.Zero(t, nodes[0].breaker.unanswered)
 				assert.Zero(t, nodes[0].tracker.n.Load())
-				assert.Zero(t, owed(nodes[0]))
+				assert.Zero(t, pendingFor(nodes[0]))
 			})
 		}
 	}
@@ -182,8 +182,8 @@ func TestAClientsOwnDeadlineIsANodeTimeout(t *testing.T) {
 		{time.Microsecond, errNode, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			lanes := newLanes(1)
-			r := send(t, lanes, Ask, nil, func(ctx context.Context, _ *Node) (int64, error) {
+			pipelines := newPipelines(1)
+			r := send(t, pipelines, Ask, nil, func(ctx context.Context, _ *Node) (int64, error) {
 				end, _ := ctx.Deadline()
 				time.Sleep(time.Until(end) - tt.early)
 				return 0, tt.err
@@ -206,7 +206,7 @@ func TestATinyBudgetIsSaidBriefly(t *testing.T) {
 		1: "no answer within 1ns", 41184: "no answer within 41.2µs",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := startRound(t.Context(), newLanes(3),
+			r := startRound(t.Context(), newPipelines(3),
 				plan{Op: newJournal().op("", time.Second, 1, nil), Kind: Ask, Need: 2, Budget: b})
 			won, err := r.Wait(t.Context())
 			assert.True(t, !won && err == nil)
@@ -224,25 +224,25 @@ func TestTheLongestBudgets(t *testing.T) {
 	for _, b := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64 / 3,
 		math.MaxInt64 - 1} {
 		synctest.Test(t, func(t *testing.T) {
-			lanes, j := newLanes(3), newJournal()
+			pipelines, j := newPipelines(3), newJournal()
 			m := make([]WriteState, 3)
 			takes := 24 * time.Hour
-			w := startRound(t.Context(), lanes,
+			w := startRound(t.Context(), pipelines,
 				plan{Op: j.op("set", takes, 0, nil), Kind: Write, Need: 2, Budget: b, Writes: m,
 					Hasty: true})
-			u := startRound(t.Context(), lanes,
-				plan{Op: j.op("release", takes, 1, nil), Kind: Undo, Need: 3, Budget: b, Writes: m,
-					Expiry: b})
+			u := startRound(t.Context(), pipelines,
+				plan{Op: j.op("release", takes, 1, nil), Kind: Release, Need: 3, Budget: b,
+					Writes: m, Expiry: b})
 			later(2*takes + 1)
 			assert.Equal(t, Tally{No: 3}, w.Tally())
 			assert.Equal(t, Tally{Yes: 3}, u.Tally())
 			assert.Len(t, j.read(), 6)
-			assert.Zero(t, owed(lanes[0].node))
+			assert.Zero(t, pendingFor(pipelines[0].node))
 
 			s := &server{}
 			node := Nodes([]pool.Pool{s}, NewTracker())[0]
 			ask := func() *Round {
-				return startRound(t.Context(), Lanes([]*Node{node}),
+				return startRound(t.Context(), Pipelines([]*Node{node}),
 					plan{Command: setNX, Kind: Ask, Need: 1, Budget: b})
 			}
 			s.stall()

@@ -1,0 +1,265 @@
+package quorum
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
+
+// Pipeline keeps the commands of one mutex on one node in order. Each is sent only when the one
+// before has been answered, has failed or was given up. Clients with connection pools do not order
+// commands across connections. Without a pipeline, a release could overtake the slow SET that it
+// takes back. A Release does not wait for an Ask, which may be lost, see passes.
+//
+// The zero value with a node is ready for use. A Pipeline is safe for concurrent use and is not
+// copied. An idle pipeline has no goroutine and no timer.
+type Pipeline struct {
+	node  *Node
+	watch Watch // or nil
+
+	mu      sync.Mutex // guards what follows
+	running *call      // handed to the client and not given up, or kept by the breaker, or nil
+	waiting []*call    // behind running, in order
+}
+
+// Pipelines makes a pipeline for each of the nodes.
+func Pipelines(nodes []*Node) []Pipeline {
+	pipelines := make([]Pipeline, len(nodes))
+	for i := range pipelines {
+		pipelines[i].node = nodes[i]
+	}
+	return pipelines
+}
+
+// submit puts a call at the end of the pipeline. If its turn is now and its caller waits for it,
+// the caller makes it.
+func (p *Pipeline) submit(c *call) {
+	p.node.tracker.Enter()
+	p.mu.Lock()
+	release := c.round.kind == Release && !c.beside
+	var unsent []*call
+	if release {
+		c.write.over = true
+		unsent = p.withdraw(c.write)
+	}
+	var first *call // that may be launched
+	now := c.round.start
+	if c.round.expired.Load() { // while the caller stood still
+		now = time.Now()
+	}
+	switch {
+	case release && c.write.sent == 0:
+		c.unsent = errNothing
+		unsent = append(unsent, c)
+	case c.beside:
+		first = p.begin(c, now)
+	case p.running == nil || c.passes(p.running) && len(p.waiting) == 0:
+		first = p.next(c, now)
+	default:
+		p.waiting = append(p.waiting, c)
+	}
+	p.mu.Unlock()
+	for _, u := range unsent {
+		p.launch(u)
+	}
+	if first == c && c.round.spec.Waits && c.unsent == nil && c.starts() {
+		c.start(true)
+		return
+	}
+	p.launch(first)
+}
+
+// passes reports whether a call need not wait for the one that is running. A Release need not wait
+// for an Ask: whichever the node executes first, the key is gone afterwards. A Release that is
+// decided when its turn comes may leave the key with a shorter expiry, which an extension after it
+// would prolong: it waits. The caller holds mu.
+func (c *call) passes(running *call) bool {
+	return c.round.kind == Release && c.round.spec.Command.Decide == nil &&
+		running.inHand && running.round.kind == Ask
+}
+
+// withdraw takes back what has not been sent of the write that a Release takes back: the end of the
+// queue, and the running call if the breaker has it. So little waits while an owner locks and
+// unlocks beside a frozen node. The caller holds mu, and launches the calls.
+func (p *Pipeline) withdraw(w *WriteState) (unsent []*call) {
+	ours := func(c *call) bool { return c.write == w && c.round.kind != Release }
+	left := len(p.waiting)
+	for left > 0 && ours(p.waiting[left-1]) {
+		left--
+		p.waiting[left].unsent = ErrUnsent
+	}
+	unsent = slices.Clone(p.waiting[left:])
+	p.waiting = slices.Delete(p.waiting, left, len(p.waiting))
+	if c := p.running; c != nil && c.kept && ours(c) {
+		p.expel(c, ErrUnsent)
+		unsent = append(unsent, c)
+	}
+	return unsent
+}
+
+// expel takes a call back from the breaker, which is not sent because of err, if that is not nil.
+// The caller holds mu, and launches the call.
+func (p *Pipeline) expel(c *call, err error) {
+	p.node.breaker.drop(c)
+	c.kept = false
+	c.unsent = err
+}
+
+// launch lets a call that has begun, and those that wait behind it, run, and does not wait for
+// them. Nil is no call.
+func (p *Pipeline) launch(c *call) {
+	for c != nil {
+		switch {
+		case c.unsent != nil:
+			c = p.close(c, Reply{}, c.unsent)
+		case c.starts():
+			c.start(false)
+			return
+		default:
+			go c.run()
+			return
+		}
+	}
+}
+
+// close notes the outcome of a call, and returns the one that may be launched now, or nil. If c had
+// been given up, there is none: the pipeline has gone on.
+func (p *Pipeline) close(c *call, reply Reply, err error) (next *call) {
+	r, sent := c.round, c.unsent == nil
+	if sent {
+		err = p.node.left(c, err)
+	}
+	if r.kind == Ask {
+		// What waits behind it may want to know its outcome.
+		r.settle(c, reply, err)
+	}
+	p.mu.Lock()
+	switch {
+	case r.kind == Release:
+		p.released(c, reply, err)
+	case r.kind == Write && sent:
+		p.wrote(c, reply, err)
+	}
+	c.inHand = false
+	if p.running == c {
+		next = p.advance()
+	}
+	p.mu.Unlock()
+	if r.kind != Ask {
+		// A caller that waits for this may submit the next command at once: the pipeline is free.
+		r.settle(c, reply, err)
+	}
+	if c.first != nil {
+		c.first.round.settle(c.first, reply, err)
+	}
+	if sent {
+		p.watched(c, err)
+	}
+	p.node.tracker.Leave()
+	return next
+}
+
+// expire ends a call that has used up its time. The breaker does not keep it any longer, and if the
+// client has it, the pipeline goes on without the answer.
+func (p *Pipeline) expire(c *call) {
+	p.mu.Lock()
+	var first *call
+	switch {
+	case c.kept:
+		p.expel(c, p.node.unresponsive(c.round.spec.Budget))
+		first = c // which only closes it
+	case c.inHand:
+		switch c.round.kind {
+		case Write:
+			c.write.unsure = true
+			c.write.out++
+		case Release:
+			p.released(c, Reply{}, ErrUnanswered)
+			c.inHand = false
+		}
+		if p.running == c {
+			first = p.advance()
+		}
+	}
+	p.mu.Unlock()
+	p.launch(first)
+}
+
+// advance begins the first call that waits, if there is one, and returns it if it may be launched.
+// The caller holds mu.
+func (p *Pipeline) advance() *call {
+	if len(p.waiting) == 0 {
+		p.running, p.waiting = nil, nil
+		return nil
+	}
+	c := p.waiting[0]
+	p.waiting = slices.Delete(p.waiting, 0, 1)
+	return p.next(c, time.Now())
+}
+
+// next begins a call whose turn it is, and returns what may be launched. The caller holds mu.
+func (p *Pipeline) next(c *call, now time.Time) *call {
+	if r := c.round; r.kind == Release && r.deadline().Sub(now) < r.spec.Budget-r.spec.Budget/4 {
+		c = c.again() // It has to have its time, also if it has waited for long.
+	}
+	p.running = c
+	return p.begin(c, now)
+}
+
+// begin begins a call, and returns it unless the breaker keeps it. It decides whether the call is
+// sent, in one step with noting that it is: between the two it could be given up, and a Release
+// could find that there is nothing to take back. The caller holds mu, and launches the returned
+// call.
+func (p *Pipeline) begin(c *call, now time.Time) *call {
+	r := c.round
+	c.began = clock.Ticks(now)
+	switch {
+	case r.kind == Release:
+		if c.write.sent == 0 || r.spec.Trusts && c.write.refused() { // after all
+			c.unsent = errNothing
+			return c
+		}
+	case r.spec.Budget <= 0:
+		c.unsent = errNoTime
+		return c
+	case r.over.Load() || !now.Before(r.deadline()) || c.write.over:
+		c.unsent = ErrUnsent
+		return c
+	}
+	if p.node.breaker.pass(c) {
+		p.hand(c)
+		return c
+	}
+	c.kept = true
+	// A round sets expired before it looks for what the breaker keeps. So either this finds it set,
+	// or the round finds the call.
+	if r.expired.Load() {
+		p.expel(c, p.node.unresponsive(r.spec.Budget))
+		return c
+	}
+	return nil
+}
+
+// hand notes that a call is being handed to the client. The caller holds mu.
+func (p *Pipeline) hand(c *call) {
+	c.inHand = true
+	if c.round.kind == Write {
+		c.write.sent++
+		c.write.sentAt = uint32(c.began / 1000)
+	}
+}
+
+// resume begins a call that the breaker has kept once more. If it is too late, the end of its round
+// is about to end it.
+func (p *Pipeline) resume(c *call) {
+	p.mu.Lock()
+	var first *call
+	if now := time.Now(); c.kept && now.Before(c.round.deadline()) {
+		p.expel(c, nil)
+		first = p.begin(c, now)
+	}
+	p.mu.Unlock()
+	p.launch(first)
+}

@@ -107,7 +107,9 @@ func (g *group) request(w want) *Request {
 	lock := wire.NewLock("key", &wire.Terms{
 		Expiry: 8 * time.Second, NodeTimeout: w.NodeTimeout, Queue: w.Queue,
 	}, nil)
-	return &Request{Lock: &lock, Pipelines: quorum.Pipelines(g.nodes), Tries: w.Tries, Delay: w.Delay}
+	return &Request{
+		Lock: &lock, Pipelines: quorum.Pipelines(g.nodes), Tries: w.Tries, Delay: w.Delay,
+	}
 }
 
 // lock waits for the key.

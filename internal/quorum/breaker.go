@@ -67,19 +67,14 @@ func (b *breaker) pass(c *call) bool {
 	return true
 }
 
-// forget forgets c, if the breaker keeps it. The caller holds mu.
-func (b *breaker) forget(c *call) {
-	if c.place != nil {
-		b.kept.Remove(c.place)
-		c.place = nil
-	}
-}
-
 // drop forgets c, if the breaker keeps it.
 func (b *breaker) drop(c *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.forget(c)
+	if c.place != nil {
+		b.kept.Remove(c.place)
+		c.place = nil
+	}
 }
 
 // leave counts a command out. An answer resets the breaker, and all that it has kept is resumed.
@@ -93,8 +88,8 @@ func (b *breaker) leave(probe, answered bool) {
 	if answered {
 		b.silent, b.tripped = 0, false
 		for b.kept.Len() > 0 {
-			c := b.kept.Front().Value.(*call)
-			b.forget(c)
+			c := b.kept.Remove(b.kept.Front()).(*call)
+			c.place = nil
 			kept = append(kept, c)
 		}
 	}
@@ -107,8 +102,7 @@ func (b *breaker) leave(probe, answered bool) {
 // unresponsive is the outcome of a command that the breaker has kept for all its time.
 func (n *Node) unresponsive(budget time.Duration) error {
 	n.breaker.mu.Lock()
-	unanswered := n.breaker.unanswered
+	count := n.breaker.unanswered
 	n.breaker.mu.Unlock()
-	return n.Timeout(budget, fmt.Errorf("not sent: the node leaves %d commands unanswered",
-		unanswered))
+	return n.Timeout(budget, fmt.Errorf("not sent: the node leaves %d commands unanswered", count))
 }

@@ -59,11 +59,11 @@ type retries struct {
 	failing atomic.Bool // one has failed, and nothing was answered since; written under mu
 
 	mu       sync.Mutex // guards what follows; taken after a pipeline's mu
-	pending  []*pending // in the order in which they became due
+	pending  []*pending // the one that was put there first is sent first
 	underWay int
 	probe    int64       // while failing: when the next is sent, though the node does not answer
 	answers  int64       // while failing: from when on an answer ends that
-	timer    *time.Timer // ends in wake, or nil
+	timer    *time.Timer // ends in send, or nil
 	closing  bool        // a Finish has begun: a node that fails one more is asked no more
 	over     bool        // no Finish is under way any more: nothing is pending, or will be
 }
@@ -93,8 +93,11 @@ func (s *retries) failed(p *pending, c *call) {
 	s.send()
 }
 
-// remove ends that p, which may be nil, is pending.
+// remove ends that p is pending. Nil never was.
 func (s *retries) remove(p *pending) {
+	if p == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.take(p)
@@ -102,13 +105,17 @@ func (s *retries) remove(p *pending) {
 }
 
 // returned notes that c is not under way any more, if it is a retry of p. The caller notes what has
-// become of it after that.
-func (s *retries) returned(p *pending, c *call) {
+// become of p after that.
+func (s *retries) returned(p *pending, c *call, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p != nil && p.retry == c {
-		p.retry = nil
-		s.underWay--
+	if p.retry != c {
+		return
+	}
+	p.retry = nil
+	s.underWay--
+	if answered {
+		s.failing.Store(false)
 	}
 }
 
@@ -162,20 +169,15 @@ func (s *retries) pause(now int64, budget time.Duration) {
 // send sends what is due, and sets the timer for what is not. The caller holds mu.
 func (s *retries) send() {
 	now, failing, next := clock.Ticks(time.Now()), s.failing.Load(), int64(never)
-	if failing && now >= s.probe {
-		for _, p := range slices.Clone(s.pending) {
-			if p.retry == nil && now > p.expires {
-				s.take(p)
-			}
-		}
-	}
-	for _, p := range s.pending {
+	for _, p := range slices.Clone(s.pending) {
 		due := p.due
 		if failing {
 			due = max(due, s.probe)
 		}
 		switch {
 		case p.retry != nil:
+		case failing && now > p.expires:
+			s.take(p)
 		case due > now:
 			next = min(next, due)
 		case s.underWay < maxRetries:
@@ -192,17 +194,14 @@ func (s *retries) send() {
 	}
 	switch {
 	case next < never:
-		s.timer = time.AfterFunc(clock.TimerDelay(time.Duration(next-now)), s.wake)
+		s.timer = time.AfterFunc(clock.TimerDelay(time.Duration(next-now)), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.send()
+		})
 	case s.underWay == 0: // the node has failed the last one
 		s.forget()
 	}
-}
-
-// wake sends what has become due.
-func (s *retries) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.send()
 }
 
 // forget removes everything. The caller holds mu.

@@ -96,7 +96,9 @@ func (p *Pipeline) wrote(c *call, reply Reply, err error) {
 // The caller holds mu.
 func (p *Pipeline) released(c *call, reply Reply, err error) {
 	w, retries := c.write, &p.node.retries
-	retries.returned(w.pending, c)
+	if w.pending != nil {
+		retries.returned(w.pending, c, err == nil)
+	}
 	switch {
 	case w.sent == 0, c.unsent == errNothing:
 		retries.remove(w.pending)

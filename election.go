@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -111,7 +111,7 @@ func (e *Election) lead(
 		case again:
 			err = nil
 		case !errors.Is(resigned, ErrNotHeld): // or else Resign or Close has done it
-			err = oneline.Join(err, resigned)
+			err = errtext.Join(err, resigned)
 		}
 	}()
 	return false, fn(held)

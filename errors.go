@@ -8,8 +8,8 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -100,7 +100,7 @@ type Error struct {
 
 // Error says in one line what failed, why, and which nodes did what.
 func (e *Error) Error() string {
-	return fmt.Sprintf("redlock: %s %s: %s", oneline.Name(e.Name), e.failed, e.why())
+	return fmt.Sprintf("redlock: %s %s: %s", errtext.Name(e.Name), e.failed, e.why())
 }
 
 // why says why it failed, and which nodes did what.
@@ -109,12 +109,12 @@ func (e *Error) why() string {
 	if e.Owner != "" && e.last == nil {
 		text += fmt.Sprintf(" by %q", e.Owner)
 	}
-	text = oneline.Text(text + e.more)
+	text = errtext.Text(text + e.more)
 	if e.last != nil {
 		text += "; the last attempt: " + e.last.why()
 	}
 	if e.nodes != nil {
-		text += " (" + oneline.List(e.nodes.Errors) + ")"
+		text += " (" + errtext.List(e.nodes.Errors) + ")"
 	}
 	return text
 }
@@ -165,7 +165,7 @@ type NodeError struct {
 
 // Error begins with the node, "node 3 (10.0.0.3:6379)", and is one line.
 func (e *NodeError) Error() string {
-	return nodeName(e.Node, e.Addr) + ": " + oneline.Text(e.Err.Error())
+	return nodeName(e.Node, e.Addr) + ": " + errtext.Text(e.Err.Error())
 }
 
 // Unwrap returns Err.
@@ -180,7 +180,7 @@ type OptionError struct {
 }
 
 func (e *OptionError) Error() string {
-	return oneline.Text(fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule))
+	return errtext.Text(fmt.Sprintf("redlock: %s(%v): %s", e.Option, e.Value, e.Rule))
 }
 
 // ReplyError is the outcome of a node that answered a script with something else than the script
@@ -201,12 +201,12 @@ type GuardError struct {
 func (e *GuardError) Error() string { return (*wire.GuardError)(e).Error() }
 
 // exported returns the error of a node so that a user finds those of package wire in it, and so
-// that its text can be shown: see [oneline.Said].
+// that its text can be shown: see [errtext.Said].
 func exported(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := oneline.Said(err.Error())
+	text := errtext.Said(err.Error())
 	var found error
 	var guard *wire.GuardError
 	var reply *wire.ReplyError
@@ -218,12 +218,12 @@ func exported(err error) error {
 	case text == err.Error():
 		return err
 	default:
-		return oneline.Error(text, err)
+		return errtext.Error(text, err)
 	}
 	if found.Error() == err.Error() {
 		return found
 	}
-	return oneline.Error(text, err, found)
+	return errtext.Error(text, err, found)
 }
 
 // What a node says of a key that should be ours.
@@ -314,7 +314,7 @@ func (m *Mutex) attemptError(d *grant.FailedAttempt) error {
 // a reply that is not a yes means.
 func (c *core) nodeErrors(outcomes quorum.Outcomes,
 	answer func(quorum.Reply) error) *multierror.Error {
-	list := &multierror.Error{ErrorFormat: oneline.List}
+	list := &multierror.Error{ErrorFormat: errtext.List}
 	for i, o := range outcomes {
 		err := exported(o.Err)
 		if o.No() {
@@ -363,7 +363,7 @@ func why(ctx context.Context) (text string, causes []error) {
 	if cause == err {
 		return err.Error(), []error{err}
 	}
-	return fmt.Sprintf("%v (%s)", err, oneline.Text(cause.Error())), []error{err, cause}
+	return fmt.Sprintf("%v (%s)", err, errtext.Text(cause.Error())), []error{err, cause}
 }
 
 // nodeName is what errors and reports call a node.

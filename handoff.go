@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -125,8 +125,8 @@ func readHandoff(m *Mutex, text string) (*handoff, error) {
 	case !ok:
 		wrong = &OptionError{"Adopt", "…", "needs what Handoff has returned"}
 	case h.key != m.key:
-		wrong = &OptionError{"Adopt", "handoff of " + oneline.Name(h.key),
-			"needs that of the lock with the key " + oneline.Name(m.key)}
+		wrong = &OptionError{"Adopt", "handoff of " + errtext.Name(h.key),
+			"needs that of the lock with the key " + errtext.Name(m.key)}
 	default:
 		return &h, nil
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -154,7 +154,7 @@ func (m *Mutex) during(ctx context.Context, fn func() error) (err error) {
 		if errors.Is(unlockErr, ErrNotHeld) {
 			unlockErr = nil // Close has done it
 		}
-		err = oneline.Join(err, closeErr, unlockErr)
+		err = errtext.Join(err, closeErr, unlockErr)
 	}()
 	return fn()
 }

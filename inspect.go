@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -147,7 +147,7 @@ func (in *Inspection) String() string {
 			answered++
 		}
 	}
-	fmt.Fprintf(&b, "lock %s: %s", oneline.Name(in.Name), in.Verdict)
+	fmt.Fprintf(&b, "lock %s: %s", errtext.Name(in.Name), in.Verdict)
 	switch in.Verdict {
 	case VerdictFree:
 		fmt.Fprintf(&b, ", at least %d of %d nodes have no key\n", in.Quorum, n)
@@ -242,7 +242,7 @@ func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
 	c := wire.TakeCensus(ctx, refused, budget, m.key)
 	told := len(refused) - c.Silent - c.Free - c.Reserved
 	if c.Votes == told || c.Votes >= m.core.quorum {
-		return oneline.CutTo(wire.OwnerOf(c.Value), longestOwner)
+		return errtext.CutTo(wire.OwnerOf(c.Value), longestOwner)
 	}
 	return ""
 }

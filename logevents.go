@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 )
 
 // LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. Level Warn
@@ -43,7 +43,7 @@ func (e eventLog) log(
 	more ...slog.Attr,
 ) {
 	attrs := make([]slog.Attr, 0, 3+len(more))
-	attrs = append(attrs, slog.String("lock", oneline.Cut(name)))
+	attrs = append(attrs, slog.String("lock", errtext.Cut(name)))
 	if token != 0 {
 		attrs = append(attrs, slog.Uint64("token", token))
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -275,7 +275,7 @@ func (c *config) finish() error {
 	c.finishNodeTimeout(&wrong)
 	c.checkValue(&wrong)
 	c.checkTimes(&wrong)
-	return oneline.Join(wrong...)
+	return errtext.Join(wrong...)
 }
 
 func (c *config) finishExpiry(wrong *mistakes) {

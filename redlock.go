@@ -30,8 +30,8 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/oneline"
 	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
@@ -82,7 +82,7 @@ func New(pools ...pool.Pool) *Redlock {
 		Nodes: c.nodes, Tracker: tracker, Channel: wire.TurnChannel + own.Name(),
 		Closed: c.holds.ended(), Now: c.now, Jitter: own.Jitter,
 	})
-	return &Redlock{core: c, cfg: &cfg, err: oneline.Join(c.err, cfg.finish())}
+	return &Redlock{core: c, cfg: &cfg, err: errtext.Join(c.err, cfg.finish())}
 }
 
 // ended reports whether ctx or the Redlock has ended.
@@ -153,7 +153,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 		}
 		o.apply(&cfg)
 	}
-	return &cfg, oneline.Join(r.core.err, cfg.finish())
+	return &cfg, errtext.Join(r.core.err, cfg.finish())
 }
 
 // NewMutex returns a mutex with a name, not locked. It is the handle of one owner: two parts of a
@@ -166,7 +166,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
-		m.err = oneline.Join(nameErr, err)
+		m.err = errtext.Join(nameErr, err)
 	}
 	m.nodes = grant.Lock{
 		Lock:      wire.NewLock(m.key, &cfg.Terms, &r.core.tokens),
@@ -187,7 +187,7 @@ func (c *config) checkName(of, name, key string) error {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
 	case wire.IsOwnKey(key):
-		return &OptionError{of, oneline.Name(name),
+		return &OptionError{of, errtext.Name(name),
 			"needs a name whose key is not that of a fence counter or a queue"}
 	}
 	return nil
@@ -302,7 +302,7 @@ func (c *core) closeHolds(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	return oneline.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 // closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -161,5 +161,5 @@ func (l *lease) releasedLost(r *quorum.Round) *Error {
 	}
 	e.kinds = append(e.kinds, ErrNoQuorum)
 	now := fmt.Sprintf("; no quorum: the release failed on %d of %d nodes", silent, len(outcomes))
-	return e.adding(now + " (" + oneline.List(l.m.core.nodeErrors(outcomes, heldBy).Errors) + ")")
+	return e.adding(now + " (" + errtext.List(l.m.core.nodeErrors(outcomes, heldBy).Errors) + ")")
 }

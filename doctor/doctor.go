@@ -39,7 +39,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -98,9 +98,9 @@ func Check(ctx context.Context, rl *redlock.Redlock) (*Report, error) {
 	if err := ctx.Err(); err != nil {
 		text, cause := err.Error(), context.Cause(ctx)
 		if cause != err {
-			text += fmt.Sprintf(" (%s)", oneline.Text(cause.Error()))
+			text += fmt.Sprintf(" (%s)", errtext.Text(cause.Error()))
 		}
-		return nil, oneline.Error("redlock: not checked: "+text, err, cause)
+		return nil, errtext.Error("redlock: not checked: "+text, err, cause)
 	}
 	return report, nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 )
 
 // judge draws the conclusions from what the nodes told.
@@ -115,7 +115,7 @@ func isSentinel(n *NodeReport) bool { return n.Mode == "sentinel" }
 func isReplica(n *NodeReport) bool { return n.Role == "slave" }
 
 // sentence is the text of an error for the end of a sentence.
-func sentence(err error) string { return strings.TrimRight(oneline.Said(err.Error()), ". ") }
+func sentence(err error) string { return strings.TrimRight(errtext.Said(err.Error()), ". ") }
 
 func (j *judge) number() {
 	n := len(j.nodes)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -50,7 +50,7 @@ func (t *trial) run(ctx context.Context, p pool.Pool) error {
 		t.unheard, notLeft = fmt.Errorf("%w: %w", errUnqueued, notQueued), nil
 	}
 	notReleased = cmp.Or(notReleased, notLeft)
-	if err := oneline.Join(notExtended, notRefused, notReleased); err != nil {
+	if err := errtext.Join(notExtended, notRefused, notReleased); err != nil {
 		return err
 	}
 	t.guarded = wait

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -137,7 +137,7 @@ func addrOf(of pool.Pool) (addr string) {
 	}()
 	addr = p.Addr()
 	// What stands before an @ may be a password.
-	return oneline.Text(addr[strings.LastIndexByte(addr, '@')+1:])
+	return errtext.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }
 
 // Finish waits until the clients have returned from every command and no release is pending for a

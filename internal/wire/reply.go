@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/oneline"
+	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/scripts"
 	"github.com/redlock-go/redlock/pool"
@@ -31,7 +31,7 @@ type ReplyError struct {
 }
 
 func (e *ReplyError) Error() string {
-	reply := oneline.Cut(fmt.Sprintf("%#v", e.Reply))
+	reply := errtext.Cut(fmt.Sprintf("%#v", e.Reply))
 	return fmt.Sprintf("%s script: unexpected reply %s of type %T", e.Script, reply, e.Reply)
 }
 

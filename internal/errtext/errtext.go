@@ -1,5 +1,5 @@
-// Package oneline keeps errors to one line of text: logs are read and searched by lines.
-package oneline
+// Package errtext keeps the texts of errors to one line: logs are read and searched by lines.
+package errtext
 
 import (
 	"fmt"

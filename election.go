@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
+	"github.com/redlock-go/redlock/internal/lease"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
@@ -51,13 +52,13 @@ type Leader struct {
 // leads after a leader's crash. [WithMaxHold] bounds a term. [WithMinHold] is an [*OptionError] on
 // first use: after Resign nobody could lead for the rest of it.
 func (r *Redlock) NewElection(name string, opts ...Option) *Election {
-	waits := option(func(c *config) { c.tries, c.noWait = Unlimited, false })
+	waits := option(func(c *config) { c.tries, c.NoWait = Unlimited, false })
 	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts, []Option{waits})
 	locks := r.With(all...)
 	e := &Election{locks: locks, m: locks.NewMutex(name)}
-	if d := locks.cfg.minHold; d != 0 && e.m.err == nil {
-		e.m.err = &OptionError{"WithMinHold", d,
-			"must be 0 in an election: after Resign nobody could lead for the rest of it"}
+	if d := locks.cfg.MinHold; d != 0 && e.m.lock.Misuse == nil {
+		e.m.mistaken(&OptionError{"WithMinHold", d,
+			"must be 0 in an election: after Resign nobody could lead for the rest of it"})
 	}
 	return e
 }
@@ -95,7 +96,7 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context) error) 
 		if !again {
 			return err
 		}
-		e.m.core.pause(ctx, max(e.m.cfg.delay(1), 0))
+		e.m.core.Pause(ctx, max(e.m.cfg.Delay(1), 0))
 	}
 }
 
@@ -103,10 +104,9 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context) error) 
 func (e *Election) lead(
 	ctx, held context.Context, fn func(ctx context.Context) error,
 ) (again bool, err error) {
-	l := held.(*heldContext).h.l
 	defer func() {
 		again = held.Err() != nil && ctx.Err() == nil
-		resigned := l.unlock(ctx, byOwner)
+		resigned := e.m.unlock(ctx, held.(*heldContext).h.l, byOwner)
 		switch {
 		case again:
 			err = nil
@@ -139,12 +139,12 @@ func (e *Election) Campaign(ctx context.Context) (context.Context, error) {
 func (e *Election) Leading() bool {
 	e.mustBeMade()
 	m := e.m
-	now := m.core.now()
-	m.mu.Lock()
-	l := m.cur
-	kept := l != nil && l.kept() && clock.Remaining(now, l.hold.deadline()) > 0
-	m.mu.Unlock()
-	return kept && !l.hold.held.over(now)
+	now := m.core.Now()
+	m.lock.Mu.Lock()
+	h := m.held
+	kept := h != nil && h.l.Kept() && clock.Remaining(now, h.deadline()) > 0
+	m.lock.Mu.Unlock()
+	return kept && !h.held.over(now)
 }
 
 // Term returns the fencing token of the current term, as [Mutex.FencingToken] does: after a loss it
@@ -187,10 +187,10 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		var seen sight
 		for first := true; ; first = false {
 			value, l, err := e.look(ctx)
-			if e.m.core.ended(ctx) {
+			if e.m.core.Ended(ctx) {
 				return
 			}
-			now := e.m.core.now()
+			now := e.m.core.Now()
 			news := seen.update(now, value, l, err)
 			var misuse *OptionError
 			if (news || first) && !yield(l, err) || errors.As(err, &misuse) {
@@ -200,7 +200,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if left := clock.Remaining(now, seen.ends); left > 0 {
 				wait = min(wait, left+time.Millisecond)
 			}
-			if !e.m.core.pause(ctx, wait) {
+			if !e.m.core.Pause(ctx, wait) {
 				return
 			}
 		}
@@ -238,10 +238,10 @@ func (e *Election) look(ctx context.Context) (value string, l Leader, err error)
 	e.mustBeMade()
 	needContext(ctx)
 	m := e.m
-	if m.err != nil {
-		return "", Leader{}, m.misuse("not inspected")
+	if m.lock.Misuse != nil {
+		return "", Leader{}, m.error("not inspected", m.lock.Misuse)
 	}
-	in, err := e.locks.inspect(ctx, m.name, m.nodes.Keys()...)
+	in, err := e.locks.inspect(ctx, m.name, m.lock.Keys()...)
 	switch {
 	case err != nil:
 		return "", Leader{}, err
@@ -266,9 +266,10 @@ func (e *Election) unanswered(in *Inspection) *Error {
 			answered++
 		}
 	}
-	return e.m.fail("not inspected", ErrNoQuorum, fmt.Sprintf(
-		"no quorum: %d of %d nodes answered, too few to tell who leads", answered, len(in.Nodes))).
-		of(e.m.core.nodeErrors(outcomes, heldBy))
+	return e.m.core.errorOf(e.m.name, "not inspected", &lease.Failure{
+		Kind: lease.NoQuorum, Outcomes: outcomes, Reason: fmt.Sprintf("no quorum: %d of %d nodes "+
+			"answered, too few to tell who leads", answered, len(in.Nodes)),
+	})
 }
 
 // term returns the fencing token that a quorum of nodes stores with the value. It is 0 if the nodes

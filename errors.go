@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/redlock-go/redlock/internal/errtext"
-	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/lease"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -244,84 +245,88 @@ func (a *nodeAnswer) Error() string { return a.text }
 
 func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
-// What errors say that has not happened when a Lock or an Unlock fails.
+// What errors say that has not happened, or has.
 const (
 	notAcquired = "not acquired"
+	notAdopted  = "not adopted"
+	notExtended = "not extended"
 	notReleased = "not released"
+	lost        = "lost"
 )
 
-// newError returns the error of an operation on the lock of that name. It matches the kinds, and
-// that of an Unlock matches ErrNotReleased.
-func newError(name, failed, reason string, kinds ...error) *Error {
-	if failed == notReleased {
-		kinds = append(kinds, ErrNotReleased)
-	}
-	return &Error{Name: name, failed: failed, reason: reason, kinds: kinds}
-}
-
-// causedBy adds causes, which errors.Is finds too.
-func (e *Error) causedBy(causes ...error) *Error {
-	e.causes = append(e.causes, causes...)
-	return e
-}
-
-// adding adds text that follows the reason, and what is known of the owner.
-func (e *Error) adding(text string) *Error {
-	e.more += text
-	return e
-}
-
-// of adds what the nodes did.
-func (e *Error) of(nodes *multierror.Error) *Error {
-	e.nodes = nodes
-	return e
-}
-
-// closedError is what an operation comes to that has begun after Close.
-func closedError(name, failed string) *Error {
-	return newError(name, failed, "closed", ErrFailed, ErrClosed)
-}
-
-// attemptError is the error of an attempt that did not win, or nil if there is none.
-func (m *Mutex) attemptError(d *grant.FailedAttempt) error {
-	switch {
-	case d == nil:
+// error makes an error of why an operation on the lock has failed, or nil of nil.
+func (m *Mutex) error(failed string, f *lease.Failure) error {
+	if f == nil {
 		return nil
-	case d.Err != nil:
-		return d.Err
 	}
-	w := d.Why()
-	n, q, kind, reason, more := len(w.Outcomes), m.core.quorum, ErrTaken, w.Late, ""
-	switch w.Kind {
-	case grant.Late:
-		kind = ErrExpired
-	case grant.Taken:
-		reason = fmt.Sprintf("taken on %d of %d nodes", w.Refused, n)
-	case grant.Divided:
-		reason = fmt.Sprintf("taken on %d of %d nodes", w.Refused, n)
-		more = fmt.Sprintf(", granted by %d, %d needed", w.Granted, q)
-	default:
-		kind = ErrNoQuorum
-		reason = fmt.Sprintf("no quorum: granted by %d of %d nodes, taken on %d, %d needed",
-			w.Granted, n, w.Refused, q)
-	}
-	taken := func(quorum.Reply) error { return errNodeTaken }
-	return newError(m.name, notAcquired, reason, ErrFailed, kind).adding(more).
-		of(m.core.nodeErrors(w.Outcomes, taken))
+	return m.core.errorOf(m.name, failed, f)
 }
 
-// nodeErrors lists the nodes that did not do as they were asked; answer says what
-// a reply that is not a yes means.
-func (c *core) nodeErrors(outcomes quorum.Outcomes,
-	answer func(quorum.Reply) error) *multierror.Error {
+// errorOf makes an error of why an operation on the lock of that name has failed.
+func (c *core) errorOf(name, failed string, f *lease.Failure) *Error {
+	e := &Error{
+		Name: name, Owner: f.Owner, failed: failed, reason: f.Reason, more: f.More,
+		causes: slices.Clone(f.Causes), nodes: c.nodeErrors(f.Outcomes, failed),
+	}
+	switch failed {
+	case notAcquired, notAdopted:
+		e.kinds = append(e.kinds, ErrFailed)
+	case notReleased:
+		e.kinds = append(e.kinds, ErrNotReleased)
+	}
+	for of, is := range kinds {
+		if f.Kind&of != 0 {
+			e.kinds = append(e.kinds, is)
+		}
+	}
+	if f.Before != nil {
+		e.causes = append(e.causes, pastLoss{c.errorOf(name, lost, f.Before)})
+	}
+	if f.Last != nil {
+		e.last = c.errorOf(name, failed, f.Last)
+		e.Owner, e.causes = e.last.Owner, append(e.causes, e.last)
+	}
+	return e
+}
+
+// kinds are what errors match by the kinds of failures.
+var kinds = map[lease.Kind]error{
+	lease.Taken: ErrTaken, lease.Self: ErrSelf, lease.NoQuorum: ErrNoQuorum,
+	lease.Expired: ErrExpired, lease.NotHeld: ErrNotHeld, lease.Lost: ErrLost,
+	lease.Released: ErrReleased, lease.Closed: ErrClosed,
+}
+
+// pastLoss is why a lease was lost, as a cause of what failed later. That too few nodes answered
+// then says nothing about later: ErrNoQuorum means that the lock is still held, or that Unlock may
+// be called again.
+type pastLoss struct{ loss *Error }
+
+func (p pastLoss) Error() string { return p.loss.Error() }
+
+// Is matches what the loss does, except for ErrNoQuorum.
+func (p pastLoss) Is(target error) bool {
+	return target != ErrNoQuorum && errors.Is(p.loss, target)
+}
+
+// As finds what is in the loss.
+func (p pastLoss) As(target any) bool { return errors.As(p.loss, target) }
+
+// nodeErrors lists the nodes that did not do as they were asked when an operation failed.
+func (c *core) nodeErrors(outcomes quorum.Outcomes, failed string) *multierror.Error {
 	list := &multierror.Error{ErrorFormat: errtext.List}
 	for i, o := range outcomes {
 		err := exported(o.Err)
-		if o.No() {
-			err = answer(o.Reply)
+		switch {
+		case !o.No():
+		case failed == notAcquired:
+			err = errNodeTaken
+		case failed == notAdopted:
+			err = errNodeNotHandedOff
+		default:
+			err = heldBy(o.Reply)
 		}
 		if err != nil {
-			node := &NodeError{Node: i, Addr: c.nodes[i].Addr(), Err: err}
+			node := &NodeError{Node: i, Addr: c.Nodes[i].Addr(), Err: err}
 			list.Errors = append(list.Errors, node)
 		}
 	}
@@ -331,45 +336,55 @@ func (c *core) nodeErrors(outcomes quorum.Outcomes,
 	return list
 }
 
-// misuse is the error of a mutex with a mistake in the options.
-func (m *Mutex) misuse(failed string, kinds ...error) *Error {
-	return newError(m.name, failed, m.err.Error(), kinds...).causedBy(m.err)
-}
-
-// fail is the error of an operation on the lock.
-func (m *Mutex) fail(failed string, kind error, reason string, causes ...error) *Error {
-	return newError(m.name, failed, reason, kind).causedBy(causes...)
-}
-
-// ended is the error of an operation that the caller's context ended; last is
-// what the last attempt before that had come to, or nil.
-func ended(ctx context.Context, name, failed string, last error, kinds ...error) *Error {
-	reason, causes := why(ctx)
-	e := newError(name, failed, reason, kinds...).causedBy(causes...)
-	e.after(last)
-	return e
-}
-
-// after adds what the last attempt had come to, or nil.
-func (e *Error) after(last error) {
-	if errors.As(last, &e.last) {
-		e.causes = append(e.causes, last)
+// heldBy returns the error of a node whose reply denies that the key is ours.
+func heldBy(reply quorum.Reply) error {
+	if reply.Means == quorum.Gone {
+		return errNodeGone
 	}
+	return errNodeForeign
 }
 
-// why says for what reason ctx is done, and returns its error and its cause.
-func why(ctx context.Context) (text string, causes []error) {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == err {
-		return err.Error(), []error{err}
-	}
-	return fmt.Sprintf("%v (%s)", err, errtext.Text(cause.Error())), []error{err, cause}
-}
+// Outcome is what an operation has come to, in one word: for metrics.
+type Outcome string
 
-// nodeName is what errors and reports call a node.
-func nodeName(node int, addr string) string {
-	if addr == "" {
-		return fmt.Sprintf("node %d", node)
+// The outcomes of operations.
+const (
+	OutcomeOK        Outcome = "ok"
+	OutcomeTaken     Outcome = "taken"     // ErrTaken
+	OutcomeNoQuorum  Outcome = "no_quorum" // ErrNoQuorum
+	OutcomeExpired   Outcome = "expired"   // ErrExpired
+	OutcomeNotHeld   Outcome = "not_held"  // ErrNotHeld
+	OutcomeCancelled Outcome = "cancelled" // the context's error
+	OutcomeClosed    Outcome = "closed"    // ErrClosed
+	OutcomeInvalid   Outcome = "invalid"   // a mistake in the options
+	OutcomeFailed    Outcome = "failed"    // anything else, a panic for instance
+)
+
+// outcomeOf returns the outcome of an operation. What the last attempt had come to before the
+// context ended does not count.
+func outcomeOf(err error) Outcome {
+	if err == nil {
+		return OutcomeOK
 	}
-	return fmt.Sprintf("node %d (%s)", node, addr)
+	for _, o := range []struct {
+		is error
+		Outcome
+	}{
+		{ErrClosed, OutcomeClosed},
+		{context.Canceled, OutcomeCancelled},
+		{context.DeadlineExceeded, OutcomeCancelled},
+		{ErrNotHeld, OutcomeNotHeld},
+		{ErrTaken, OutcomeTaken},
+		{ErrNoQuorum, OutcomeNoQuorum},
+		{ErrExpired, OutcomeExpired},
+	} {
+		if errors.Is(err, o.is) {
+			return o.Outcome
+		}
+	}
+	var invalid *OptionError
+	if errors.As(err, &invalid) {
+		return OutcomeInvalid
+	}
+	return OutcomeFailed
 }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,27 +10,26 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/errtext"
-	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/lease"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
 
-// hold keeps a lease extended, and cancels the held context at its end; see the drawing in
-// lease.go. A lease that was let go stays locked until its deadline, and Unlock releases it. A
-// lost one is being released. On every node a release comes after what has been sent that may set
-// the key. What a renewal has not sent is dropped. Unlock also waits for the renewal's end. So
-// nothing writes the key after Unlock has returned.
+// hold keeps a lease extended, and cancels the held context at its end; see the drawing in package
+// lease. A lease that was let go stays locked until its deadline, and Unlock releases it. A lost
+// one is being released. On every node a release comes after what has been sent that may set the
+// key. What a renewal has not sent is dropped. Unlock also waits for the renewal's end. So nothing
+// writes the key after Unlock has returned.
 //
 // Between renewals a hold is a timer and no goroutine. The renewal runs on another goroutine: the
 // timer ends the hold in time, whatever the network does.
 type hold struct {
-	l      *lease
-	values context.Context         // for renewals
+	m      *Mutex
+	l      *lease.Lease
 	cancel context.CancelCauseFunc // of the held context
 	limit  time.Time               // of WithMaxHold, or zero
 	held   heldContext             // what the holder is given
 
-	// The mutex's mu guards these.
+	// The Mu of the mutex's lock guards these.
 	timer *time.Timer   // ends in tick
 	next  time.Time     // when to renew
 	long  time.Duration // when it has lasted for so long, Events are told; 0: they are not
@@ -67,150 +65,118 @@ type hold struct {
 // not come from it.
 func (m *Mutex) Hold(ctx context.Context) (context.Context, error) {
 	m.mustBeMade(ctx)
-	l, err := m.tellLock(ctx, m.cfg.tries, nil)
+	l, err := m.acquire(ctx, m.cfg.tries, "")
 	if err != nil {
 		return nil, err
 	}
-	return l.keep(ctx)
+	return m.keep(ctx, l)
 }
 
 // keep begins to hold a lease that was just granted, and returns the held context.
-func (l *lease) keep(ctx context.Context) (context.Context, error) {
-	m := l.m
+func (m *Mutex) keep(ctx context.Context, l *lease.Lease) (context.Context, error) {
 	held, cancel := context.WithCancelCause(ctx)
-	h := &hold{l: l, values: context.WithoutCancel(ctx), cancel: cancel}
+	h := &hold{m: m, l: l, cancel: cancel}
 	if m.cfg.maxHold > 0 {
 		h.limit = l.Began.Add(m.cfg.maxHold)
 	}
 	h.held, h.long = heldContext{held, h}, m.cfg.longHold
 	if !m.core.holds.add(h) {
-		_ = l.unlock(ctx, byClose)
+		_ = m.unlock(ctx, l, byClose)
 	} else if h.begin() || !m.core.holds.isClosed() {
 		return &h.held, nil
 	}
 	cancel(ErrReleased)
-	return nil, closedError(m.name, notAcquired)
+	return nil, m.error(notAcquired, &lease.Failure{Kind: lease.Closed, Reason: "closed"})
 }
 
 // begin begins to keep the lease extended. It reports false if the lease has ended meanwhile: Close
 // has begun to release it, or another user of the mutex has unlocked it or proven its loss. Then
 // the held context is done.
 func (h *hold) begin() bool {
-	l, m := h.l, h.l.m
-	now := m.core.now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	cause := error(ErrReleased)
+	l, m := h.l, h.m
+	now := m.core.Now()
+	m.lock.Mu.Lock()
+	defer m.lock.Mu.Unlock()
 	switch {
-	case l.state == stateHeld:
-		l.hold = h
+	case l.Keep(h.end):
+		m.held = h
 		h.next = now.Add(clock.Remaining(now, h.deadline()) / 3)
 		h.timer = time.AfterFunc(h.wait(now), h.tick)
 		return true
-	case l.state == stateLetGo, m.core.holds.isClosed(): // Close goes on with it
+	case l.State == lease.StateLetGo, m.core.holds.isClosed(): // Close goes on with it
 		return false
-	case l.loss != nil:
-		l.loss = l.loss.asLoss()
-		cause = l.loss
+	case l.Loss != nil:
+		h.end(lease.EndLost, m.error(lost, l.Loss))
+	default:
+		h.end(lease.EndReleased, ErrReleased)
 	}
-	h.cancel(cause)
-	m.core.holds.remove(h)
 	return false
 }
 
-// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
-// [Mutex.LockContext] does: by default for about five seconds, or 21 if a majority of nodes is
-// silent. Unlock adds up to a node timeout. Do calls fn once it holds the lock, with the held
-// context. That is cancelled with the cause [ErrLost] when the lock cannot be trusted any more; fn
-// must return then. The lock is released even if fn panics.
-//
-// If Hold fails, Do returns its error, which matches [ErrFailed], and does not call fn. Otherwise
-// fn ran, and Do returns the error of fn, or of Unlock, or one that wraps both. An error of Unlock
-// matches [ErrNotReleased]: the work is done, and doing it again would do it twice. It matches
-// [ErrExpired] if the nodes had lost the lock by the end of fn, and [ErrLost] too if that had ended
-// the held context. If Close released the lock while fn ran, the error matches [ErrReleased]
-// instead.
-func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
-	opts ...Option) error {
-	if fn == nil {
-		return &OptionError{"Do", nil, "needs a function"}
+// end ends the hold with its lease.
+func (h *hold) end(reason lease.EndReason, cause error) {
+	if h.timer != nil {
+		h.timer.Stop()
 	}
-	m := r.NewMutex(name, opts...)
-	held, err := m.Hold(ctx)
-	if err != nil {
-		return err
+	h.cancel(cause)
+	if reason != lease.EndClosed { // Close has still to release it
+		h.m.core.holds.remove(h)
 	}
-	return m.during(ctx, func() error { return fn(held) })
-}
-
-// during runs what is done under a hold of the mutex, and unlocks it.
-func (m *Mutex) during(ctx context.Context, fn func() error) (err error) {
-	defer func() {
-		var closeErr error
-		if m.current().over() {
-			closeErr = newError(m.name, "not held to the end", "released by Close", ErrReleased)
-		}
-		_, unlockErr := m.UnlockContext(ctx)
-		if errors.Is(unlockErr, ErrNotHeld) {
-			unlockErr = nil // Close has done it
-		}
-		err = errtext.Join(err, closeErr, unlockErr)
-	}()
-	return fn()
 }
 
 // glance is the least time after which a hold looks at the clocks again.
 const glance = time.Second
 
-// deadline is when the held context ends unless the lease is extended. The caller holds mu.
-func (h *hold) deadline() time.Time { return h.l.until.Add(-h.l.m.cfg.margin) }
+// deadline is when the held context ends unless the lease is extended. The caller holds Mu.
+func (h *hold) deadline() time.Time { return h.l.Until.Add(-h.m.cfg.margin) }
 
 // wait is how long the timer has to run from now. The timer stands still while the machine is
 // suspended. So it also fires from time to time with nothing due, to look at the wall clock. The
-// caller holds mu.
+// caller holds Mu.
 func (h *hold) wait(now time.Time) time.Duration {
 	d := clock.Remaining(now, h.deadline())
 	if !h.limit.IsZero() {
 		d = min(d, clock.Remaining(now, h.limit))
 	}
-	if h.l.state == stateHeld {
+	if h.l.State == lease.StateHeld {
 		d = min(d, clock.Remaining(now, h.next))
 	}
-	return clock.TimerDelay(min(d, max(h.l.m.cfg.Expiry/10, glance)))
+	return clock.TimerDelay(min(d, max(h.m.cfg.Expiry/10, glance)))
 }
 
 // tick does what is due.
 func (h *hold) tick() {
-	l, m := h.l, h.l.m
-	m.mu.Lock()
-	if !l.kept() {
-		m.mu.Unlock()
+	l, m := h.l, h.m
+	m.lock.Mu.Lock()
+	if !l.Kept() {
+		m.lock.Mu.Unlock()
 		return
 	}
-	now := m.core.now()
-	var after effects
+	now := m.core.Now()
+	var after lease.Effects
 	switch {
-	case clock.Remaining(now, l.until) <= 0:
-		after = l.lose(EndLost, h.tooLate())
+	case clock.Remaining(now, l.Until) <= 0:
+		after = l.Lose(lease.EndLost, h.tooLate())
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
-		after = l.letGo(EndMaxHold, m.fail("lost", ErrLost,
-			fmt.Sprintf("held for the maximum of %v", m.cfg.maxHold)))
+		after = l.LetGo(lease.EndMaxHold, &lease.Failure{
+			Reason: fmt.Sprintf("held for the maximum of %v", m.cfg.maxHold),
+		})
 	case clock.Remaining(now, h.deadline()) <= 0:
-		after = l.letGo(EndMargin, h.tooLate().asLoss())
-	case l.state == stateHeld && clock.Remaining(now, h.next) <= 0:
-		l.change(stateRenewing, "", nil)
+		after = l.LetGo(lease.EndMargin, h.tooLate())
+	case l.State == lease.StateHeld && clock.Remaining(now, h.next) <= 0:
+		l.Change(lease.StateRenewing, "", nil)
 		m.core.renewals.Add(h, h.deadline())
 		fallthrough
 	default:
 		h.timer.Reset(h.wait(now))
 	}
-	lost := l.state == stateLost
-	h.tellLong(now)
-	m.mu.Unlock()
-	after.run()
+	lost := l.State == lease.StateLost
+	m.tell.longHold(h, now)
+	m.lock.Mu.Unlock()
+	after.Run()
 	m.tell.all()
 	if lost {
-		l.Release(h.values, quorum.Spec{})
+		l.Release(h.held.Context, quorum.Spec{})
 	}
 }
 
@@ -222,26 +188,16 @@ func WithLongHold(d time.Duration) Option {
 	return option(func(c *config) { c.longHold = d })
 }
 
-// tellLong notes for Events that the hold lasts for long. The caller holds mu.
-func (h *hold) tellLong(now time.Time) {
-	l, t, held := h.l, h.l.m.tell, now.Sub(h.l.Began)
-	if h.long == 0 || held < h.long || t == nil || t.LongHold == nil || !l.kept() {
-		return
-	}
-	h.long = clock.Times(held, 2)
-	e := LongHold{Name: l.m.name, Key: l.m.key, Token: l.Token, Held: held}
-	t.noted.Add(func() { t.LongHold(e) })
-}
-
-// tooLate says why the lease was not extended in time. The caller holds mu.
-func (h *hold) tooLate() *Error {
+// tooLate says why the lease was not extended in time. The caller holds Mu.
+func (h *hold) tooLate() *lease.Failure {
+	const reason = "not extended in time"
 	if h.failed == nil {
-		return newError(h.l.m.name, "not extended", "not extended in time")
+		return &lease.Failure{Reason: reason}
 	}
 	// Nodes that have answered since the round was decided did their part.
-	e, _ := h.l.denial("not extended", h.failed)
-	e.reason = "not extended in time: " + strings.TrimPrefix(e.reason, "lost: ")
-	return e
+	f := lease.Denial(h.failed)
+	f.Reason = reason + ": " + strings.TrimPrefix(f.Reason, "lost: ")
+	return f
 }
 
 // renewalTimeout is how long the nodes have for a renewal, at least, unless half of the time left
@@ -259,47 +215,35 @@ const leastLeft = time.Millisecond
 // twice as long after each renewal that failed, but no more than half of the time left. Say that an
 // outage ends with a time L left before the deadline. Then the renewal under way ends with no less
 // than half of L left, and the next begins.
-func (h *hold) Renew() (confirmed bool) {
-	l, m := h.l, h.l.m
-	m.mu.Lock()
-	kept, start := l.kept(), m.core.now()
+func (h *hold) Renew() (renewed bool) {
+	l, m := h.l, h.m
+	m.lock.Mu.Lock()
+	kept, start := l.Kept(), m.core.Now()
 	left := clock.Remaining(start, h.deadline())
 	if kept && left < leastLeft {
 		h.plan(start, start.Add(leastLeft)) // later than the deadline
 	}
-	m.mu.Unlock()
+	m.lock.Mu.Unlock()
 	if !kept || left < leastLeft {
 		return false
 	}
 	budget := min(max(m.cfg.NodeTimeout, renewalTimeout, 2*h.had), left/2)
-	ctx, call := grant.BeginRenewal(h.values)
-	defer call.Cancel()
-	ctx, told := m.tell.extending(ctx, l, byHold)
-
-	m.mu.Lock()
-	if l.kept() {
-		l.renewal = call
-	} else { // it was let go while Events were told
-		call.Cancel()
-	}
-	m.mu.Unlock()
-	round, err := l.prolong(ctx, budget, told)
-	m.mu.Lock()
-	l.renewal = nil
-	h.renewed(start, budget, round, err)
-	m.mu.Unlock()
-	call.End() // before Events are told: their functions may unlock
-	m.tell.extended(told, l, byHold, err)
-	return err == nil
+	ctx, told := m.tell.extending(context.WithoutCancel(h.held.Context), l, byHold)
+	round, f := l.Renew(ctx, budget, confirmed(told, l))
+	m.lock.Mu.Lock()
+	h.renewed(start, budget, round, f == nil)
+	m.lock.Mu.Unlock()
+	m.tell.extended(told, l, byHold, m.error(notExtended, f))
+	return f == nil
 }
 
-// renewed notes what became of a renewal that began at start. The caller holds mu.
-func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Round, err error) {
-	if !h.l.kept() {
+// renewed notes what became of a renewal that began at start. The caller holds Mu.
+func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Round, confirmed bool) {
+	if !h.l.Kept() {
 		return
 	}
-	now := h.l.m.core.now()
-	if err == nil {
+	now := h.m.core.Now()
+	if confirmed {
 		h.failed, h.had = nil, 0
 		h.plan(now, start.Add(clock.Remaining(start, h.deadline())/3))
 		return
@@ -314,9 +258,9 @@ func (h *hold) renewed(start time.Time, budget time.Duration, round *quorum.Roun
 	h.plan(now, start.Add(max(min(left/8, budget), time.Millisecond)))
 }
 
-// plan ends a renewal, and sets when the next one begins. The caller holds mu.
+// plan ends a renewal, and sets when the next one begins. The caller holds Mu.
 func (h *hold) plan(now, next time.Time) {
-	h.l.change(stateHeld, "", nil)
+	h.l.Change(lease.StateHeld, "", nil)
 	h.next = next
 	h.timer.Reset(h.wait(now))
 }
@@ -324,16 +268,22 @@ func (h *hold) plan(now, next time.Time) {
 // holds is the set of a Redlock's holds. Nothing is added to it once it is closed. It is safe for
 // concurrent use.
 type holds struct {
-	closed chan struct{}
+	open context.Context // done when it is closed
 
-	mu  sync.Mutex // guards all, and is held while closed is closed
+	mu  sync.Mutex // guards what follows, and is held while the set is closed
+	end context.CancelFunc
 	all map[*hold]struct{}
 }
 
 // newHolds returns an empty set that is not closed.
 func newHolds() *holds {
-	return &holds{closed: make(chan struct{}), all: map[*hold]struct{}{}}
+	hs := &holds{all: map[*hold]struct{}{}}
+	hs.open, hs.end = context.WithCancel(context.Background())
+	return hs
 }
+
+// isClosed reports whether close has been called.
+func (hs *holds) isClosed() bool { return hs.open.Err() != nil }
 
 // add adds a hold, unless the set is closed. It reports whether it did.
 func (hs *holds) add(h *hold) bool {
@@ -365,22 +315,73 @@ func (hs *holds) list() []*hold {
 func (hs *holds) close() (first bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	if hs.isClosed() {
-		return false
-	}
-	close(hs.closed)
-	return true
+	first = !hs.isClosed()
+	hs.end()
+	return first
 }
 
-// ended returns a channel that is closed by close.
-func (hs *holds) ended() <-chan struct{} { return hs.closed }
+// heldContext is the context of a hold. It shows what is known of that: the deadline of
+// WithMaxHold, at which the hold cancels it, the fencing token, and the hold itself.
+type heldContext struct {
+	context.Context
+	h *hold
+}
 
-// isClosed reports whether close has been called.
-func (hs *holds) isClosed() bool {
-	select {
-	case <-hs.closed:
-		return true
-	default:
-		return false
+func (c *heldContext) Deadline() (time.Time, bool) {
+	d, ok := c.Context.Deadline()
+	if c.h.limit.IsZero() || ok && d.Before(c.h.limit) {
+		return d, ok
 	}
+	return c.h.limit, true
+}
+
+// over reports whether the context has ended, or its deadline has passed: after the process stood
+// still, timers are late.
+func (c *heldContext) over(now time.Time) bool {
+	d, ok := c.Deadline()
+	return c.Err() != nil || ok && clock.Remaining(now, d) <= 0
+}
+
+// The keys of the innermost hold's token and of the hold among a context's values.
+type (
+	tokenKey struct{}
+	holdKey  struct{}
+)
+
+// Value finds the token also where it is 0, and so hides that of an outer lock.
+func (c *heldContext) Value(key any) any {
+	switch key {
+	case tokenKey{}:
+		return c.h.l.Token
+	case holdKey{}:
+		return c.h
+	}
+	return c.Context.Value(key)
+}
+
+// self is the error of a Lock that would wait for itself: ctx comes from a hold of the same lock.
+// It is nil if that hold is over: the caller may have waited for that. It is nil if ctx is done.
+func (m *Mutex) self(ctx context.Context) error {
+	h := holdOf(ctx, func(h *hold) bool { return h.keeps(m) })
+	if h == nil || ctx.Err() != nil || m.lock.Misuse != nil {
+		return nil
+	}
+	return m.error(notAcquired, &lease.Failure{Kind: lease.Taken | lease.Self,
+		Reason: "held by the caller itself: its context comes from a hold of this lock"})
+}
+
+// holdOf returns the innermost hold that ctx comes from and that is the one looked for, or nil.
+func holdOf(ctx context.Context, is func(*hold) bool) *hold {
+	for {
+		h, _ := ctx.Value(holdKey{}).(*hold)
+		if h == nil || is(h) {
+			return h
+		}
+		ctx = h.held.Context // locks within each other
+	}
+}
+
+// keeps reports whether h keeps the lock of m extended, perhaps for another mutex.
+func (h *hold) keeps(m *Mutex) bool {
+	return h.m.core == m.core && h.m.key == m.key && h.l.Look().Kept()
 }

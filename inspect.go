@@ -2,15 +2,13 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/errtext"
-	"github.com/redlock-go/redlock/internal/grant"
-	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/lease"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -108,9 +106,9 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 
 // inspect asks every node for a lock's key, and for its counter if that is given too.
 func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*Inspection, error) {
-	c := wire.TakeCensus(ctx, r.core.nodes, r.cfg.NodeTimeout, keys...)
+	c := wire.TakeCensus(ctx, r.core.Nodes, r.cfg.NodeTimeout, keys...)
 	if ctx.Err() != nil {
-		return nil, ended(ctx, name, "not inspected", nil)
+		return nil, r.core.errorOf(name, "not inspected", lease.Interrupted(ctx, nil))
 	}
 	in := &Inspection{
 		Name: name, Key: keys[0], Verdict: VerdictSplit, Quorum: r.core.quorum,
@@ -118,7 +116,7 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 	}
 	for i, a := range c.Nodes {
 		in.Nodes = append(in.Nodes, NodeKey{
-			Node: i, Addr: r.core.nodes[i].Addr(), Found: a.Value.Found, Value: a.Value.Value,
+			Node: i, Addr: r.core.Nodes[i].Addr(), Found: a.Value.Found, Value: a.Value.Value,
 			Reserved: a.Value.Reserved, TTL: a.Value.TTL, Err: exported(a.Err),
 			counter: a.Value.Counter,
 		})
@@ -203,60 +201,17 @@ func ttlText(ttl time.Duration) string {
 // happen to many callers at once. Their errors name nobody. [Redlock.Inspect] always tells.
 func WithOwner(text string) Option {
 	return option(func(c *config) {
-		c.genValue, c.genValueBy, c.owned = nil, false, text != ""
+		c.GenValue, c.genValueBy, c.owned = nil, false, text != ""
 		if text != "" {
-			c.genValue = func() (string, error) { return text, nil }
+			c.GenValue = func() (string, error) { return text, nil }
 		}
 	})
 }
 
-// longestOwner is how many bytes of an owner's text an error shows. Somebody else has written it.
-const longestOwner = 64
-
-// sayOwner says in the error of a Lock whose the lock is, if it is taken.
-func (m *Mutex) sayOwner(ctx context.Context, err error) {
-	var e *Error
-	if m.err != nil || !errors.As(err, &e) || !errors.Is(e, ErrTaken) {
-		return
+// nodeName is what errors and reports call a node.
+func nodeName(node int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", node)
 	}
-	e.Owner = m.askOwner(ctx, e)
-	if e.last != nil {
-		e.last.Owner = e.Owner
-	}
-}
-
-// askOwner asks the nodes that refused an attempt whose the lock is. It is "" if they do not tell,
-// or if they disagree and none of them has a quorum.
-func (m *Mutex) askOwner(ctx context.Context, e *Error) string {
-	if e.last != nil {
-		e = e.last
-	}
-	refused := e.refused(m.core.nodes)
-	if len(refused) == 0 {
-		return ""
-	}
-	budget := m.cfg.NodeTimeout
-	if ctx.Err() != nil {
-		ctx, budget = context.WithoutCancel(ctx), min(grant.MinAfterword, budget)
-	}
-	c := wire.TakeCensus(ctx, refused, budget, m.key)
-	told := len(refused) - c.Silent - c.Free - c.Reserved
-	if c.Votes == told || c.Votes >= m.core.quorum {
-		return errtext.CutTo(wire.OwnerOf(c.Value), longestOwner)
-	}
-	return ""
-}
-
-// refused returns those of all nodes that said that the lock is taken.
-func (e *Error) refused(all []*quorum.Node) (nodes []*quorum.Node) {
-	if e.nodes == nil {
-		return nil
-	}
-	for _, err := range e.nodes.Errors {
-		var node *NodeError
-		if errors.As(err, &node) && node.Err == error(errNodeTaken) {
-			nodes = append(nodes, all[node.Node])
-		}
-	}
-	return nodes
+	return fmt.Sprintf("node %d (%s)", node, addr)
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
-	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/errtext"
+	"github.com/redlock-go/redlock/internal/lease"
 )
 
 // Mutex is one owner's handle of a lock. It is made by [Redlock.NewMutex], is safe for concurrent
@@ -18,17 +19,13 @@ import (
 // It holds at most one lease at a time. A Lock on a mutex that is locked competes with its own
 // lease as with anybody's.
 type Mutex struct {
-	core  *core
-	cfg   *config
-	name  string
-	key   string
-	err   error      // a mistake in the options
-	nodes grant.Lock // and what is said to them
-
-	mu  sync.Mutex // guards cur and the marked fields of lease
-	cur *lease     // nil: never locked, or unlocked
-
-	tell *teller // nil: nobody is told what happens
+	core *core
+	cfg  *config
+	name string
+	key  string
+	lock lease.Lock // its leases, and what is said to the nodes
+	held *hold      // the latest; the lock's Mu guards it
+	tell *notifier  // nil: nobody is told what happens
 }
 
 // Name returns the name given to NewMutex, without the key prefix.
@@ -36,7 +33,7 @@ func (m *Mutex) Name() string { return m.name }
 
 // Value returns the lease's value: the one secret that may release it. It is "" while the mutex
 // is not locked. Another process can take the lock over by it, see [WithValue].
-func (m *Mutex) Value() string { return m.current().Value }
+func (m *Mutex) Value() string { return m.lock.Current().Value }
 
 // Until returns the moment up to which the lock may be trusted: the start of the attempt that
 // won, or of the last successful extension, plus expiry, minus drift. After a wait, the attempt
@@ -44,12 +41,11 @@ func (m *Mutex) Value() string { return m.current().Value }
 // locked, and after Unlock or proof of loss. It is also zero for a lock taken over by [WithValue]
 // until the first Extend. It does not ask the nodes.
 func (m *Mutex) Until() time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.cur == nil || !m.cur.state.trusted() {
+	now := m.lock.Current().Look()
+	if !now.State.Trusted() {
 		return time.Time{}
 	}
-	return m.cur.until
+	return now.Until
 }
 
 // FencingToken returns the lease's fencing token, a number greater than that of every earlier
@@ -67,12 +63,22 @@ func (m *Mutex) Until() time.Time {
 // it does not tell whether the lock is held. It is 0 without [WithFencing], and while the mutex
 // is not locked.
 func (m *Mutex) FencingToken() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.cur == nil || m.cur.state > stateLost {
+	l := m.lock.Current()
+	if l.Look().State > lease.StateLost {
 		return 0
 	}
-	return m.cur.Token
+	return l.Token
+}
+
+// FencingToken returns the fencing token of the lock whose held context ctx is, or was derived
+// from: it is how the function that [Redlock.Do] calls gets it. Claim the resource with it before
+// the first read, see [Mutex.FencingToken]. Of locks within each other the innermost counts. The
+// token is 0 if there is no lock, or if the innermost is held without [WithFencing]. It is the same
+// after the lock was lost, which is when the resource needs it most.
+func FencingToken(ctx context.Context) uint64 {
+	needContext(ctx)
+	token, _ := ctx.Value(tokenKey{}).(uint64)
+	return token
 }
 
 // Lock is [Mutex.LockContext] without an end but the number of tries.
@@ -101,7 +107,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // context's error and its cause. It matches [ErrClosed] after Close, or it is an [*OptionError].
 func (m *Mutex) LockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
-	_, err := m.tellLock(ctx, m.cfg.tries, nil)
+	_, err := m.acquire(ctx, m.cfg.tries, "")
 	return err
 }
 
@@ -114,8 +120,53 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 // times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
-	_, err := m.tellLock(ctx, 1, nil)
+	_, err := m.acquire(ctx, 1, "")
 	return err
+}
+
+// acquire locks m, or adopts the lock that was handed off with the value, if that is not "". It
+// tells Events of it.
+func (m *Mutex) acquire(ctx context.Context, tries int, value string) (l *lease.Lease, err error) {
+	if m.tell == nil {
+		return m.obtain(ctx, tries, value, nil)
+	}
+	ctx, told := m.tell.acquiring(ctx, tries)
+	err = errPanicked
+	defer func() { m.tell.acquired(told, err) }()
+	var w lease.Witness
+	if told != nil {
+		w = witness{told}
+	}
+	l, err = m.obtain(ctx, tries, value, w)
+	return l, err
+}
+
+// obtain is acquire for a witness, or nil. Its error says whether the lock is this process's, if it
+// has waited for that, and whose it is. If the mutex has no owner itself, that is not asked after a
+// single try or the end of ctx, which many callers may come to at once.
+func (m *Mutex) obtain(ctx context.Context, tries int, value string, w lease.Witness) (*lease.Lease,
+	error) {
+	if value != "" {
+		l, f := m.lock.Adopt(ctx, value, w)
+		return l, m.error(notAdopted, f)
+	}
+	if err := m.self(ctx); err != nil {
+		return nil, err
+	}
+	l, f := m.lock.Get(ctx, tries, w)
+	if f == nil {
+		return l, nil
+	}
+	if last := f.Attempt(); (f.Kind|last.Kind)&lease.Taken != 0 {
+		neighbour := func(h *hold) bool { return h.m != m && h.keeps(m) }
+		if tries != 1 && slices.ContainsFunc(m.core.holds.list(), neighbour) {
+			last.More += ", held by another mutex of this process"
+		}
+		if m.cfg.owned || tries != 1 && ctx.Err() == nil {
+			last.Owner = m.lock.Owner(ctx, last)
+		}
+	}
+	return nil, m.error(notAcquired, f)
 }
 
 // Unlock is [Mutex.UnlockContext] without a context.
@@ -143,12 +194,28 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 // [ErrReleased].
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	l := m.current()
-	if h := holdOf(ctx, func(h *hold) bool { return h.l.m == m }); h != nil {
+	l := m.lock.Current()
+	if h := holdOf(ctx, func(h *hold) bool { return h.m == m }); h != nil {
 		l = h.l
 	}
-	err := l.unlock(ctx, byOwner)
+	err := m.unlock(ctx, l, byOwner)
 	return err == nil, err
+}
+
+// unlock releases a lease of the mutex, and tells Events. Within its minimum hold the lock stays
+// taken, unless Close releases it.
+func (m *Mutex) unlock(ctx context.Context, l *lease.Lease, who by) error {
+	ctx, told := m.tell.releasing(ctx, l, who)
+	var err error
+	f := l.Unlock(ctx, who == byOwner, func(f *lease.Failure) {
+		err = m.error(notReleased, f)
+		told.end(outcome(told, err))
+	})
+	if err == nil { // or nothing was sent
+		err = m.error(notReleased, f)
+	}
+	over(m.tell, told, "release", l, who, err, outcome(told, err))
+	return err
 }
 
 // Extend is [Mutex.ExtendContext] without a context.
@@ -167,7 +234,11 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 //   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.current().extend(ctx)
+	l := m.lock.Current()
+	ctx, told := m.tell.extending(ctx, l, byOwner)
+	_, f := l.Extend(ctx, m.cfg.NodeTimeout, confirmed(told, l))
+	err := m.error(notExtended, f)
+	m.tell.extended(told, l, byOwner, err)
 	return err == nil, err
 }
 
@@ -182,8 +253,82 @@ func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background
 // The bool is true if and only if the error is nil. The errors are those of [Mutex.ExtendContext].
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
-	err := m.current().valid(ctx)
+	err := m.error("not valid", m.lock.Current().Valid(ctx))
+	m.tell.all()
 	return err == nil, err
+}
+
+// Handoff gives the lock away without releasing it: another process goes on with it, by
+// [Mutex.Adopt] of what Handoff returns, and nobody else can have it in between. Stop the work
+// under the lock first. Handoff sends nothing to the nodes.
+//
+// The mutex is not locked any more when Handoff returns, as after Unlock: a held context is done
+// with the cause [ErrReleased], and nothing extends the lock. Unlock and Extend fail with
+// [ErrNotHeld]. The lock stays taken until it is adopted and released, or until its keys expire,
+// within the expiry. To take it back, adopt it with the same mutex.
+//
+// The text is a secret: one who has it can take the lock, once. The error matches [ErrNotHeld] if
+// the mutex is not locked, and [ErrExpired] if the lock was lost or has run out.
+func (m *Mutex) Handoff() (string, error) {
+	m.mustBeMade(context.Background())
+	l := m.lock.Current()
+	if f := l.HandOff(); f != nil {
+		return "", m.error("not handed off", f)
+	}
+	m.tell.all()
+	return lease.Handoff{Key: []byte(m.key), Value: []byte(l.Value)}.String(), nil
+}
+
+// Adopt goes on with a lock that was handed off, see [Mutex.Handoff]: it makes it the mutex's own
+// and holds it, as [Mutex.Hold] does, and returns a held context. The mutex has the name and the
+// prefix of the lock.
+//
+// Adopt writes a value of its own to the nodes that have the value of the handoff. It needs a
+// quorum of them. So the old value can neither extend nor release the lock any more, and the
+// handoff can be adopted once. If that is before the Until that the lock had at the handoff,
+// nobody else has had the lock since. With [WithFencing] the lock has a new token, greater than
+// any before: a resource that has seen it refuses the old one.
+//
+// Adopt makes one attempt, which takes two node timeouts at most. If it fails, nobody has the lock,
+// and what is left of it is being released. The error matches [ErrFailed], and one of
+//   - [ErrExpired], if the lock is gone on so many nodes that there is no quorum: it has expired,
+//     or was adopted before,
+//   - [ErrNoQuorum], if too few nodes answered,
+//   - the context's error, if it ended the call,
+//   - [ErrClosed], after Close,
+//
+// or it is an [*OptionError], if the handoff is not one, or that of another lock, and nothing was
+// sent.
+func (m *Mutex) Adopt(ctx context.Context, handoff string) (context.Context, error) {
+	m.mustBeMade(ctx)
+	value, err := m.readHandoff(handoff)
+	if err != nil {
+		return nil, err
+	}
+	l, err := m.acquire(ctx, 1, value)
+	if err != nil {
+		return nil, err
+	}
+	return m.keep(ctx, l)
+}
+
+// readHandoff returns the value in the handoff of m's lock. Errors do not show it: it is a secret.
+func (m *Mutex) readHandoff(text string) (value string, err error) {
+	if m.lock.Misuse != nil {
+		return "", m.error(notAdopted, m.lock.Misuse)
+	}
+	h, ok := lease.ParseHandoff(text)
+	var wrong *OptionError
+	switch {
+	case !ok:
+		wrong = &OptionError{"Adopt", "…", "needs what Handoff has returned"}
+	case string(h.Key) != m.key:
+		wrong = &OptionError{"Adopt", "handoff of " + errtext.Name(string(h.Key)),
+			"needs that of the lock with the key " + errtext.Name(m.key)}
+	default:
+		return string(h.Value), nil
+	}
+	return "", m.error(notAdopted, lease.Because(wrong))
 }
 
 // DelayFunc returns how long to wait before the next attempt; tries, from 1, is how many have been

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
+	"github.com/redlock-go/redlock/internal/lease"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -55,16 +56,14 @@ func (o option) apply(c *config) { o(c) }
 
 // config is what the options say. It is not changed once a Redlock or Mutex has it.
 type config struct {
-	wire.Terms
+	lease.Options
 	tries          int
-	delay          DelayFunc
 	constantDelay  time.Duration // of WithRetryDelay
 	timeoutFactor  float64
-	factorBy       bool                   // WithTimeoutFactor was given
-	nodeTimeoutSet bool                   // WithNodeTimeout was given
-	genValue       func() (string, error) // nil: values are random only
-	genValueBy     bool                   // WithGenValueFunc was given
-	owned          bool                   // WithOwner was given
+	factorBy       bool // WithTimeoutFactor was given
+	nodeTimeoutSet bool // WithNodeTimeout was given
+	genValueBy     bool // WithGenValueFunc was given
+	owned          bool // WithOwner was given
 	value          *string
 	prefix         string
 	fenceTTLBy     bool
@@ -72,25 +71,23 @@ type config struct {
 	maxHold        time.Duration // 0: no bound
 	maxHoldBy      bool
 	margin         time.Duration
-	minHold        time.Duration
 	longHold       time.Duration // or 0
-	noWait         bool          // WithoutWaiting was given
-	maxWaiters     int           // or Unlimited
 	events         *Events       // nil: nobody is told
-	eventsErr      error         // WithEvents was given nil
-	nilErr         error         // a nil Option was given
+	nilErr         error         // a nil Option was given, or nil events
 }
 
 func defaults() config {
 	return config{
-		Terms: wire.Terms{
-			Expiry: DefaultExpiry, DriftFactor: DefaultDriftFactor, FenceTTL: DefaultFenceTTL,
-			Queue: true,
+		Options: lease.Options{
+			Terms: wire.Terms{
+				Expiry: DefaultExpiry, DriftFactor: DefaultDriftFactor, FenceTTL: DefaultFenceTTL,
+				Queue: true,
+			},
+			Delay:      UniformDelay(DefaultMinRetryDelay, DefaultMaxRetryDelay),
+			MaxWaiters: Unlimited,
 		},
 		tries:         DefaultTries,
-		delay:         UniformDelay(DefaultMinRetryDelay, DefaultMaxRetryDelay),
 		timeoutFactor: DefaultTimeoutFactor,
-		maxWaiters:    Unlimited,
 	}
 }
 
@@ -114,7 +111,7 @@ func WithTries(tries int) Option {
 // WithRetryDelay sets a constant delay between attempts, not negative. Use [WithRetryDelayFunc]
 // for a random one, as the algorithm asks for. Default: random, see [WithRetryDelayFunc].
 func WithRetryDelay(delay time.Duration) Option {
-	return option(func(c *config) { c.delay, c.constantDelay = ConstantDelay(delay), delay })
+	return option(func(c *config) { c.Delay, c.constantDelay = ConstantDelay(delay), delay })
 }
 
 // WithRetryDelayFunc sets the delay between attempts: [ConstantDelay], [UniformDelay],
@@ -122,7 +119,7 @@ func WithRetryDelay(delay time.Duration) Option {
 // option. Default: [UniformDelay] from [DefaultMinRetryDelay] to [DefaultMaxRetryDelay], 50 to
 // 250 ms.
 func WithRetryDelayFunc(delay DelayFunc) Option {
-	return option(func(c *config) { c.delay, c.constantDelay = delay, 0 })
+	return option(func(c *config) { c.Delay, c.constantDelay = delay, 0 })
 }
 
 // WithDriftFactor sets which part of the expiry is set aside for clocks that run at different
@@ -155,7 +152,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // beginning of the value: redlock appends 128 random bits, because two acquisitions with one value
 // could release each other's lock. An error it returns fails the Lock. Default: the random bits.
 func WithGenValueFunc(gen func() (string, error)) Option {
-	return option(func(c *config) { c.genValue, c.genValueBy, c.owned = gen, true, false })
+	return option(func(c *config) { c.GenValue, c.genValueBy, c.owned = gen, true, false })
 }
 
 // WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually another
@@ -247,7 +244,7 @@ func WithMargin(margin time.Duration) Option {
 // client of the nodes. The TTL of a counter of [WithFencePerName] must cover d. At least 0.
 // Default: 0, Unlock releases.
 func WithMinHold(d time.Duration) Option {
-	return option(func(c *config) { c.minHold = d })
+	return option(func(c *config) { c.MinHold = d })
 }
 
 // WithPolling makes a waiting Lock ask the nodes again after each retry delay, instead of waiting
@@ -287,21 +284,19 @@ func (c *config) finishExpiry(wrong *mistakes) {
 	if c.tries < 1 && c.tries != Unlimited {
 		wrong.add("WithTries", c.tries, "must be at least 1, or Unlimited")
 	}
-	if c.maxWaiters < 1 && c.maxWaiters != Unlimited {
-		wrong.add("WithMaxWaiters", c.maxWaiters, "must be at least 1, or Unlimited")
+	if c.MaxWaiters < 1 && c.MaxWaiters != Unlimited {
+		wrong.add("WithMaxWaiters", c.MaxWaiters, "must be at least 1, or Unlimited")
 	}
-	for _, err := range []error{c.nilErr, c.eventsErr} {
-		if err != nil {
-			*wrong = append(*wrong, err)
-		}
+	if c.nilErr != nil {
+		*wrong = append(*wrong, c.nilErr)
 	}
 	if c.constantDelay < 0 {
 		wrong.add("WithRetryDelay", c.constantDelay, "must be at least 0")
 	}
-	if c.delay == nil {
+	if c.Delay == nil {
 		wrong.add("WithRetryDelayFunc", nil, "must be a function")
 	}
-	if c.genValueBy && c.genValue == nil {
+	if c.genValueBy && c.GenValue == nil {
 		wrong.add("WithGenValueFunc", nil, "must be a function")
 	}
 	if !(c.DriftFactor >= 0 && c.DriftFactor < 1) {
@@ -354,15 +349,15 @@ func (c *config) checkValue(wrong *mistakes) {
 func (c *config) checkTimes(wrong *mistakes) {
 	counts := c.Fencing && c.FencePerName || c.fenceTTLBy
 	switch {
-	case c.minHold < 0:
-		wrong.add("WithMinHold", c.minHold, "must be at least 0")
+	case c.MinHold < 0:
+		wrong.add("WithMinHold", c.MinHold, "must be at least 0")
 	case c.longHold < 0:
 		wrong.add("WithLongHold", c.longHold, "must be at least 0")
-	case counts && c.FenceTTL < c.minHold:
-		wrong.add("WithFenceTTL", c.FenceTTL, "must be at least the minimum hold of %v", c.minHold)
-	case c.guardBy && c.minHold > 0 && c.Guard < c.Lingering(c.minHold):
+	case counts && c.FenceTTL < c.MinHold:
+		wrong.add("WithFenceTTL", c.FenceTTL, "must be at least the minimum hold of %v", c.MinHold)
+	case c.guardBy && c.MinHold > 0 && c.Guard < c.Lingering(c.MinHold):
 		wrong.add("WithRestartGuard", c.Guard, "must be at least the minimum hold of %v and its "+
-			"drift: %v", c.minHold, c.Lingering(c.minHold))
+			"drift: %v", c.MinHold, c.Lingering(c.MinHold))
 	}
 	if counts && c.FenceTTL < c.Expiry {
 		wrong.add("WithFenceTTL", c.FenceTTL, "must be at least the expiry of %v", c.Expiry)
@@ -388,5 +383,16 @@ func (c *config) checkTimes(wrong *mistakes) {
 // of the caller who arrives. At least 1, or [Unlimited]. To wait for nothing, use [Mutex.TryLock]
 // or [WithTries] with 1 instead. Default: Unlimited.
 func WithMaxWaiters(n int) Option {
-	return option(func(c *config) { c.maxWaiters = n })
+	return option(func(c *config) { c.MaxWaiters = n })
+}
+
+// WithoutWaiting makes Lock, Hold and Do fail with [ErrTaken] as soon as they know that somebody
+// has the lock, instead of waiting for its release. After a retry delay they try again only while
+// nobody is known to have it: several callers have asked at the same moment, and each got some of
+// the nodes, or too few nodes answered. It is for work that the holder does for all, such as a job
+// that runs once in a period. With [WithMinHold] they give up when that time has passed since they
+// began, so that none of them outlasts it. Before it fails, it asks the nodes that refused once
+// more. No effect on elections. Default: off, they wait.
+func WithoutWaiting() Option {
+	return option(func(c *config) { c.NoWait = true })
 }

@@ -31,7 +31,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
-	"github.com/redlock-go/redlock/internal/grant"
+	"github.com/redlock-go/redlock/internal/lease"
 	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
@@ -48,15 +48,12 @@ type Redlock struct {
 
 // core is what all Redlocks derived from one New share.
 type core struct {
-	nodes   []*quorum.Node
-	err     error // a mistake in the pools
-	quorum  int
-	tracker *quorum.Tracker // commands in flight
-	now     func() time.Time
-
+	lease.Process
+	err      error // a mistake in the pools
+	quorum   int
+	tracker  *quorum.Tracker // commands in flight
 	tokens   wire.Tokens
-	queues   *queue.Queues
-	renewals grant.Renewals
+	renewals lease.Renewals
 	holds    *holds // closed by Close
 }
 
@@ -70,35 +67,16 @@ type core struct {
 func New(pools ...pool.Pool) *Redlock {
 	cfg, tracker, own := defaults(), quorum.NewTracker(), clock.Of(pools)
 	c := &core{
-		nodes:   quorum.Nodes(pools, tracker),
-		err:     checkPools(pools),
-		quorum:  quorum.Majority(len(pools)),
-		tracker: tracker,
-		now:     own.Now,
-		holds:   newHolds(),
+		err: checkPools(pools), quorum: quorum.Majority(len(pools)), tracker: tracker,
+		holds: newHolds(),
 	}
-	c.tokens.Now = c.now
-	c.queues = queue.New(queue.Config{
-		Nodes: c.nodes, Tracker: tracker, Channel: wire.TurnChannel + own.Name(),
-		Closed: c.holds.ended(), Now: c.now, Jitter: own.Jitter,
+	c.Nodes, c.Open, c.Now = quorum.Nodes(pools, tracker), c.holds.open, own.Now
+	c.tokens.Now = c.Now
+	c.Queues = queue.New(queue.Config{
+		Nodes: c.Nodes, Tracker: tracker, Channel: wire.TurnChannel + own.Name(),
+		Closed: c.Open.Done(), Now: c.Now, Jitter: own.Jitter,
 	})
 	return &Redlock{core: c, cfg: &cfg, err: errtext.Join(c.err, cfg.finish())}
-}
-
-// ended reports whether ctx or the Redlock has ended.
-func (c *core) ended(ctx context.Context) bool { return ctx.Err() != nil || c.holds.isClosed() }
-
-// pause waits, and reports whether neither ctx nor the Redlock has ended.
-func (c *core) pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return !c.ended(ctx)
-	case <-ctx.Done():
-	case <-c.holds.ended():
-	}
-	return false
 }
 
 // mustBeMade panics if New did not make r.
@@ -147,8 +125,8 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 	cfg := *r.cfg
 	for i, o := range opts {
 		if o == nil {
-			cfg.nilErr = &OptionError{"Option", fmt.Sprintf("option %d is nil", i),
-				"needs options that are not nil"}
+			cfg.nilErr = errtext.Join(cfg.nilErr, &OptionError{"Option",
+				fmt.Sprintf("option %d is nil", i), "needs options that are not nil"})
 			continue
 		}
 		o.apply(&cfg)
@@ -164,21 +142,42 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 // counter, or of a queue.
 func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
-	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, err: err}
+	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name}
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
-		m.err = errtext.Join(nameErr, err)
+		err = errtext.Join(nameErr, err)
 	}
-	m.nodes = grant.Lock{
-		Lock:      wire.NewLock(m.key, &cfg.Terms, &r.core.tokens),
-		Pipelines: quorum.Pipelines(r.core.nodes), Now: r.core.now, Denied: heldBy,
-	}
-	m.nodes.Alone = len(m.nodes.Pipelines) == 1
-	m.tell = newTeller(m)
+	k := &m.lock
+	k.Lock = wire.NewLock(m.key, &cfg.Terms, &r.core.tokens)
+	k.Pipelines = quorum.Pipelines(r.core.Nodes)
+	k.Process, k.Options = &r.core.Process, &cfg.Options
+	k.Alone, k.Denied, k.OnEnd = len(k.Pipelines) == 1, heldBy, m.ended
+	m.mistaken(err)
+	m.tell = newNotifier(m)
 	if cfg.value != nil {
-		m.cur = newLease(m, *cfg.value)
-		m.cur.TakeOver()
+		k.TakeOver(*cfg.value)
 	}
 	return m
+}
+
+// mistaken notes what is wrong with the options, or nil.
+func (m *Mutex) mistaken(err error) {
+	if err != nil {
+		m.lock.Misuse = lease.Because(err)
+	}
+}
+
+// ended notes that nobody relies on the lease any more, and returns the cause for a held context.
+func (m *Mutex) ended(l *lease.Lease, reason lease.EndReason, why *lease.Failure) (cause error) {
+	switch {
+	case why == nil:
+		cause = ErrReleased
+	case reason == lease.EndReplaced:
+		cause = m.error("ended", why)
+	default:
+		cause = m.error(lost, why)
+	}
+	m.tell.end(l, EndReason(reason), cause)
+	return cause
 }
 
 // checkName says what is wrong with a lock's name and the key that it makes.
@@ -200,10 +199,52 @@ func deploymentOf(rl any) (wire.Deployment, error) {
 	r := rl.(*Redlock)
 	r.mustBeMade()
 	return wire.Deployment{
-		Nodes: r.core.nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
-		Prefix: r.cfg.prefix, Channel: r.core.queues.Channel(),
+		Nodes: r.core.Nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
+		Prefix: r.cfg.prefix, Channel: r.core.Queues.Channel(),
 		Denied: heldBy, Exported: exported,
 	}, r.err
+}
+
+// Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
+// [Mutex.LockContext] does: by default for about five seconds, or 21 if a majority of nodes is
+// silent. Unlock adds up to a node timeout. Do calls fn once it holds the lock, with the held
+// context. That is cancelled with the cause [ErrLost] when the lock cannot be trusted any more; fn
+// must return then. The lock is released even if fn panics.
+//
+// If Hold fails, Do returns its error, which matches [ErrFailed], and does not call fn. Otherwise
+// fn ran, and Do returns the error of fn, or of Unlock, or one that wraps both. An error of Unlock
+// matches [ErrNotReleased]: the work is done, and doing it again would do it twice. It matches
+// [ErrExpired] if the nodes had lost the lock by the end of fn, and [ErrLost] too if that had ended
+// the held context. If Close released the lock while fn ran, the error matches [ErrReleased]
+// instead.
+func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
+	opts ...Option) error {
+	if fn == nil {
+		return &OptionError{"Do", nil, "needs a function"}
+	}
+	m := r.NewMutex(name, opts...)
+	held, err := m.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	return m.during(ctx, func() error { return fn(held) })
+}
+
+// during runs what is done under a hold of the mutex, and unlocks it.
+func (m *Mutex) during(ctx context.Context, fn func() error) (err error) {
+	defer func() {
+		var closeErr error
+		if m.lock.Current().Look().State > lease.StateLost {
+			closeErr = m.error("not held to the end",
+				&lease.Failure{Kind: lease.Released, Reason: "released by Close"})
+		}
+		_, unlockErr := m.UnlockContext(ctx)
+		if errors.Is(unlockErr, ErrNotHeld) {
+			unlockErr = nil // Close has done it
+		}
+		err = errtext.Join(err, closeErr, unlockErr)
+	}()
+	return fn()
 }
 
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
@@ -222,7 +263,7 @@ func (r *Redlock) Close() error {
 	err := r.core.closeHolds(ctx)
 	last, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
-	quorum.Finish(last, r.core.nodes)
+	quorum.Finish(last, r.core.Nodes)
 	return err
 }
 
@@ -245,7 +286,7 @@ func (r *Redlock) CloseContext(ctx context.Context) error {
 	r.mustBeMade()
 	needContext(ctx)
 	err := r.core.closeHolds(ctx)
-	quorum.Finish(ctx, r.core.nodes)
+	quorum.Finish(ctx, r.core.Nodes)
 	return err
 }
 
@@ -261,7 +302,7 @@ const maxErrors = 8
 func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
 	all := c.holds.list()
 	for _, h := range all {
-		nodeTimeout = max(nodeTimeout, h.l.m.cfg.NodeTimeout)
+		nodeTimeout = max(nodeTimeout, h.m.cfg.NodeTimeout)
 	}
 	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(all)/maxReleases))
 }
@@ -270,17 +311,17 @@ func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Durati
 // cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
 func (c *core) closeHolds(ctx context.Context) error {
 	if c.holds.close() {
-		c.queues.End()
+		c.Queues.End()
 	}
 	all := c.holds.list()
-	afters := make([]effects, len(all))
+	afters := make([]lease.Effects, len(all))
 	for i, h := range all {
-		afters[i] = h.l.closing()
-		afters[i].cancel()
+		afters[i] = h.l.Closing()
+		afters[i].Cancel()
 	}
 	for i, h := range all { // when all held contexts are done
-		afters[i].run()
-		h.l.m.tell.all()
+		afters[i].Run()
+		h.m.tell.all()
 	}
 	var errs []error
 	left := len(all)
@@ -308,15 +349,16 @@ func (c *core) closeHolds(ctx context.Context) error {
 // closeHold unlocks what a hold has held. If too few nodes answer, the hold stays registered for
 // another Close.
 func (c *core) closeHold(ctx context.Context, h *hold) error {
-	err := h.l.unlock(ctx, byClose)
+	err := h.m.unlock(ctx, h.l, byClose)
 	// The loss has ended its held context before Close was called, and is about to unregister it.
-	lost := errors.Is(err, ErrLost)
-	if !lost && errors.Is(err, ErrNoQuorum) {
+	wasLost, now := errors.Is(err, ErrLost), h.l.Look()
+	if !wasLost && errors.Is(err, ErrNoQuorum) {
 		return err
 	}
 	c.holds.remove(h)
 	// Its owner may have unlocked it meanwhile, or it ran out before its turn came.
-	if lost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) && h.l.ranOut() {
+	if wasLost || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrExpired) &&
+		now.Loss == nil && clock.Remaining(c.Now(), now.Until) <= 0 {
 		return nil
 	}
 	return err

@@ -42,8 +42,8 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 			fmt.Sprintf("needs from 1 to %d names", maxNames)}
 	}
 	for _, name := range names { // before anything is sent
-		if m := r.NewMutex(name, opts...); m.err != nil {
-			return m.misuse(notAcquired, ErrFailed)
+		if m := r.NewMutex(name, opts...); m.lock.Misuse != nil {
+			return m.error(notAcquired, m.lock.Misuse)
 		}
 	}
 	return r.doAll(ctx, names, func(ctx context.Context) error {
@@ -74,7 +74,7 @@ func distinct(names []string) []string {
 // no hold of that name, or if that is held without [WithFencing].
 func FencingTokenOf(ctx context.Context, name string) uint64 {
 	needContext(ctx)
-	if h := holdOf(ctx, func(h *hold) bool { return h.l.m.name == name }); h != nil {
+	if h := holdOf(ctx, func(h *hold) bool { return h.m.name == name }); h != nil {
 		return h.l.Token
 	}
 	return 0
@@ -108,15 +108,15 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 	if fn == nil {
 		return &OptionError{"DoAny", nil, "needs a function"}
 	}
-	l, err := r.lockAny(ctx, "DoAny", names, opts)
+	m, err := r.lockAny(ctx, "DoAny", names, opts)
 	if err != nil {
 		return err
 	}
-	held, err := l.keep(ctx)
+	held, err := m.keep(ctx, m.lock.Current())
 	if err != nil {
 		return err
 	}
-	return l.m.during(ctx, func() error { return fn(held, l.m.name) })
+	return m.during(ctx, func() error { return fn(held, m.name) })
 }
 
 // LockAny locks one of the names, and returns its mutex, as [Mutex.LockContext] would leave it: its
@@ -132,11 +132,7 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
 // of each name that is tried. [WithMaxWaiters] counts for each name.
 func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (*Mutex, error) {
-	l, err := r.lockAny(ctx, "LockAny", names, opts)
-	if err != nil {
-		return nil, err
-	}
-	return l.m, nil
+	return r.lockAny(ctx, "LockAny", names, opts)
 }
 
 const (
@@ -151,14 +147,14 @@ const (
 
 // lockAny is LockAny for a caller of that name.
 func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, opts []Option) (
-	*lease, error) {
+	*Mutex, error) {
 	r.mustBeMade()
 	needContext(ctx)
 	var all []*Mutex
 	for _, name := range distinct(names) {
 		m := r.NewMutex(name, opts...)
-		if m.err != nil {
-			return nil, m.misuse(notAcquired, ErrFailed)
+		if m.lock.Misuse != nil {
+			return nil, m.error(notAcquired, m.lock.Misuse)
 		}
 		all = append(all, m)
 	}
@@ -168,32 +164,39 @@ func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, op
 	cfg := all[0].cfg
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		l, err := probe(ctx, all[:min(probes, len(all))])
+		m, err := probe(ctx, all[:min(probes, len(all))])
 		switch {
 		case err == nil, ctx.Err() != nil, errors.Is(err, ErrClosed):
-			return l, err
-		case try == cfg.tries || cfg.noWait:
+			return m, err
+		case try == cfg.tries || cfg.NoWait:
 			return nil, lastOf(len(all), err)
 		}
-		patience, cancel := context.WithTimeout(ctx, max(cfg.delay(try), leastWait))
-		l, err = all[len(all)-1].tellLock(patience, Unlimited, nil)
+		patience, cancel := context.WithTimeout(ctx, max(cfg.Delay(try), leastWait))
+		m = all[len(all)-1]
+		_, err = m.acquire(patience, Unlimited, "")
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
-			return l, err
+		if err == nil {
+			return m, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			return nil, err
 		}
 	}
 }
 
 // probe tries mutexes once, one after the other, until one is locked. It stops early if the nodes
 // are the reason that one is not.
-func probe(ctx context.Context, mutexes []*Mutex) (l *lease, err error) {
+func probe(ctx context.Context, mutexes []*Mutex) (_ *Mutex, err error) {
 	for _, m := range mutexes {
-		l, err = m.tellLock(ctx, 1, nil)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, ErrTaken) {
+		_, err = m.acquire(ctx, 1, "")
+		if err == nil {
+			return m, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, ErrTaken) {
 			break
 		}
 	}
-	return l, err
+	return nil, err
 }
 
 // lastOf says in the error of the last of n names that it was one of them.

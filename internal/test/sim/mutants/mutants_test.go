@@ -86,9 +86,10 @@ var anyTicket = edit{
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{
-		{"internal/grant.Grant.Take", "	if d.Won && !g.InTime() {",
-			"	g.Began = g.lock.Now()\n	if d.Won && !g.InTime() {"},
-		{"acquirer.adopt", "	a.won = l\n", "	a.won, l.until = l, l.Deadline()\n"},
+		{"internal/lease.Lease.take", "	if d.won && !l.inTime() {",
+			"	l.Began = l.lock.now()\n	if d.won && !l.inTime() {"},
+		{"internal/lease.acquirer.adopt", "	a.won = l\n",
+			"	a.won, l.Until = l, l.deadline()\n"},
 	}, campaign, 100, []string{"I2 validity"}},
 	{"M2", "no drift", []edit{{
 		"internal/wire.Terms.Drift",
@@ -96,12 +97,12 @@ var mutants = []mutant{
 		"return 0",
 	}}, campaign, 100, []string{"I2 validity"}},
 	{"M3", "no drift in an extension", []edit{{
-		"lease.prolong", "until := start.Add(m.cfg.Validity())",
-		"until := start.Add(m.cfg.Expiry)",
+		"internal/lease.Lease.Extend", "until := start.Add(k.Validity())",
+		"until := start.Add(k.Expiry)",
 	}}, edge, 100, []string{"I2 validity"}},
 	{"M4", "an extension counted from its end", []edit{{
-		"lease.prolong", "until := start.Add(m.cfg.Validity())",
-		"_, until := start, m.core.now().Add(m.cfg.Validity())",
+		"internal/lease.Lease.Extend", "until := start.Add(k.Validity())",
+		"_, until := start, k.now().Add(k.Validity())",
 	}}, campaign, 300, []string{"I2 validity", "I6 continuity"}},
 	{"M5", "a simulated node deletes a key whose value is not its own", []edit{
 		{"internal/test/sim.Node.release", "	if held == 1 || c.member != \"\" && " +
@@ -115,50 +116,49 @@ var mutants = []mutant{
 		anyTicket,
 	}, campaign, 100, []string{"I15 quorum"}},
 	{"M7", "an attempt that failed is not released", []edit{{
-		"internal/grant.FailedAttempt.release", "	return g.Release(ctx, s)\n",
-		"	s.Skip = func(int) bool { return true }\n	return g.Release(ctx, s)\n",
+		"internal/lease.FailedAttempt.release", "	return l.Release(ctx, s)\n",
+		"	s.Skip = func(int) bool { return true }\n	return l.Release(ctx, s)\n",
 	}}, campaign, 200, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{{
 		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
 	}}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
-		"lease.usable", "case !until.IsZero() && left <= 0:",
-		"case !until.IsZero() && left <= -time.Hour:",
+		"internal/lease.Lease.usable", "case !now.Until.IsZero() && left <= 0:",
+		"case !now.Until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
 		{"internal/quorum.Pipeline.begin", " || c.write.over:", ":"},
 		{"internal/quorum.Pipeline.submit", "		unsent = p.withdraw(c.write)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
-		{"lease.undo", "	after := l.releasing(EndReleased)\n", "	after := effects{}\n"},
+		{"internal/lease.Lease.Unlock", "	after := l.releasing(EndReleased)\n",
+			"	after := Effects{}\n"},
 		{"internal/quorum.Pipeline.begin", " || c.write.over:", ":"},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
-		{"hold.tick", "case clock.Remaining(now, l.until) <= 0:",
-			"case clock.Remaining(now, l.until) <= -m.cfg.Expiry/20:"},
-		{"hold.deadline", "h.l.until.Add(-h.l.m.cfg.margin)",
-			"h.l.until.Add(h.l.m.cfg.Expiry/20 - h.l.m.cfg.margin)"},
+		{"hold.tick", "case clock.Remaining(now, l.Until) <= 0:",
+			"case clock.Remaining(now, l.Until) <= -m.cfg.Expiry/20:"},
+		{"hold.deadline", "h.l.Until.Add(-h.m.cfg.margin)",
+			"h.l.Until.Add(h.m.cfg.Expiry/20 - h.m.cfg.margin)"},
 	}, campaign, 300, []string{"I2 validity", "I7 loss signal"}},
 	{"M13", "the holder does not learn at once what its own question has proven", []edit{
-		{"lease.confirm", "	after := l.lose(EndLost, denial)\n" +
-			"	m.mu.Unlock()\n	after.run()\n",
-			"	after := l.lose(EndLost, denial)\n	m.mu.Unlock()\n" +
-				"	time.AfterFunc(m.cfg.Expiry/20, after.run)\n"},
-		{"teller.end", "			h.cancel(cause) // its owner is about to do so\n", ""},
+		{"internal/lease.Lease.confirm", "	after.Run()\n",
+			"	time.AfterFunc(l.lock.Expiry/20, after.Run)\n"},
+		{"notifier.end", "		l.EndHold(lease.EndReason(reason), cause)", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"newAttempt", "value, err := m.cfg.newValue()",
-			"value, err := fmt.Sprintf(\"%p\", m), error(nil)"},
+		{"internal/lease.Lock.try", "value, err := k.Options.newValue()",
+			"value, err := fmt.Sprintf(\"%p\", k), error(nil)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
 		"internal/quorum.Round.settle",
 		"if r.won() || r.tally.Yes+r.tally.Pending < r.spec.Need {", "if r.tally.Pending == 0 {",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M16", "an attempt waits for a hung node while others need its votes", []edit{{
-		"internal/grant.Grant.Attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
+		"internal/lease.Lease.attempt", "Spec{Hasty: !how.Final}", "Spec{Hasty: false}",
 	}}, contention, 0, []string{"is not less than"}},
 	{"M17", "Extend counts the nodes that it is about to heal", []edit{{
-		"lease.confirm", "	if has {\n		return r, nil\n	}\n",
+		"internal/lease.Lease.confirm", "	if has {\n		return r, nil\n	}\n",
 		"	for _, o := range r.Outcomes() {\n		if o.No() {\n			" +
 			"has = true\n		}\n	}\n	if has {\n		return r, nil\n	}\n",
 	}}, campaign, 500, []string{"I6 continuity"}},
@@ -169,12 +169,12 @@ var mutants = []mutant{
 	}, campaign, 100, []string{"I2 validity", "I6 continuity", "I8 no leaks",
 		"I15 quorum"}},
 	{"M19", "no raise round", []edit{{
-		"internal/grant.Grant.fence",
+		"internal/lease.Lease.fence",
 		"if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {",
 		"if outcomes.Count(agrees) > 0 {",
 	}}, grants, 0, []string{"I3 token order"}},
 	{"M20", "tokens by INCR alone", []edit{
-		{"internal/grant.Grant.fence",
+		{"internal/lease.Lease.fence",
 			"if outcomes.Count(agrees) >= quorum.Majority(len(outcomes)) {",
 			"if outcomes.Count(agrees) > 0 {"},
 		{"internal/wire.Tokens.proposal",
@@ -188,10 +188,10 @@ var mutants = []mutant{
 		"internal/quorum.Round.arm", ", r.expire)\n", ", func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
-		"internal/grant.Grant.Release", "	return g.WriteSet.Release(ctx, s)\n",
+		"internal/lease.Lease.Release", "	return l.WriteSet.Release(ctx, s)\n",
 		"	if s.Vote == nil {\n		s.Vote = " +
 			"func(_ int, reply quorum.Reply) bool { return reply.Means != quorum.Foreign }\n" +
-			"	}\n	return g.WriteSet.Release(ctx, s)\n",
+			"	}\n	return l.WriteSet.Release(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
 		"internal/wire.Lock.guard", "	return uptime(l.Guard)\n", "	return 0\n",
@@ -201,8 +201,8 @@ var mutants = []mutant{
 			"			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
-		"internal/grant.FailedAttempt.giveBack", "d.Own = d.refusedItself(ctx)",
-		"d.Own = d.refusedItself(ctx) && false",
+		"internal/lease.FailedAttempt.releaseAll", "d.own = d.refusedItself(ctx)",
+		"d.own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes a key whose value is not its own", []edit{{
 		"internal/scripts/release.lua", "local mine = v == ARGV[1]\n", "local mine = v\n",
@@ -221,9 +221,9 @@ var mutants = []mutant{
 	}, adapters, 20, []string{"I15 quorum"}},
 	{"M31", "Lock gives up a lock that it was granted while its context ended, and leaves it",
 		[]edit{{
-			"acquirer.attempt", "	if d == nil {\n",
+			"internal/lease.acquirer.attempt", "	if d == nil {\n",
 			"	if d == nil && a.ctx.Err() != nil {\n" +
-				"		return &grant.FailedAttempt{Final: true, Err: a.Stopped(nil)}\n	}\n" +
+				"		return &FailedAttempt{final: true, wrong: errClosed}\n	}\n" +
 				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{
@@ -233,26 +233,27 @@ var mutants = []mutant{
 		"internal/quorum.Pipeline.begin", "	if r.expired.Load() {\n", "	if true {\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
-		"Mutex.tellLock", "	defer func() {\n",
-		"	defer func() {\n		if ctx.Err() != nil {\n			return\n		}\n",
+		"Mutex.acquire", "	defer func() { m.tell",
+		"	defer func() {\n		if ctx.Err() != nil {\n			return\n		}\n" +
+			"		m.tell",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M47", "a lock that was lost ends again when it is unlocked", []edit{{
-		"lease.change", "	if !from.relied() || to.relied() {\n",
-		"	if !from.relied() && from != stateLost || to.relied() {\n",
+		"internal/lease.Lease.Change", "	if !from.relied() || to.relied() {\n",
+		"	if !from.relied() && from != StateLost || to.relied() {\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"internal/grant.Grant.Linger", "return g.lock.Linger(g.Value, left), true",
-		"return g.lock.Release(g.Value, g.Member), true",
+		"internal/lease.Lease.linger", "return l.lock.Linger(l.Value, left), true",
+		"return l.lock.Release(l.Value, l.Member), true",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
-		"Election.Leading", "clock.Remaining(now, l.hold.deadline()) > 0",
-		"clock.Remaining(now, l.hold.deadline()) > -time.Hour",
+		"Election.Leading", "clock.Remaining(now, h.deadline()) > 0",
+		"clock.Remaining(now, h.deadline()) > -time.Hour",
 	}}, leading, 0, []string{"Should be false"}},
 	{"M36", "Observe does not tell that nobody leads", []edit{{
 		"sight.update", "value != s.value ||", "value != s.value && value != \"\" ||",
 	}}, observe, 0, []string{"Not equal"}},
 	{"M37", "Run campaigns again at once", []edit{{
-		"Election.Run", "		e.m.core.pause(ctx, max(e.m.cfg.delay(1), 0))\n", "",
+		"Election.Run", "		e.m.core.Pause(ctx, max(e.m.cfg.Delay(1), 0))\n", "",
 	}}, rests, 0, []string{"a rest"}},
 	{"M38", "no refusal at the node: a release frees the key although others queue", []edit{{
 		"internal/test/sim.Node.handOn", "	n.put(c.key, reserved(first), c.window)\n",
@@ -307,11 +308,11 @@ var mutants = []mutant{
 		"		s.withdraw(true)\n		next,", "		next,",
 	}}, liveness, 400, []string{"I9 liveness"}},
 	{"M54", "a bid is forgotten, and not taken back", []edit{{
-		"acquirer.Withdraw", "		a.bid.Withdraw(a.ctx, stays)\n", "",
+		"internal/lease.acquirer.Withdraw", "		a.bid.withdraw(a.ctx, stays)\n", "",
 	}}, bids, 400, []string{"I8 no leaks", "I11 silence"}},
 	{"M55", "the validity of a bid counts from when it was taken up", []edit{{
-		"acquirer.Claim", "	a.adopt(bid)\n",
-		"	bid.until = bid.Deadline()\n	a.adopt(bid)\n",
+		"internal/lease.acquirer.Claim", "	a.adopt(bid)\n",
+		"	bid.Until = bid.deadline()\n	a.adopt(bid)\n",
 	}}, bids, 100, []string{"I2 validity"}},
 	{"M56", "the Lua of release takes up the bid of somebody else", []edit{{
 		"internal/scripts/handon.lua", "sold = to == who and",
@@ -343,12 +344,13 @@ var mutants = []mutant{
 		"		c.free = n.get(c.key).value != \"\"\n",
 	}}, handOvers, 150, []string{"I5 ownership"}},
 	{"M49", "Handoff goes on with the renewals", []edit{{
-		"Mutex.Handoff", "	after := l.releasing(EndHandedOff)\n	l.endUnlock(false)\n",
-		"	after := effects{}\n",
+		"internal/lease.Lease.HandOff",
+		"	after := l.releasing(EndHandedOff)\n	l.endUnlock(false)\n",
+		"	after := Effects{}\n",
 	}}, handOvers, 150, []string{"I21 succession", "I11 silence"}},
 	{"M50", "Adopt counts the nodes that have lost the lock", []edit{{
-		"handoff.swap", "quorum.Spec{Command: m.nodes.Swap(l.Value, h.value)}",
-		"quorum.Spec{Command: m.nodes.Swap(l.Value, h.value),\n" +
+		"internal/lease.Lock.Adopt", "quorum.Spec{Command: k.Swap(l.Value, oldValue)}",
+		"quorum.Spec{Command: k.Swap(l.Value, oldValue),\n" +
 			"		Vote: func(int, quorum.Reply) bool { return true }}",
 	}}, handOvers, 150, []string{"I15 quorum"}},
 	{"M51", "the Lua of swap asks only whether there is a key", []edit{{

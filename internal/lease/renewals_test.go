@@ -1,6 +1,7 @@
-package grant
+package lease
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // lease is a Renewer whose renewal is a function.
@@ -69,4 +72,44 @@ func TestSilenceCostsThePlace(t *testing.T) {
 		assert.Zero(t, q.placed.Len())
 		assert.Nil(t, q.timer)
 	})
+}
+
+// The end of a lease ends the renewal under way, and waits for it; letting it go does not wait. One
+// that begins later asks nobody.
+func TestTheEndOfALeaseStopsItsRenewal(t *testing.T) {
+	for name, end := range map[string]func(l *Lease) Effects{
+		"released": func(l *Lease) Effects { return l.releasing(EndReleased) },
+		"let go":   func(l *Lease) Effects { return l.LetGo(EndMargin, failed(0, "late")) },
+	} {
+		with(t, 1, Options{}, func(t *testing.T, nodes sim.Nodes, k *Lock, _ func(string) *Lease) {
+			l, f := k.Get(t.Context(), 1, nil)
+			assert.Nil(t, f)
+			k.Mu.Lock()
+			assert.True(t, l.Keep(func(EndReason, error) {}))
+			k.Mu.Unlock()
+			nodes[0].Always(sim.Hang())
+			var renewed *Failure
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_, renewed = l.Renew(t.Context(), k.NodeTimeout, nil)
+			}()
+			synctest.Wait()
+			start := time.Now()
+			k.Mu.Lock()
+			after := end(l)
+			k.Mu.Unlock()
+			after.Run()
+			if name == "released" {
+				assert.Nil(t, l.renewal, "Run has waited")
+			}
+			<-over
+			assert.Zero(t, time.Since(start))
+			assert.Contains(t, renewed.Reason, context.Canceled.Error())
+			before := nodes.Count("")
+			_, f = l.Renew(t.Context(), k.NodeTimeout, nil)
+			assert.NotNil(t, f)
+			assert.Equal(t, before, nodes.Count(""))
+		})
+	}
 }

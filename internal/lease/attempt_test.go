@@ -1,8 +1,9 @@
-package grant_test
+package lease
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlock-go/redlock/internal/grant"
 	"github.com/redlock-go/redlock/internal/queue"
 	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/test/leak"
@@ -22,26 +22,37 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-// with runs f with grants of the lock x on n nodes, in a bubble.
-func with(t *testing.T, n int, terms wire.Terms,
-	f func(t *testing.T, nodes sim.Nodes, open func(value string) *grant.Grant)) {
+// with runs f with the lock x on n nodes, in a bubble. open begins an attempt at it.
+func with(t *testing.T, n int, options Options, f func(t *testing.T, nodes sim.Nodes, k *Lock,
+	open func(value string) *Lease)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes, tracker := sim.NewNodes(n), quorum.NewTracker()
 		defer nodes.Close()
-		terms.Expiry, terms.NodeTimeout = time.Second, 100*time.Millisecond
-		reach := quorum.Nodes(nodes.Pools("a"), tracker)
+		options.Expiry, options.NodeTimeout = time.Second, 100*time.Millisecond
 		tokens := wire.Tokens{Now: time.Now}
-		f(t, nodes, func(value string) *grant.Grant {
-			g := &grant.Grant{Began: time.Now()}
-			g.Open(&grant.Lock{
-				Lock: wire.NewLock("x", &terms, &tokens), Pipelines: quorum.Pipelines(reach),
-				Now: time.Now, Denied: func(quorum.Reply) error { return errors.New("denied") },
-			}, value)
-			return g
+		p := Process{
+			Nodes: quorum.Nodes(nodes.Pools("a"), tracker), Open: t.Context(), Now: time.Now,
+		}
+		p.Queues = queue.New(queue.Config{
+			Nodes: p.Nodes, Tracker: tracker, Channel: wire.TurnChannel + strings.Repeat("a", 26),
+			Closed: p.Open.Done(), Now: p.Now,
+			Jitter: func(d time.Duration) time.Duration { return d / 2 },
+		})
+		defer p.Queues.End()
+		k := &Lock{
+			Lock: wire.NewLock("x", &options.Terms, &tokens), Pipelines: quorum.Pipelines(p.Nodes),
+			Process: &p, Options: &options,
+			Denied: func(quorum.Reply) error { return errors.New("denied") },
+			OnEnd:  func(*Lease, EndReason, *Failure) error { return errOops },
+		}
+		f(t, nodes, k, func(value string) *Lease {
+			l := k.open(value)
+			l.Began = time.Now()
+			return l
 		})
 		nodes.Close()
-		quorum.Finish(t.Context(), reach)
+		quorum.Finish(t.Context(), p.Nodes)
 	})
 }
 
@@ -53,23 +64,27 @@ func TestAttempt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fates []sim.Fate // of the attempt, node by node; those of taken nodes are not used
 		taken int        // nodes, the last ones
-		want  *grant.Why // nil: it wins
+		kind  Kind
+		why   string // "": it wins
 	}{
 		"all grant it": {fates: []sim.Fate{{}, {}, {}}},
 		"two grant it": {fates: []sim.Fate{{}, {}, sim.Fail(errOops)}},
-		"all refuse":   {taken: 3, want: &grant.Why{Kind: grant.Taken, Refused: 3}},
+		"all refuse":   {taken: 3, kind: Taken, why: "taken on 3 of 3 nodes"},
 		"two refuse": {fates: []sim.Fate{{}}, taken: 2,
-			want: &grant.Why{Kind: grant.Taken, Granted: 1, Refused: 2}},
+			kind: Taken, why: "taken on 2 of 3 nodes"},
 		"one of each": {fates: []sim.Fate{{}, sim.Fail(errOops)}, taken: 1,
-			want: &grant.Why{Kind: grant.Divided, Granted: 1, Refused: 1}},
+			kind: Taken,
+			why:  "taken on 1 of 3 nodes, granted by 1, 2 needed"},
 		"two fail": {fates: []sim.Fate{slow, sim.Fail(errOops), sim.Fail(errOops)},
-			want: &grant.Why{Granted: 1}},
+			kind: NoQuorum,
+			why:  "no quorum: granted by 1 of 3 nodes, taken on 0, 2 needed"},
 		"nobody speaks": {fates: []sim.Fate{sim.Hang(), sim.Hang(), sim.Hang()},
-			want: &grant.Why{}},
+			kind: NoQuorum,
+			why:  "no quorum: granted by 0 of 3 nodes, taken on 0, 2 needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes,
-				open func(string) *grant.Grant) {
+			with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock,
+				open func(string) *Lease) {
 				for i := range nodes {
 					if i >= 3-tt.taken {
 						nodes[i].Set("x", "other", 0)
@@ -78,18 +93,18 @@ func TestAttempt(t *testing.T) {
 					}
 				}
 				g := open("mine")
-				d := g.Attempt(t.Context(), queue.Attempt{Final: true}, nil)
-				if tt.want == nil {
+				d := g.attempt(t.Context(), queue.Attempt{Final: true}, nil)
+				if tt.why == "" {
 					require.Nil(t, d)
 					g.Release(t.Context(), quorum.Spec{})
 				} else {
 					require.NotNil(t, d)
-					assert.False(t, d.Unsettled())
-					assert.True(t, d.Final)
+					assert.False(t, d.unsettled())
+					assert.True(t, d.final)
 					time.Sleep(time.Second)
-					why := d.Why()
-					why.Outcomes = nil
-					assert.Equal(t, *tt.want, why)
+					f := d.Failure()
+					assert.Equal(t, tt.kind, f.Kind)
+					assert.Equal(t, tt.why, f.Reason+f.More)
 				}
 				time.Sleep(time.Second)
 				for _, n := range nodes {
@@ -106,18 +121,18 @@ func TestTheReleaseNeverHidesTheAttempt(t *testing.T) {
 	errRelease := errors.New("release")
 	late := sim.Fail(errOops)
 	late.Reply = time.Millisecond
-	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+	with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock, open func(string) *Lease) {
 		for range 1000 {
 			for i, n := range nodes {
 				n.Always(sim.Fail(errRelease))
 				n.Next("set", []sim.Fate{late, sim.Fail(errOops), sim.Fail(errOops)}[i])
 			}
-			d := open("mine").Attempt(t.Context(), queue.Attempt{}, nil)
+			d := open("mine").attempt(t.Context(), queue.Attempt{}, nil)
 			require.NotNil(t, d)
-			require.True(t, d.Why().Outcomes[0].Missing())
+			require.True(t, d.Failure().Outcomes[0].Missing())
 			time.Sleep(late.Reply)
 			for missing := true; missing; {
-				o := d.Why().Outcomes[0]
+				o := d.Failure().Outcomes[0]
 				missing = o.Missing()
 				require.NotErrorIs(t, o.Err, errRelease)
 			}
@@ -129,32 +144,32 @@ func TestTheReleaseNeverHidesTheAttempt(t *testing.T) {
 // An attempt that is kept for the queue releases nothing where nobody has granted it, until it is
 // settled. Where it then stands in the queue, the nodes that refused are left out.
 func TestSettle(t *testing.T) {
-	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+	with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock, open func(string) *Lease) {
 		for _, n := range nodes {
 			n.Set("x", "other", 0)
 		}
 		for stands, releases := range map[bool]int{true: 0, false: 3} {
 			before := nodes.Count("release")
-			d := open("mine").Attempt(t.Context(), queue.Attempt{Keep: true}, nil)
+			d := open("mine").attempt(t.Context(), queue.Attempt{Keep: true}, nil)
 			time.Sleep(time.Second)
 			assert.Equal(t, before, nodes.Count("release"))
-			assert.True(t, d.Unsettled())
-			assert.Equal(t, map[bool]string{true: "mine"}[stands], d.Settle(t.Context(), stands))
-			assert.False(t, d.Unsettled())
+			assert.True(t, d.unsettled())
+			assert.Equal(t, map[bool]string{true: "mine"}[stands], d.settle(t.Context(), stands))
+			assert.False(t, d.unsettled())
 			time.Sleep(time.Second)
 			assert.Equal(t, before+releases, nodes.Count("release"))
-			assert.Empty(t, d.Settle(t.Context(), false), "once")
+			assert.Empty(t, d.settle(t.Context(), false), "once")
 		}
-		var none *grant.FailedAttempt
-		assert.False(t, none.Unsettled())
-		assert.Empty(t, none.Settle(t.Context(), true))
+		var none *FailedAttempt
+		assert.False(t, none.unsettled())
+		assert.Empty(t, none.settle(t.Context(), true))
 	})
 }
 
 // GiveBack releases an attempt but on nodes that refuse, whether they have done so by then or do so
 // later. Standing in the queue settles these, or a release does.
 func TestGiveBack(t *testing.T) {
-	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+	with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock, open func(string) *Lease) {
 		for _, tt := range []struct {
 			name            string
 			last            string // has the third node's key
@@ -174,19 +189,19 @@ func TestGiveBack(t *testing.T) {
 			}
 			nodes[2].Next("", sim.Slow(60*time.Millisecond))
 			before := nodes.Count("release")
-			d := open("mine").Attempt(t.Context(), queue.Attempt{Keep: true}, nil)
-			assert.True(t, d.Unsettled(), tt.name)
-			d.GiveBack(t.Context())
-			assert.False(t, d.Unsettled(), tt.name)
-			d.GiveBack(t.Context())
+			d := open("mine").attempt(t.Context(), queue.Attempt{Keep: true}, nil)
+			assert.True(t, d.unsettled(), tt.name)
+			d.giveBack(t.Context())
+			assert.False(t, d.unsettled(), tt.name)
+			d.giveBack(t.Context())
 			time.Sleep(time.Second)
 			assert.Equal(t, before+tt.sooner, nodes.Count("release"), tt.name)
 			assert.Equal(t, tt.last, nodes[2].Value("x"), tt.name)
 			assert.Equal(t, map[bool]string{true: "mine"}[tt.stands],
-				d.Settle(t.Context(), tt.stands), tt.name)
+				d.settle(t.Context(), tt.stands), tt.name)
 			time.Sleep(time.Second)
 			assert.Equal(t, before+tt.settles, nodes.Count("release"), tt.name)
-			assert.Empty(t, d.Settle(t.Context(), false), "once")
+			assert.Empty(t, d.settle(t.Context(), false), "once")
 			assert.Equal(t, before+tt.settles, nodes.Count("release"), tt.name)
 		}
 	})
@@ -195,69 +210,69 @@ func TestGiveBack(t *testing.T) {
 // A client may send an attempt twice, and be refused by its own key. The release that GiveBack
 // leaves out takes that back, and the error still tells of what was found before.
 func TestGiveBackOfWhatRefusedItself(t *testing.T) {
-	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
+	with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock, open func(string) *Lease) {
 		for _, n := range nodes[:2] {
 			n.Set("x", "mine", 0)
 		}
 		nodes[2].Set("x", "other", 0)
 		nodes[2].Next("", sim.FailAfter(errOops))
-		d := open("mine").Attempt(t.Context(), queue.Attempt{Keep: true}, nil)
-		d.GiveBack(t.Context())
+		d := open("mine").attempt(t.Context(), queue.Attempt{Keep: true}, nil)
+		d.giveBack(t.Context())
 		time.Sleep(time.Second)
 		assert.Equal(t, []string{"mine", "mine", "other"}, nodes.Values("x"))
-		d.Settle(t.Context(), false)
+		d.settle(t.Context(), false)
 		time.Sleep(time.Second)
 		assert.Equal(t, []string{"", "", "other"}, nodes.Values("x"))
-		why := d.Why()
-		assert.Equal(t, 2, why.Refused)
+		why := d.Failure()
+		assert.Equal(t, "taken on 2 of 3 nodes", why.Reason)
 		assert.ErrorIs(t, why.Outcomes[2].Err, errOops)
 	})
 }
 
 // Of a waiter's attempts the latest counts that the nodes had the time to answer.
 func TestFailedAttempts(t *testing.T) {
-	with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
-		var all grant.FailedAttempts
-		assert.Nil(t, all.Latest())
-		attempt := func(ctx context.Context) *grant.FailedAttempt {
-			return open("mine").Attempt(ctx, queue.Attempt{}, nil)
+	with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock, open func(string) *Lease) {
+		var all failedAttempts
+		assert.Nil(t, all.newest())
+		attempt := func(ctx context.Context) *FailedAttempt {
+			return open("mine").attempt(ctx, queue.Attempt{}, nil)
 		}
 		for _, n := range nodes {
 			n.Set("x", "other", 0)
 		}
 		first := attempt(t.Context())
-		assert.True(t, all.Note(first))
-		assert.Same(t, first, all.Latest())
+		assert.True(t, all.note(first))
+		assert.Same(t, first, all.newest())
 
 		for _, n := range nodes {
 			n.Always(sim.Slow(10 * time.Millisecond)) // later than the end of the context
 		}
 		cut, cancel := context.WithCancel(t.Context())
 		cancel()
-		assert.False(t, all.Note(attempt(cut)), "the nodes are well")
-		assert.Same(t, first, all.Latest())
+		assert.False(t, all.note(attempt(cut)), "the nodes are well")
+		assert.Same(t, first, all.newest())
 
-		wrong := &grant.FailedAttempt{Final: true, Err: errOops}
-		assert.True(t, all.Note(wrong))
-		assert.Same(t, wrong, all.Latest())
+		wrong := &FailedAttempt{final: true, wrong: errClosed}
+		assert.True(t, all.note(wrong))
+		assert.Same(t, wrong, all.newest())
 	})
 }
 
 // lesson L106: a node that keeps the key for one in the queue has not granted it. What it said to
 // the attempt before that counts, unless it has said since that the key is somebody else's.
 func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
-	terms := wire.Terms{Queue: true, NodeTimeout: 100 * time.Millisecond}
-	lock := &grant.Lock{Lock: wire.NewLock("x", &terms, nil), Now: time.Now}
-	with(t, 3, terms, func(t *testing.T, nodes sim.Nodes, open func(string) *grant.Grant) {
-		var all grant.FailedAttempts
-		stand := func() *grant.FailedAttempt {
+	options := Options{Terms: wire.Terms{Queue: true}}
+	with(t, 3, options, func(t *testing.T, nodes sim.Nodes, lock *Lock,
+		open func(string) *Lease) {
+		var all failedAttempts
+		stand := func() *FailedAttempt {
 			place := open("")
 			member := wire.Member{ID: "redlock:turn:" + strings.Repeat("a", 26) + "1", Ticket: 1}
 			r := place.Write(t.Context(), quorum.Spec{Command: lock.Stand(member, time.Minute)})
 			began := time.Now()
 			time.Sleep(time.Second)
-			d := grant.Stood(lock, r, began, false)
-			assert.True(t, all.Note(d))
+			d := stood(lock, r, began, false)
+			assert.True(t, all.note(d))
 			place.Release(t.Context(), quorum.Spec{Command: lock.Leave(member)})
 			time.Sleep(time.Second)
 			return d
@@ -265,26 +280,22 @@ func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
 		for _, n := range nodes {
 			n.Next("set", sim.Fail(errOops))
 		}
-		attempt := open("mine").Attempt(t.Context(), queue.Attempt{}, nil)
+		attempt := open("mine").attempt(t.Context(), queue.Attempt{}, nil)
 		assert.True(t, attempt.Failing())
-		assert.True(t, all.Note(attempt))
-		for taken, want := range []grant.Why{
-			{Kind: grant.NoQuorum},
-			{Kind: grant.NoQuorum, Refused: 1},
-			{Kind: grant.Taken, Refused: 2},
-		} {
+		assert.True(t, all.note(attempt))
+		for taken, want := range []Kind{NoQuorum, NoQuorum, Taken} {
 			if taken > 0 {
 				nodes[taken-1].Set("x", "other", 0)
 			}
 			d := stand()
-			assert.Same(t, d, all.Latest())
+			assert.Same(t, d, all.newest())
 			assert.Equal(t, taken < 2, d.Failing())
-			why := d.Why()
+			why := d.Failure()
 			for _, o := range why.Outcomes[taken:] {
 				assert.ErrorIs(t, o.Err, errOops)
 			}
-			why.Outcomes = nil
-			assert.Equal(t, want, why, "%d nodes have another's key", taken)
+			assert.Equal(t, want, why.Kind, "%d nodes have another's key", taken)
+			assert.Contains(t, why.Reason, fmt.Sprintf("taken on %d", taken))
 		}
 	})
 }
@@ -302,8 +313,8 @@ func TestFailing(t *testing.T) {
 		"no error, but keys": {[]sim.Fate{{}, {}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			with(t, 3, wire.Terms{}, func(t *testing.T, nodes sim.Nodes,
-				open func(string) *grant.Grant) {
+			with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock,
+				open func(string) *Lease) {
 				for i, n := range nodes {
 					if i < len(tt.fates) {
 						n.Always(tt.fates[i])
@@ -312,7 +323,7 @@ func TestFailing(t *testing.T) {
 						n.Set("x", "other", 0)
 					}
 				}
-				d := open("mine").Attempt(t.Context(), queue.Attempt{}, nil)
+				d := open("mine").attempt(t.Context(), queue.Attempt{}, nil)
 				time.Sleep(time.Second)
 				assert.Equal(t, tt.want, d.Failing())
 			})

@@ -1,8 +1,9 @@
-package grant
+package lease
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,14 +15,14 @@ import (
 )
 
 // FailedAttempt is an attempt that did not win, or a place in the queue. What the nodes said and
-// when does not change any more. It is its waiter's, who alone uses Own, Unsettled, GiveBack and
-// Settle. Others of the local queue may ask why.
+// when does not change any more. It is its waiter's, who alone uses own, unsettled, giveBack and
+// settle. Others of the local queue may ask why.
 type FailedAttempt struct {
-	Err   error // why; nil: Why tells it from what follows
-	Final bool  // further attempts make no sense
-	Own   bool  // a node refused a key that was this attempt's own
-	cut   bool  // the context ended it
-	stood bool  // it asked for a place in the queue
+	wrong *Failure // why; nil: Failure tells it from what follows
+	final bool     // further attempts make no sense
+	own   bool     // a node refused a key that was this attempt's own
+	cut   bool     // the context ended it
+	stood bool     // it asked for a place in the queue
 	// The waiter's attempt before that, or nil.
 	tried *FailedAttempt
 
@@ -30,7 +31,7 @@ type FailedAttempt struct {
 	met   quorum.Outcomes // what the nodes said until it was decided
 	asked *quorum.Round   // where those say it that had not by then
 	late  string          // why the votes of a quorum came too late, or ""
-	grant *Grant          // what has still to be given back, or nil
+	lease *Lease          // what has still to be given back, or nil
 	// The release of what was granted; its replies tell of others' keys, too; or nil. If it has
 	// left out nodes that refused, there may be another one for these.
 	back, rest atomic.Pointer[quorum.Round]
@@ -40,48 +41,48 @@ type FailedAttempt struct {
 	free []time.Time // when nodes will have no key any more, of those that have told, in order
 }
 
-// Stood is the failed attempt of a waiter that asked for a place in the queue, in a round that
+// stood is the failed attempt of a waiter that asked for a place in the queue, in a round that
 // began at a time. The context has cut the round short, or not.
-func Stood(l *Lock, r *quorum.Round, began time.Time, cut bool) *FailedAttempt {
-	return &FailedAttempt{lock: l, began: began, met: r.Outcomes(), asked: r, cut: cut, stood: true}
+func stood(k *Lock, r *quorum.Round, began time.Time, cut bool) *FailedAttempt {
+	return &FailedAttempt{lock: k, began: began, met: r.Outcomes(), asked: r, cut: cut, stood: true}
 }
 
-// MinAfterword is the least time that a final attempt waits to learn more about why it failed.
-const MinAfterword = 5 * time.Millisecond
+// minAfterword is the least time that a final attempt waits to learn more about why it failed.
+const minAfterword = 5 * time.Millisecond
 
-// giveBack releases everything that the attempt may have left, and completes what is known of it.
+// releaseAll releases everything that the attempt may have left, and completes what is known of it.
 //
 // The release tells more than the attempt. A client that sends SET NX again after a lost reply is
 // refused by its own key. The release then deletes what seemed to be somebody else's, and the lock
 // was free. The attempt may have been outvoted before a node had answered, perhaps by the errors of
 // others. The release then tells whether the lock is taken there, too. And SET NX does not look at
 // what it finds: the release tells that it is no lock.
-func (d *FailedAttempt) giveBack(ctx context.Context) {
+func (d *FailedAttempt) releaseAll(ctx context.Context) {
 	refused := d.met.Count(quorum.Outcome.No) > 0
 	d.back.Store(d.release(ctx, quorum.Spec{}))
-	if d.Final && !d.cut && refused {
-		d.Own = d.refusedItself(ctx)
+	if d.final && !d.cut && refused {
+		d.own = d.refusedItself(ctx)
 	}
 }
 
 // release starts the release, as the spec has it.
 func (d *FailedAttempt) release(ctx context.Context, s quorum.Spec) *quorum.Round {
-	g := d.grant
-	s.Command, s.Need = d.lock.TakeBack(g.Value, g.Member, g.Ticket), quorum.Blocking(len(d.met))
+	l := d.lease
+	s.Command, s.Need = d.lock.TakeBack(l.Value, l.Member, l.Ticket), quorum.Blocking(len(d.met))
 	s.Vote = func(node int, reply quorum.Reply) bool {
 		d.learn(node, reply)
 		met := d.met[node]
 		return !reply.Yes() && (met.No() || met.Missing() && reply.Means != quorum.Gone)
 	}
-	return g.Release(ctx, s)
+	return l.Release(ctx, s)
 }
 
 // refusedItself waits for the release. It reports whether a node refused the attempt because of its
 // own key, and no others rule a quorum out. It does not wait for a node that is silent for so much
 // longer than the others: that does not tell any more.
 func (d *FailedAttempt) refusedItself(ctx context.Context) (own bool) {
-	took := d.lock.Now().Sub(d.began)
-	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), MinAfterword))
+	took := d.lock.now().Sub(d.began)
+	soon, cancel := context.WithTimeout(ctx, max(clock.Times(took, 8), minAfterword))
 	defer cancel()
 	back := d.back.Load()
 	foreign, _ := back.Wait(soon)
@@ -99,38 +100,38 @@ func (d *FailedAttempt) refusedItself(ctx context.Context) (own bool) {
 	return own
 }
 
-// Unsettled reports whether a node may still grant the attempt, or may have done so.
-func (d *FailedAttempt) Unsettled() bool {
-	return d != nil && d.grant != nil && d.back.Load() == nil
+// unsettled reports whether a node may still grant the attempt, or may have done so.
+func (d *FailedAttempt) unsettled() bool {
+	return d != nil && d.lease != nil && d.back.Load() == nil
 }
 
-// GiveBack releases what nodes may still grant, or may have granted. It leaves those that refuse,
-// also if they do so later, to Settle.
-func (d *FailedAttempt) GiveBack(ctx context.Context) {
-	if d.Unsettled() {
+// giveBack releases what nodes may still grant, or may have granted. It leaves those that refuse,
+// also if they do so later, to settle.
+func (d *FailedAttempt) giveBack(ctx context.Context) {
+	if d.unsettled() {
 		d.back.Store(d.release(ctx, quorum.Spec{Trusts: true}))
 	}
 }
 
-// Settle releases what the attempt may still have left on the nodes. Before the waiter stands in
+// settle releases what the attempt may still have left on the nodes. Before the waiter stands in
 // the queue, it leaves out the nodes that refuse, and returns the value. Standing there releases
 // what a client that sends commands twice was granted.
-func (d *FailedAttempt) Settle(ctx context.Context, stands bool) (value string) {
+func (d *FailedAttempt) settle(ctx context.Context, stands bool) (value string) {
 	switch {
-	case d == nil || d.grant == nil:
+	case d == nil || d.lease == nil:
 		return ""
 	case stands:
-		d.GiveBack(ctx)
-		value = d.grant.Value
-	case d.Unsettled():
 		d.giveBack(ctx)
+		value = d.lease.Value
+	case d.unsettled():
+		d.releaseAll(ctx)
 	default:
 		said := d.back.Load().Outcomes()
 		d.rest.Store(d.release(ctx, quorum.Spec{
 			Skip: func(node int) bool { return said[node].Err == nil },
 		}))
 	}
-	d.grant = nil
+	d.lease = nil
 	return value
 }
 
@@ -219,10 +220,10 @@ func (d *FailedAttempt) failed(o, released quorum.Outcome) bool {
 		return true
 	case released.Err == nil: // it is there
 		return false
-	case d.Final && !d.cut:
+	case d.final && !d.cut:
 		return true
 	}
-	return d.lock.Now().Sub(d.began) >= d.lock.NodeTimeout/4
+	return d.lock.now().Sub(d.began) >= d.lock.NodeTimeout/4
 }
 
 // troubled reports whether so many nodes have failed that there is no quorum without them.
@@ -234,7 +235,7 @@ func (d *FailedAttempt) troubled() bool {
 // settled reports whether the nodes that have not said anything yet make no difference to why the
 // attempt did not win.
 func (d *FailedAttempt) settled() bool {
-	if d.Err != nil {
+	if d.wrong != nil {
 		return true
 	}
 	_, granted, refused, _ := d.count()
@@ -242,42 +243,35 @@ func (d *FailedAttempt) settled() bool {
 	return refused >= quorum.Blocking(n) || granted+refused >= quorum.Majority(n) || d.troubled()
 }
 
-// Kind is why an attempt did not win, in a word.
-type Kind uint8
-
-const (
-	NoQuorum Kind = iota // too few nodes answered
-	Taken                // so many refused that there was no quorum
-	Divided              // enough answered, and too few granted it
-	Late                 // a quorum has granted it too late
-)
-
-// Why is why an attempt did not win.
-type Why struct {
-	Kind             Kind
-	Late             string // in words, if that is why
-	Granted, Refused int    // nodes
-	Outcomes         quorum.Outcomes
-}
-
-// Why says why the attempt did not win, as far as the nodes have told by now.
-func (d *FailedAttempt) Why() Why {
-	w, failed := Why{Late: d.late}, 0
-	w.Outcomes, w.Granted, w.Refused, failed = d.count()
-	n := len(w.Outcomes)
+// Failure says why the attempt did not win, as far as the nodes have told by now. It is nil if
+// there is no attempt.
+func (d *FailedAttempt) Failure() *Failure {
+	switch {
+	case d == nil:
+		return nil
+	case d.wrong != nil:
+		return d.wrong
+	}
+	outcomes, granted, refused, bad := d.count()
+	n, more := len(outcomes), ""
+	q := quorum.Majority(n)
 	switch {
 	case d.late != "":
-		w.Kind = Late
-	case w.Refused >= quorum.Blocking(n):
-		w.Kind = Taken
-	case (w.Refused > 0 || d.stood) && n-failed >= quorum.Majority(n):
-		w.Kind = Divided
+		return failed(Expired, "%s", d.late).of(outcomes)
+	case refused >= quorum.Blocking(n):
+	case (refused > 0 || d.stood) && n-bad >= q:
+		more = fmt.Sprintf(", granted by %d, %d needed", granted, q)
+	default:
+		return failed(NoQuorum, "no quorum: granted by %d of %d nodes, taken on %d, %d needed",
+			granted, n, refused, q).of(outcomes)
 	}
-	return w
+	f := failed(Taken, "taken on %d of %d nodes", refused, n).of(outcomes)
+	f.More = more
+	return f
 }
 
-// Answer is what the local queue is told of the failed attempt, without the error of a final one.
-func (d *FailedAttempt) Answer() queue.Answer {
+// answer is what the local queue is told of the failed attempt, without the error of a final one.
+func (d *FailedAttempt) answer() queue.Answer {
 	a := queue.Answer{Keys: d.keys}
 	if d.asked != nil {
 		a.Refusal = d
@@ -290,11 +284,22 @@ func (d *FailedAttempt) Answered() bool { return !d.troubled() }
 
 // Failing implements [queue.Refusal].
 func (d *FailedAttempt) Failing() bool {
-	w := d.Why()
-	return w.Kind == NoQuorum && w.Outcomes.Count(func(o quorum.Outcome) bool {
+	f := d.Failure()
+	return f.Kind == NoQuorum && f.Outcomes.Count(func(o quorum.Outcome) bool {
 		return o.Err != nil && !o.Missing() && !errors.Is(o.Err, quorum.ErrTimeout) &&
 			!errors.Is(o.Err, quorum.ErrUnsent)
 	}) > 0
+}
+
+// lasts reports whether there is no quorum because of errors that do not mend themselves.
+func lasts(r queue.Refusal) bool {
+	d, _ := r.(*FailedAttempt)
+	if d == nil || d.wrong != nil {
+		return false
+	}
+	said, _, _, _ := d.count()
+	return said.Count(func(o quorum.Outcome) bool { return quorum.Lasts(o.Err) }) >=
+		quorum.Blocking(len(said))
 }
 
 // learn notes what a node said to the release: when it has no key any more. A node that answered
@@ -318,18 +323,18 @@ func (d *FailedAttempt) learn(node int, reply quorum.Reply) {
 	}
 }
 
-// FailedAttempts are what one waiter's attempts, and places in the queue, have come to. The zero
+// failedAttempts are what one waiter's attempts, and places in the queue, have come to. The zero
 // value has none.
-type FailedAttempts struct {
+type failedAttempts struct {
 	last, tried *FailedAttempt // the latest one, and the latest attempt
 	// The one before that. While the nodes have no time to say anything, it stays the one before
 	// the first such attempt.
 	prior *FailedAttempt
 }
 
-// Note notes a failed attempt. It reports whether that says anything: one that the context has cut
+// note notes a failed attempt. It reports whether that says anything: one that the context has cut
 // short does so only if the nodes are in trouble.
-func (ds *FailedAttempts) Note(d *FailedAttempt) (says bool) {
+func (ds *failedAttempts) note(d *FailedAttempt) (says bool) {
 	if d.cut && !d.troubled() {
 		return false
 	}
@@ -345,9 +350,9 @@ func (ds *FailedAttempts) Note(d *FailedAttempt) (says bool) {
 	return true
 }
 
-// Latest is the latest one that the nodes have had the time to say something in, if there is one,
+// newest is the latest one that the nodes have had the time to say something in, if there is one,
 // or nil.
-func (ds *FailedAttempts) Latest() *FailedAttempt {
+func (ds *failedAttempts) newest() *FailedAttempt {
 	if ds.prior != nil && !ds.last.settled() {
 		return ds.prior
 	}

@@ -1,12 +1,14 @@
-package grant
+package lease
 
 import (
 	"container/heap"
 	"container/list"
+	"context"
 	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
 )
 
 const (
@@ -148,4 +150,44 @@ func (w *waiting) Pop() any {
 	(*w)[end] = nil
 	*w = (*w)[:end]
 	return r
+}
+
+// renewal is one under way, which somebody may stop. A nil renewal is none.
+type renewal struct {
+	context.CancelFunc
+	done chan struct{}
+}
+
+// Renew is Extend for the one who keeps the lease extended: the end of the lease stops it.
+func (l *Lease) Renew(ctx context.Context, budget time.Duration,
+	extended func(r *quorum.Round, before time.Time)) (*quorum.Round, *Failure) {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &renewal{cancel, make(chan struct{})}
+	defer close(r.done)
+	defer cancel()
+	set := func(r *renewal) {
+		l.lock.Mu.Lock()
+		defer l.lock.Mu.Unlock()
+		if l.renewal = r; !l.Kept() {
+			cancel()
+		}
+	}
+	set(r)
+	defer set(nil)
+	return l.Extend(ctx, budget, extended)
+}
+
+// cancel cancels its context, and does not wait.
+func (r *renewal) cancel() {
+	if r != nil {
+		r.CancelFunc()
+	}
+}
+
+// stop cancels its context, and waits for its end.
+func (r *renewal) stop() {
+	if r != nil {
+		r.CancelFunc()
+		<-r.done
+	}
 }

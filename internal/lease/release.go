@@ -1,0 +1,199 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redlock-go/redlock/internal/clock"
+	"github.com/redlock-go/redlock/internal/quorum"
+)
+
+// Unlock releases the lease when its turn comes. If it lingers, the lock stays taken for what is
+// left of the minimum hold, unless the lease was lost. It calls released, if that is not nil, with
+// what it returns, under Mu.
+func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure)) *Failure {
+	k := l.lock
+	if k.Misuse != nil {
+		return k.Misuse
+	}
+	var linger *quorum.Command // instead of the deletion
+	if lingers {
+		linger = l.linger()
+	}
+	k.Mu.Lock()
+	l.awaitUnlock()
+	from := l.State
+	after := l.releasing(EndReleased)
+	if l.Loss != nil {
+		linger = nil
+	}
+	k.Mu.Unlock()
+	if from == StateReleased {
+		return failed(NotHeld, "not held")
+	}
+	after.Run()
+
+	spec := quorum.Spec{Waits: true}
+	if linger != nil {
+		spec.Command = *linger
+	}
+	if from == StateLost || from == StateUnreleased { // it may have been released on some nodes
+		spec.Have = l.ReleasedOn
+	}
+	r, won := l.send(ctx, spec)
+
+	k.Mu.Lock()
+	var f *Failure
+	switch {
+	case l.Loss != nil:
+		f = l.releasedLost(r)
+	case !won:
+		f = l.unreleased(r)
+	}
+	l.endUnlock(f != nil && f.Kind&NoQuorum != 0)
+	if released != nil {
+		released(f)
+	}
+	gone := f != nil && f.Kind == Expired && linger != nil
+	k.Mu.Unlock()
+	if gone {
+		l.Release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
+	}
+	return f
+}
+
+// awaitUnlock waits until no other Unlock is under way. The caller holds Mu, which awaitUnlock
+// unlocks meanwhile.
+func (l *Lease) awaitUnlock() {
+	for l.State == StateReleasing {
+		if l.unlocked == nil {
+			l.unlocked = make(chan struct{})
+		}
+		other := l.unlocked
+		l.lock.Mu.Unlock()
+		<-other // bounded by its node timeout
+		l.lock.Mu.Lock()
+	}
+}
+
+// endUnlock ends the Unlock under way, and lets the next one begin. It is unfinished if too few
+// nodes answered; then Unlock may be called again. The caller holds Mu.
+func (l *Lease) endUnlock(unfinished bool) {
+	if l.unlocked != nil {
+		close(l.unlocked)
+		l.unlocked = nil
+	}
+	if unfinished {
+		l.Change(StateUnreleased, "", nil)
+		return
+	}
+	l.Change(StateReleased, "", nil)
+	if l.lock.current == l {
+		l.lock.current = nil
+	}
+}
+
+// send releases the lease on the nodes, and tells the waiters of this process. It reports whether a
+// quorum has done it.
+func (l *Lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
+	k, queues := l.lock, l.lock.Process.Queues
+	deletes := s.Command.Decide == nil // instead of a linger
+	if deletes {
+		queues.Releasing(k.Key())
+	}
+	r = l.Release(ctx, s)
+	won, _ = r.Wait(context.Background())
+	announced := k.Queues() || l.Member != ""
+	if deletes && (won || announced) {
+		// If only a few nodes have handed the key on, the one who queues there has just arrived.
+		// The others know it in a moment.
+		queues.Released(k.Key(), announced, announced && r.Heard(quorum.HandedOn))
+	}
+	return r, won
+}
+
+// unreleased returns why a round has not released the lease, or nil if all rounds together have.
+// The caller holds Mu.
+func (l *Lease) unreleased(r *quorum.Round) *Failure {
+	outcomes, deleted, gone := l.released(r)
+	if deleted >= quorum.Majority(len(outcomes)) {
+		return nil
+	}
+	f := verdict(outcomes, deleted, gone, "deleted on", "gone on %d of %d nodes")
+	// Before until, a key that is gone proves nothing by itself. But nil would say that the lock
+	// was never lost, and of a node that lost its data that may be wrong.
+	switch left := clock.Remaining(l.lock.now(), l.Until); {
+	case f.Kind == NoQuorum, l.Until.IsZero():
+	case left <= 0:
+		f.Reason = fmt.Sprintf("expired %v ago: %s", clock.Brief(-left), f.Reason)
+	default:
+		f.Reason += fmt.Sprintf(" %v before its end: they have lost it, or a release"+
+			" whose answer was lost has deleted it", clock.Brief(left))
+	}
+	return f
+}
+
+// releasedLost is the failure of a release after a loss. Only what the nodes say in this round is
+// reason to try again, not what the loss came from. The caller holds Mu.
+func (l *Lease) releasedLost(r *quorum.Round) *Failure {
+	f, outcomes := lostBefore(l.Loss), r.Outcomes()
+	silent := outcomes.Count(func(o quorum.Outcome) bool {
+		return o.Err != nil && !o.Missing() && !errors.Is(o.Err, quorum.ErrUnsent)
+	})
+	if silent < quorum.Blocking(len(outcomes)) {
+		return f
+	}
+	f.Kind |= NoQuorum
+	f.More = fmt.Sprintf("; no quorum: the release failed on %d of %d nodes", silent, len(outcomes))
+	return f.of(outcomes)
+}
+
+// Release sends the deletion of the key to every node that may have it, and returns the round. The
+// spec may say otherwise; by default, a quorum of deletions makes it a success.
+func (l *Lease) Release(ctx context.Context, s quorum.Spec) *quorum.Round {
+	if s.Command.Command == nil && s.Command.Decide == nil {
+		s.Command = l.lock.Release(l.Value, l.Member)
+	}
+	return l.WriteSet.Release(ctx, s)
+}
+
+// linger returns what is sent to a node instead of the deletion while the minimum hold lies ahead,
+// and nil otherwise.
+//
+// How much is left is asked for each node when its turn comes. A pending release may be sent
+// again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
+// was set back, the lock must not linger for longer than the minimum hold.
+func (l *Lease) linger() *quorum.Command {
+	minHold := l.lock.Options.MinHold
+	if minHold <= 0 || l.Began.IsZero() { // zero: the lock was handed over
+		return nil
+	}
+	end := l.Began.Add(minHold)
+	if end.Sub(l.lock.now()) <= 0 {
+		return nil
+	}
+	return &quorum.Command{Decide: func(int) (c quorum.Command, send bool) {
+		left := end.Sub(l.lock.now())
+		if left <= 0 {
+			return l.lock.Release(l.Value, l.Member), true
+		}
+		return l.lock.Linger(l.Value, left), true
+	}}
+}
+
+// released returns what all releases together have come to, of which r is the latest: how many
+// nodes have deleted the key, and on how many others it is gone.
+func (l *Lease) released(r *quorum.Round) (outcomes quorum.Outcomes, deleted, gone int) {
+	outcomes = r.Outcomes()
+	for i, o := range outcomes {
+		switch {
+		case l.ReleasedOn(i):
+			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
+			deleted++
+		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
+			gone++
+		}
+	}
+	return outcomes, deleted, gone
+}

@@ -72,7 +72,7 @@ func TestReportString(t *testing.T) {
 		rl := redlock.New(pools...)
 		r, err := doctor.Check(t.Context(), rl)
 		require.NoError(t, err)
-		require.NoError(t, rl.Close()) // which sends the release once more
+		require.NoError(t, rl.CloseContext(t.Context())) // which sends the release once more
 		assert.Equal(t, `4 nodes, quorum 3: 2 critical, 4 warnings, 0 notes
 
 node  server       up      role               memory                  persistence  clock

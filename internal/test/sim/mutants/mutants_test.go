@@ -119,9 +119,11 @@ var mutants = []mutant{
 		"internal/lease.FailedAttempt.release", "	return l.Release(ctx, s)\n",
 		"	s.Skip = func(int) bool { return true }\n	return l.Release(ctx, s)\n",
 	}}, campaign, 200, []string{"I8 no leaks"}},
-	{"M8", "commands end with the caller's context", []edit{{
-		"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx",
-	}}, cancels, 1, []string{"I8 no leaks"}},
+	{"M8", "commands end with the caller's context", []edit{
+		{"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx"},
+		{"internal/quorum.call.ask", "Run(&c.round.ctx, n.Pool)",
+			"Run(c.round.ctx.Context, n.Pool)"},
+	}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
 		"internal/lease.Lease.usable", "case !now.Until.IsZero() && left <= 0:",
 		"case !now.Until.IsZero() && left <= -time.Hour:",

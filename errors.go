@@ -32,8 +32,8 @@ var (
 	// error matches ErrTaken too, and nothing was sent. See [Mutex.Hold].
 	ErrSelf = errors.New("redlock: lock held by the caller itself")
 
-	// ErrNoQuorum is returned when too few nodes answered. Redis is in trouble, or the way to it
-	// is. After Lock, what may be left on nodes that did not answer expires by itself. After
+	// ErrNoQuorum is returned when too few nodes answered: Redis or the network is failing.
+	// After Lock, what may be left on nodes that did not answer expires by itself. After
 	// Unlock, nodes may still hold the lock until its expiry, and Unlock may be called again.
 	// After Extend or Valid, the lock is still held until [Mutex.Until].
 	ErrNoQuorum = errors.New("redlock: no quorum of nodes answered")

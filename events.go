@@ -57,7 +57,7 @@ type Events struct {
 	// LongHold is called when a lock has been held for the time of [WithLongHold], and then each
 	// time it has been held for twice as long: perhaps somebody has forgotten its Unlock.
 	LongHold func(h LongHold)
-	// NodeState is called when a node goes out of order, which is at the third error in a row to
+	// NodeState is called when a node is marked down, which is at the third error in a row to
 	// commands of one kind. It is called again when the node answers such commands and has failed
 	// none for a second, or answers any command and has failed none for a minute. An error says
 	// nothing if the node has answered a command of that kind since the one that failed was sent.
@@ -186,7 +186,7 @@ type Failure struct {
 	Err       error  // what the call returns
 }
 
-// NodeState is a node that has gone out of order, or answers again.
+// NodeState is a node that was marked down, or answers again.
 type NodeState struct {
 	Node int    // its place in the call of New
 	Addr string // or "" if its pool does not tell
@@ -258,7 +258,7 @@ func (e *Events) guarded() *Events {
 }
 
 // LogEvents returns [Events] that write to a logger, or to [slog.Default] if it is nil. Level Warn
-// tells of lost locks, overruns, operations without a quorum, nodes that go out of order or answer
+// tells of lost locks, overruns, operations without a quorum, nodes that are marked down or answer
 // again, long holds, and calls that wait for long because of the nodes. Level Info tells of those
 // that wait because somebody else has the lock, and level Debug how every Lock, extension and
 // Unlock ends. A level that is off costs next to nothing. Single commands and their errors are not
@@ -375,6 +375,6 @@ func (e eventLog) nodeState(s NodeState) {
 	if s.Up {
 		e.LogAttrs(ctx, slog.LevelWarn, "redlock: node answers again", node)
 	} else {
-		e.LogAttrs(ctx, slog.LevelWarn, "redlock: node out of order", node, slog.Any("err", s.Err))
+		e.LogAttrs(ctx, slog.LevelWarn, "redlock: node down", node, slog.Any("err", s.Err))
 	}
 }

@@ -1003,7 +1003,7 @@ func TestEventsTellOfEachCommand(t *testing.T) {
 	}, redlock.WithEvents(&redlock.Events{Node: c.add}))
 }
 
-// A node that does not answer is told of when it goes out of order, and when it is back: once
+// A node that does not answer is told of when it is marked down, and when it is back: once
 // each, not for each error, however many mutexes ask it.
 func TestEventsTellOfTheStateOfNodes(t *testing.T) {
 	for _, mutexes := range []int{1, 20} {

@@ -75,7 +75,7 @@ func TestLogEventsWarnsOfTroubleOnly(t *testing.T) {
 		`level=WARN msg="redlock: lock lost" lock=x reason=max_hold held=10s overdue=0s err=`,
 		`level=WARN msg="redlock: lock used after its end" lock=x operation=release by=1ms`,
 		`level=WARN msg="redlock: no quorum of nodes" lock=x operation=acquire err=`,
-		`level=WARN msg="redlock: node out of order" node="node 1" err="`,
+		`level=WARN msg="redlock: node down" node="node 1" err="`,
 		`level=WARN msg="redlock: node answers again" node="node 0"`,
 	} {
 		assert.Contains(t, lines, want)

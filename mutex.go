@@ -81,7 +81,7 @@ func FencingToken(ctx context.Context) uint64 {
 	return token
 }
 
-// Lock is [Mutex.LockContext] without an end but the number of tries.
+// Lock calls [Mutex.LockContext] with context.Background().
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext blocks until the lock is granted, the tries are used up, or ctx is done. When ctx is
@@ -94,9 +94,9 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // fencing token, and to find out why it failed.
 //
 // If a majority of the nodes is silent, a try takes a node timeout longer: by default Lock gives up
-// after 17 to 20 seconds, or after 5 to 8 if another node says that the lock is taken. It leaves
-// silent nodes alone for four times as long as they were silent, and for two seconds at most. Tries
-// pass meanwhile without an attempt.
+// after 17 to 20 seconds, or after 5 to 8 if another node says that the lock is taken. It backs off
+// from silent nodes for four times their silence, for two seconds at most. Tries are still used up
+// meanwhile.
 //
 // If there is no quorum because nodes refuse for a reason that lasts, such as a wrong password, a
 // missing right or READONLY, Lock gives up after the second try, unless the tries are [Unlimited].
@@ -246,7 +246,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background()) }
 
 // ValidContext asks the nodes whether they still have the lock. Whether the lock may be trusted
-// is a question to the clock, see [Mutex.Until]; this one finds out, in addition, whether nodes
+// depends only on local time, see [Mutex.Until]; ValidContext finds out in addition whether nodes
 // have lost it. It blocks until the outcome is decided, at most for the node timeout, or until
 // ctx is done.
 //

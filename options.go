@@ -39,7 +39,7 @@ const (
 const Unlimited int = -1
 
 // longestByDefault is the longest node timeout that follows from an expiry alone. A node that takes
-// longer is out of order, also where locks live for hours.
+// longer is down, also where locks live for hours.
 const longestByDefault = 2 * time.Second
 
 // shortestTrip is the least time in which a node can be expected to answer: a round trip in a

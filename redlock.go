@@ -206,7 +206,7 @@ func deploymentOf(rl any) (wire.Deployment, error) {
 }
 
 // Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
-// [Mutex.LockContext] does: by default for about five seconds, or 21 if a majority of nodes is
+// [Mutex.LockContext] does: by default for about five seconds, or 20 if a majority of nodes is
 // silent. Unlock adds up to a node timeout. Do calls fn once it holds the lock, with the held
 // context. That is cancelled with the cause [ErrLost] when the lock cannot be trusted any more; fn
 // must return then. The lock is released even if fn panics.

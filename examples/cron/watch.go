@@ -70,7 +70,7 @@ func (w *watch) events() *redlock.Events {
 			if s.Up {
 				w.add("node answers again")
 			} else {
-				w.add("node out of order")
+				w.add("node down")
 			}
 		},
 	}

@@ -217,8 +217,8 @@ func (a *acquirer) Withdraw(stays bool) {
 func (a *acquirer) GiveBack() { a.open.giveBack(a.ctx) }
 
 // Settle implements [queue.Acquirer].
-func (a *acquirer) Settle(stands bool) (value string) {
-	value = a.open.settle(a.ctx, stands)
+func (a *acquirer) Settle(enrolls bool) (value string) {
+	value = a.open.settle(a.ctx, enrolls)
 	a.open = nil
 	return value
 }

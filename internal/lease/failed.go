@@ -113,14 +113,14 @@ func (d *FailedAttempt) giveBack(ctx context.Context) {
 	}
 }
 
-// settle releases what the attempt may still have left on the nodes. Before the waiter stands in
+// settle releases what the attempt may still have left on the nodes. Before the waiter enrolls in
 // the queue, it leaves out the nodes that refuse, and returns the value. Standing there releases
 // what a client that sends commands twice was granted.
-func (d *FailedAttempt) settle(ctx context.Context, stands bool) (value string) {
+func (d *FailedAttempt) settle(ctx context.Context, enrolls bool) (value string) {
 	switch {
 	case d == nil || d.lease == nil:
 		return ""
-	case stands:
+	case enrolls:
 		d.giveBack(ctx)
 		value = d.lease.Value
 	case d.unsettled():

@@ -183,7 +183,7 @@ func (w *Waiter) poll() (why reason, err error) {
 		default:
 			w.used++
 			w.draw(0)
-			// As long as a try with an attempt takes, but no longer than nodes are left alone.
+			// As long as a try with an attempt takes, but no longer than a back-off.
 			most := clock.Add(max(w.drawn, minTry), maxSpare)
 			w.due = time.Now().Add(min(l.try(w.drawn), most))
 		}
@@ -191,9 +191,9 @@ func (w *Waiter) poll() (why reason, err error) {
 }
 
 // waives reports whether a retry delay that is over is no reason for an attempt. The last try is
-// never waived. Others are while silent nodes are left alone. While subscriptions are being opened,
-// the next attempt comes when all could have been, and maxDelays of them, or maxDelayQueued, have
-// passed since the latest.
+// never waived. Others are while it backs off from silent nodes. While subscriptions are being
+// opened, the next attempt comes when all could have been, and maxDelays of them, or
+// maxDelayQueued, have passed since the latest.
 func (w *Waiter) waives(now time.Time) bool {
 	if w.hasOneTry() {
 		return false

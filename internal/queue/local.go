@@ -11,8 +11,8 @@ import (
 const (
 	// minTry is the least time that a try of a waiter takes, where the retry delay is shorter.
 	minTry = 5 * time.Millisecond
-	// spareTimes says for how many times as long as they were silent nodes are left alone: many
-	// processes that begin at once would keep them overloaded.
+	// spareTimes says for how many times their silence waiters back off from nodes: many processes
+	// that begin at once would keep them overloaded.
 	spareTimes = 4
 	// maxSpare bounds that. With it, a waiter in the nodes' queue asks again within
 	// [wire.RollGrace].
@@ -57,7 +57,7 @@ type local struct {
 	began  time.Time     // when the latest attempt did
 	took   time.Duration // the latest of which is known what it came to
 	next   time.Time     // when the head makes the next attempt if nothing happens
-	spared time.Time     // until then, silent nodes are left alone
+	spared time.Time     // until then, waiters back off from silent nodes
 	place  int64         // of the head in the nodes' queue, from 1; 0: it is in none
 	told   time.Time     // when [Waiter].Long was called last
 	quiet  time.Duration // after that it is not called for so long

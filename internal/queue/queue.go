@@ -18,7 +18,7 @@
 //   - polling: it sleeps until there is a reason for an attempt. The retry delay is over, its own
 //     process has released the key, or the holder's keys have expired. It polls where no quorum can
 //     be heard, or the nodes deny their queue; and until its subscriptions are open, when attempts
-//     are rarer. It leaves silent nodes alone for a while.
+//     are rarer. It backs off from silent nodes for a while.
 //
 // Each retry delay costs a waiter a try, wherever it waits, and the last try is an attempt.
 //

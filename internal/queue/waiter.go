@@ -52,7 +52,7 @@ func (w *Waiter) Wait(ctx context.Context, a Acquirer) error {
 // follow waits until the waiter is the head, and then returns without an error, and without having
 // won. A try lasts for a retry delay and the duration of an attempt, as for the head. Then it is
 // used up. The head asks for all. A waiter asks by itself if it sees nobody ask during a retry
-// delay of its own and no silent nodes are left alone, or has one try left.
+// delay of its own and nobody backs off from silent nodes, or has one try left.
 func (w *Waiter) follow() (won bool, err error) {
 	l := w.local
 	if w.leads() {

@@ -29,12 +29,12 @@ func (p *Pipeline) watched(c *call, err error) {
 }
 
 const (
-	// outOfOrder is how many errors in a row make a node one that is out of order.
-	outOfOrder = 3
-	// good is how long after its last error a node is in order again when it answers a command of
+	// downAfter is how many errors in a row mark a node down.
+	downAfter = 3
+	// good is how long after its last error a node is up again when it answers a command of
 	// the kind that has failed.
 	good = time.Second
-	// forgotten is how long after its last error a node is in order again when it answers anything:
+	// forgotten is how long after its last error a node is up again when it answers anything:
 	// nobody sends it commands of the kind that has failed.
 	forgotten = time.Minute
 )
@@ -52,7 +52,7 @@ type health struct {
 }
 
 // Turned notes whether a command of that kind, which began then, has failed on the node. It reports
-// whether the node has gone out of order by that, or is in order again.
+// whether the node is marked down by that, or up again.
 func (n *Node) Turned(k Kind, began int64, err error) (turned, up bool) {
 	h, now := &n.health, clock.Ticks(time.Now())
 	h.mu.Lock()
@@ -63,7 +63,7 @@ func (n *Node) Turned(k Kind, began int64, err error) (turned, up bool) {
 		}
 		h.failed = now
 		h.errors[k]++
-		if h.down || h.errors[k] < outOfOrder {
+		if h.down || h.errors[k] < downAfter {
 			return false, false
 		}
 		h.down, h.kind = true, k

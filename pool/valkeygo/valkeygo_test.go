@@ -1,5 +1,3 @@
-// Code generated from package rueidis by TestCopy; DO NOT EDIT.
-
 package valkeygo_test
 
 import (

@@ -1,4 +1,4 @@
-package rueidis
+package rueidiscore
 
 import (
 	"context"
@@ -24,8 +24,8 @@ const (
 
 // link is what is known of the way to the node.
 //
-// Rueidis connects within the context of the first command that needs a connection. The others
-// wait for that, also when their own contexts end, and fail with it. What rueidis has taken for
+// The clients connect within the context of the first command that needs a connection. The others
+// wait for that, also when their own contexts end, and fail with it. What a client has taken for
 // a node that is silent, it sends later. So after a failure, the link itself asks the node for a
 // reply, once for all who wait and in a time of its own. They send their commands after the reply.
 //
@@ -71,7 +71,7 @@ func (l *link) join() *attempt {
 	return l.current
 }
 
-// try makes an attempt. Rueidis bounds what it does by the context, but for a DialFn, which has
+// try makes an attempt. The client bounds what it does by the context, but for a DialFn, which has
 // none.
 func (l *link) try(a *attempt) {
 	end := time.Now().Add(attemptTime)

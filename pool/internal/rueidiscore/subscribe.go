@@ -1,12 +1,11 @@
-package rueidis
+package rueidiscore
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/pubsub"
@@ -21,12 +20,11 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 	return sub, p.link.explain(err)
 }
 
-// dial opens the connection for the subscriptions. Rueidis connects without a look at ctx, within
-// the Dialer's Timeout.
+// dial opens the connection for the subscriptions. The client connects without a look at ctx,
+// within the Dialer's Timeout.
 func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
-	client, _ := p.client.Dedicate()
-	err := client.Do(ctx, client.B().Ping().Build()).NonRedisError()
-	if err != nil {
+	client := p.client.Dedicate()
+	if err := client.Do(ctx, ping).Lost; err != nil {
 		client.Close()
 		return nil, err
 	}
@@ -36,18 +34,16 @@ func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
 		kick:   make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.lost = client.SetPubSubHooks(rueidis.PubSubHooks{
-		OnMessage:      c.message,
-		OnSubscription: c.subscription,
-	})
+	c.lost = client.Listen(c.message, c.confirm)
 	go c.write()
 	return c, nil
 }
 
-// pubSub is a dedicated connection. Rueidis calls the hooks in the order in which the node has
-// sent messages and confirmations.
+var ping = Command{Args: []any{"PING"}}
+
+// pubSub is a dedicated connection.
 type pubSub struct {
-	client rueidis.DedicatedClient
+	client Dedicated
 	lost   <-chan error      // has the error of a connection that is lost
 	events chan pubsub.Event // for Receive
 	ctx    context.Context   // ends with Close
@@ -55,10 +51,8 @@ type pubSub struct {
 	kick   chan struct{} // tells write to look into outbox; has room for one
 
 	mu     sync.Mutex // guards what follows
-	outbox []request  // not yet written, in order
+	outbox []Request  // not yet written, in order
 }
-
-type request struct{ command, channel string }
 
 // Close makes write end, which closes the connection.
 func (c *pubSub) Close() error {
@@ -69,7 +63,7 @@ func (c *pubSub) Close() error {
 func (c *pubSub) Send(command, channel string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.outbox = append(c.outbox, request{command, channel})
+	c.outbox = append(c.outbox, Request{command, channel})
 	select {
 	case c.kick <- struct{}{}:
 	default:
@@ -95,7 +89,7 @@ func (c *pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
 	}
 }
 
-var errLost = errors.New("rueidis: the connection for Pub/Sub is lost")
+var errLost = errors.New("pool: the connection for Pub/Sub is lost")
 
 // tell hands an event to Receive.
 func (c *pubSub) tell(event pubsub.Event) {
@@ -105,16 +99,16 @@ func (c *pubSub) tell(event pubsub.Event) {
 	}
 }
 
-func (c *pubSub) message(m rueidis.PubSubMessage) {
-	c.tell(pubsub.Event{Kind: pubsub.Message, Channel: m.Channel, Payload: m.Message})
+func (c *pubSub) message(channel, payload string) {
+	c.tell(pubsub.Event{Kind: pubsub.Message, Channel: channel, Payload: payload})
 }
 
-func (c *pubSub) subscription(s rueidis.PubSubSubscription) {
-	switch s.Kind {
+func (c *pubSub) confirm(kind, channel string) {
+	switch kind {
 	case "subscribe":
-		c.tell(pubsub.Event{Kind: pubsub.Subscribed, Channel: s.Channel})
+		c.tell(pubsub.Event{Kind: pubsub.Subscribed, Channel: channel})
 	case "unsubscribe":
-		c.tell(pubsub.Event{Kind: pubsub.Unsubscribed, Channel: s.Channel})
+		c.tell(pubsub.Event{Kind: pubsub.Unsubscribed, Channel: channel})
 	}
 }
 
@@ -142,36 +136,21 @@ func (c *pubSub) write() {
 	}
 }
 
-// exchange sends some requests and waits for the replies. With RESP2, rueidis sends a PING on
+// exchange sends some requests and waits for the replies. With RESP2, the client sends a PING on
 // another connection than the rest, so it goes alone.
-func (c *pubSub) exchange(requests []request) error {
-	pings := 0
-	var channels []string
-	var commands rueidis.Commands
-	for _, r := range requests {
-		channel := r.channel
-		switch r.command {
-		case "SUBSCRIBE":
-			commands = append(commands, c.client.B().Subscribe().Channel(channel).Build())
-		case "UNSUBSCRIBE":
-			commands = append(commands, c.client.B().Unsubscribe().Channel(channel).Build())
-			channel = ""
-		default:
-			pings++
-			continue
+func (c *pubSub) exchange(requests []Request) error {
+	all := len(requests)
+	requests = slices.DeleteFunc(requests, func(r Request) bool { return r.Command == "PING" })
+	for i, r := range c.client.Change(c.ctx, requests) {
+		if r.Lost != nil {
+			return r.Lost
 		}
-		channels = append(channels, channel)
-	}
-	for i, r := range c.client.DoMulti(c.ctx, commands...) {
-		if err := r.NonRedisError(); err != nil {
-			return err
-		}
-		if err := r.Error(); err != nil && channels[i] != "" {
-			c.tell(pubsub.Event{Kind: pubsub.Refused, Channel: channels[i], Err: err})
+		if r.Err != nil && requests[i].Command == "SUBSCRIBE" {
+			c.tell(pubsub.Event{Kind: pubsub.Refused, Channel: requests[i].Channel, Err: r.Err})
 		}
 	}
-	for range pings {
-		if err := c.client.Do(c.ctx, c.client.B().Ping().Build()).NonRedisError(); err != nil {
+	for range all - len(requests) {
+		if err := c.client.Do(c.ctx, ping).Lost; err != nil {
 			return err
 		}
 		c.tell(pubsub.Event{Kind: pubsub.Pong}) // also if the user may not send PING

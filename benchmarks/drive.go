@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// run is what a number of goroutines did in a stretch of time.
-type run struct {
+// result is what a number of goroutines did in a stretch of time.
+type result struct {
 	pairs   int64 // lock + unlock, both finished in time
 	elapsed time.Duration
 	spent   time.Duration // in those pairs, by all goroutines
@@ -38,7 +38,7 @@ type workload struct {
 // What is not done after the grace is cancelled if it can be, and the locker is closed.
 //
 // Usually the context cannot end, as that of the libraries' Lock cannot.
-func drive(e *entrant, l workload) run {
+func drive(e *entrant, l workload) result {
 	d := driver{locker: e.lockers[0], rest: l.rest,
 		prefix: "pair:" + strconv.FormatInt(drives.Add(1), 10) + ":"}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -54,13 +54,13 @@ func drive(e *entrant, l workload) run {
 	for begun := time.Now(); time.Since(begun) < l.warm && d.pairs.Load() < int64(l.goroutines); {
 		time.Sleep(time.Millisecond)
 	}
-	before, done, spent, start := usage(), d.pairs.Load(), d.spent.Load(), time.Now()
+	mallocs, cpu, start := allocations(), cpuTime(), time.Now()
+	done, spent := d.pairs.Load(), d.spent.Load()
 	time.Sleep(l.slice)
-	r := run{pairs: d.pairs.Load() - done, spent: time.Duration(d.spent.Load() - spent),
+	r := result{pairs: d.pairs.Load() - done, spent: time.Duration(d.spent.Load() - spent),
 		elapsed: time.Since(start)}
 	d.over.Store(true)
-	after := usage()
-	r.cpu, r.mallocs = after.cpu-before.cpu, after.mem.Mallocs-before.mem.Mallocs
+	r.cpu, r.mallocs = cpuTime()-cpu, allocations()-mallocs
 	if l.atEnd != nil {
 		l.atEnd()
 	}
@@ -99,10 +99,7 @@ func (d *driver) repeat(goroutine int) {
 			time.Sleep(time.Duration(rand.ExpFloat64() * float64(d.rest)))
 		}
 		start := time.Now()
-		unlock, err := d.locker.Lock(d.ctx, name)
-		if err == nil {
-			err = unlock()
-		}
+		err := pair(d.ctx, d.locker, name)
 		if d.over.Load() {
 			return
 		}
@@ -138,15 +135,10 @@ var drives atomic.Int64
 // beside a free lock.
 const grace = 10 * time.Second
 
-type used struct {
-	cpu time.Duration
-	mem runtime.MemStats
-}
-
-func usage() used {
-	u := used{cpu: cpuTime()}
-	runtime.ReadMemStats(&u.mem)
-	return u
+func allocations() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
 }
 
 // cpuTime is the processor time of this process.

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"time"
 
@@ -21,11 +19,6 @@ const (
 	afterKill      = "ms after kill -9"
 )
 
-// The program runs itself again for each candidate, with candidateEnv set. They talk in lines of
-// JSON: a roll; then the candidate stands for election, and says when it was elected; and with
-// each order it resigns, says when, and with another one it stands again.
-const candidateEnv = "REDLOCK_BENCHMARK_CANDIDATE"
-
 // candidate is one process's view of an election.
 type candidate interface {
 	Campaign(ctx context.Context) error
@@ -38,20 +31,17 @@ type news struct {
 	who               int
 }
 
-// candidateMain is the program of a candidate. It ends when it is killed.
-func candidateMain(in io.Reader, out io.Writer) error {
-	lines, answers := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
-	var r roll
-	if err := lines.Decode(&r); err != nil {
-		return err
-	}
+// candidateMain is the program of a candidate. It stands for election, and says when it was
+// elected. With an order it resigns, and says when. With another one it stands again. It ends when
+// it is killed.
+func candidateMain(r roll, orders *json.Decoder, answers *json.Encoder) error {
 	c, err := contenderNamed(r.Who).stand(r.Addrs)
-	for ctx, order := context.Background(), ""; err == nil; err = lines.Decode(&order) {
+	for ctx, order := context.Background(), ""; err == nil; err = orders.Decode(&order) {
 		if err := c.Campaign(ctx); err != nil {
 			return err
 		}
 		_ = answers.Encode(news{Elected: time.Now().UnixNano()})
-		if err := lines.Decode(&order); err != nil {
+		if err := orders.Decode(&order); err != nil {
 			return err
 		}
 		resigned := time.Now().UnixNano()
@@ -110,14 +100,14 @@ func (s *suite) election() {
 type slate struct {
 	*contender
 	addrs  []string
-	all    [candidateCount]*crew
+	all    [candidateCount]*helper
 	leader int
 	news   chan news
 }
 
 // start starts a candidate.
 func (e *slate) start(i int) error {
-	c, err := again(candidateEnv, "1")
+	c, err := start(job{Candidate: &roll{Who: e.name, Addrs: e.addrs}})
 	if err != nil {
 		return err
 	}
@@ -127,7 +117,7 @@ func (e *slate) start(i int) error {
 			e.news <- n
 		}
 	}()
-	return c.send.Encode(roll{Who: e.name, Addrs: e.addrs})
+	return nil
 }
 
 // next waits for what a candidate says.
@@ -201,10 +191,7 @@ func (c ourCandidate) Campaign(ctx context.Context) error {
 }
 
 func standGoredis(addrs []string) (candidate, error) {
-	pools, _, err := dialAll(addrs, dialGoredis)
-	if err != nil {
-		return nil, err
-	}
+	pools, _ := dialAll(addrs, dialGoredis)
 	rl := redlock.New(pools...).With(redlock.WithExpiry(electionExpiry))
 	return ourCandidate{rl.NewElection("scheduler")}, nil
 }

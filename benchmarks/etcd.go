@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -17,10 +16,6 @@ import (
 	"github.com/redlock-go/redlock/internal/test/redistest"
 )
 
-// The program runs itself again for each member of etcd, with etcdEnv set to a member as JSON. It
-// says "ready" in a line, and ends with its standard input.
-const etcdEnv = "REDLOCK_BENCHMARK_ETCD"
-
 // member is one of an etcd cluster.
 type member struct {
 	Name, Dir    string
@@ -28,17 +23,14 @@ type member struct {
 	Cluster      string // all members, as etcd's flag has them
 }
 
-// etcdMain is the program of a member.
-func etcdMain(text string, in io.Reader, out io.Writer) error {
-	var m member
-	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		return err
-	}
+// etcdMain is the program of a member. It says "ready".
+func etcdMain(m member, orders *json.Decoder, answers *json.Encoder) error {
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.InitialCluster = m.Name, m.Dir, m.Cluster
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	c.UnsafeNoFsync = true // the Redis servers sync nothing either
-	client, peer := []url.URL{address(m.Client)}, []url.URL{address(m.Peer)}
+	client := []url.URL{{Scheme: "http", Host: m.Client}}
+	peer := []url.URL{{Scheme: "http", Host: m.Peer}}
 	c.ListenClientUrls, c.AdvertiseClientUrls = client, client
 	c.ListenPeerUrls, c.AdvertisePeerUrls = peer, peer
 	e, err := embed.StartEtcd(c)
@@ -51,46 +43,31 @@ func etcdMain(text string, in io.Reader, out io.Writer) error {
 	case err := <-e.Err():
 		return err
 	}
-	if _, err := fmt.Fprintln(out, `"ready"`); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, in)
-	return err
+	_ = answers.Encode("ready")
+	_, _ = orders.Token() // until there are no more
+	return nil
 }
-
-func address(hostPort string) url.URL { return url.URL{Scheme: "http", Host: hostPort} }
 
 // startEtcd starts a cluster of n members, each with its data in a directory, and returns their
 // addresses. They end with the scope.
 func startEtcd(s *scope, n int) (addrs []string, err error) {
 	all := make([]member, n)
+	var jobs []job
 	var cluster []string
 	for i := range all {
 		all[i] = member{Name: fmt.Sprint("m", i), Dir: s.TempDir(),
 			Client: redistest.FreeAddr(s, "127.0.0.1"), Peer: redistest.FreeAddr(s, "127.0.0.1")}
 		cluster = append(cluster, all[i].Name+"=http://"+all[i].Peer)
-		addrs = append(addrs, all[i].Client)
+		addrs, jobs = append(addrs, all[i].Client), append(jobs, job{Etcd: &all[i]})
 	}
-	var members []*crew
-	for _, m := range all {
-		m.Cluster = strings.Join(cluster, ",")
-		text, err := json.Marshal(m)
-		if err != nil {
-			return nil, err
-		}
-		c, err := again(etcdEnv, string(text))
-		if err != nil {
-			return nil, err
-		}
-		s.Cleanup(c.dismiss)
-		members = append(members, c)
+	for i := range all {
+		all[i].Cluster = strings.Join(cluster, ",")
 	}
-	for _, c := range members {
-		if err := c.ready(); err != nil {
-			return nil, err
-		}
+	members, err := startAll(jobs)
+	for _, m := range members {
+		s.Cleanup(m.dismiss)
 	}
-	return addrs, nil
+	return addrs, err
 }
 
 // etcdCandidate is etcd's.

@@ -17,12 +17,12 @@ type bareLocker struct{ nodes []*goredis.Client }
 var deleteScript = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then ` +
 	`return redis.call('DEL', KEYS[1]) end return 0`)
 
-func openBare(addrs []string, _ time.Duration) (locker, error) {
+func openBare(addrs []string, _ time.Duration) locker {
 	l := &bareLocker{}
 	for _, a := range addrs {
 		l.nodes = append(l.nodes, goredisClient(a))
 	}
-	return l, nil
+	return l
 }
 
 func (l *bareLocker) Lock(ctx context.Context, name string) (func() error, error) {

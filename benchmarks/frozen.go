@@ -19,7 +19,7 @@ func (s *suite) frozen() {
 	in := s.enter(s.pick(func(c *contender) bool { return waiting(c) && !c.oneNode }),
 		addrs(s.servers), 1)
 	defer leave(in)
-	s.say("frozen: one node of %d: %s", len(s.servers), list(in))
+	s.say("frozen: one node of %d", len(s.servers))
 	k := key{Section: frozenPart, Nodes: len(s.servers)}
 	turns(in, s.FrozenRounds, func(e *entrant) {
 		k.Who, k.Workers, k.Variant = e.name, 64, isHealthy
@@ -53,20 +53,17 @@ func (s *suite) single(e *entrant, k key) {
 	done, start := make(chan struct{}), time.Now()
 	go func() {
 		defer close(done)
-		var unlock func() error
-		if unlock, err = e.lockers[0].Lock(context.Background(), "single"); err == nil {
-			err = unlock()
-		}
+		err = pair(context.Background(), e.lockers[0], "single")
 	}()
+	took := s.FrozenPatience // at least
 	select {
 	case <-done:
-		s.report.put(k, onePair, millis(time.Since(start)))
-		s.thaw()
+		took = time.Since(start)
 	case <-time.After(s.FrozenPatience):
-		s.report.put(k, onePair, millis(s.FrozenPatience)) // at least
-		s.thaw()
-		<-done
 	}
+	s.thaw()
+	<-done
+	s.report.put(k, onePair, millis(took))
 	if err != nil {
 		s.warn("%s, one node frozen, one caller: %v", e.name, err)
 	}

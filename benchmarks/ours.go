@@ -26,7 +26,7 @@ const (
 // ours is redlock, with its own defaults, unlimited tries, and the options of its clients that the
 // adapters' documentation shows.
 var ours = []*contender{
-	{name: we, client: onGoredis, crews: true, holds: true, stand: standGoredis,
+	{name: we, client: onGoredis, most: 1000, holds: true, stand: standGoredis,
 		open: openRedlock(dialGoredis)},
 	{name: onTheRedigo, client: onRedigo, holds: true, open: openRedlock(dialRedigo)},
 	{name: onTheRueidis, client: onRueidis, holds: true, open: openRedlock(dialRueidis)},
@@ -48,25 +48,22 @@ func goredisClient(addr string) *goredis.Client {
 }
 
 // A dialer returns a node's adapter, and what closes its client.
-type dialer[P any] func(addr string) (P, func(), error)
+type dialer[P any] func(addr string) (P, func())
 
-func dialGoredis(addr string) (pool.Pool, func(), error) {
+func dialGoredis(addr string) (pool.Pool, func()) {
 	c := goredisClient(addr)
-	return redlockgoredis.NewPool(c), func() { _ = c.Close() }, nil
+	return redlockgoredis.NewPool(c), func() { _ = c.Close() }
 }
 
-func dialRedigo(addr string) (pool.Pool, func(), error) {
+func dialRedigo(addr string) (pool.Pool, func()) {
 	p := redigoPool(addr)
-	return redlockredigo.NewPool(p), func() { _ = p.Close() }, nil
+	return redlockredigo.NewPool(p), func() { _ = p.Close() }
 }
 
-func dialRueidis(addr string) (pool.Pool, func(), error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr},
-		ForceSingleClient: true, DisableCache: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	return redlockrueidis.NewPool(c), c.Close, nil
+func dialRueidis(addr string) (pool.Pool, func()) {
+	c := must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr},
+		ForceSingleClient: true, DisableCache: true}))
+	return redlockrueidis.NewPool(c), c.Close
 }
 
 // closers close clients.
@@ -79,16 +76,12 @@ func (c closers) Close() {
 }
 
 // dialAll dials all nodes.
-func dialAll[P any](addrs []string, dial dialer[P]) (pools []P, all closers, err error) {
+func dialAll[P any](addrs []string, dial dialer[P]) (pools []P, all closers) {
 	for _, a := range addrs {
-		p, closer, err := dial(a)
-		if err != nil {
-			all.Close()
-			return nil, nil, err
-		}
+		p, closer := dial(a)
 		pools, all = append(pools, p), append(all, closer)
 	}
-	return pools, all, nil
+	return pools, all
 }
 
 type redlockLocker struct {
@@ -99,13 +92,10 @@ type redlockLocker struct {
 }
 
 func openRedlock(dial dialer[pool.Pool], opts ...redlock.Option) opener {
-	return func(addrs []string, expiry time.Duration) (locker, error) {
-		pools, clients, err := dialAll(addrs, dial)
-		if err != nil {
-			return nil, err
-		}
+	return func(addrs []string, expiry time.Duration) locker {
+		pools, clients := dialAll(addrs, dial)
 		return (&redlockLocker{pools: pools, clients: clients,
-			opts: append([]redlock.Option{redlock.WithExpiry(expiry)}, opts...)}).forget(), nil
+			opts: append([]redlock.Option{redlock.WithExpiry(expiry)}, opts...)}).forget()
 	}
 }
 
@@ -121,16 +111,18 @@ func (l *redlockLocker) forget() locker {
 
 func (l *redlockLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	m := l.rl.NewMutex(name)
-	if err := m.LockContext(ctx); err != nil {
-		return nil, err
-	}
-	return func() error { _, err := m.Unlock(); return err }, nil
+	return unlocker(m), m.LockContext(ctx)
 }
 
-func (l *redlockLocker) Hold(ctx context.Context, name string) (heldLock, error) {
+func (l *redlockLocker) Hold(ctx context.Context, name string) (func() error, error) {
 	m := l.rl.NewMutex(name)
 	_, err := m.Hold(ctx)
-	return m, err
+	return unlocker(m), err
+}
+
+// unlocker returns what unlocks a mutex of redlock or Redsync.
+func unlocker(m interface{ Unlock() (bool, error) }) func() error {
+	return func() error { _, err := m.Unlock(); return err }
 }
 
 func (l *redlockLocker) Close() {

@@ -66,8 +66,8 @@ func (r *report) headTable() string {
 	var rows [][]string
 	for _, h := range headlines {
 		row := []string{h.what}
-		for _, h.Who = range who {
-			row = append(row, number(r.median(h.key)))
+		for _, w := range who {
+			row = append(row, number(r.median(h.by(w))))
 		}
 		rows = append(rows, row)
 	}
@@ -77,19 +77,11 @@ func (r *report) headTable() string {
 // page is the text of docs/benchmarks.md.
 func (r *report) page() (string, error) {
 	charts := r.charts()
-	t, err := template.New("page").Funcs(template.FuncMap{
+	t := template.Must(template.New("page").Funcs(template.FuncMap{
 		"table": r.headTable, "better": r.better, "notes": r.notes, "dates": r.dates,
-		"machine": r.machine, "config": func(section string) config {
-			if run := r.Runs[section]; run != nil {
-				return run.Config
-			}
-			return full
-		},
-		"losses": r.losses,
+		"machine": r.machine, "losses": r.losses,
 		"sharing": func(who string, processes int, metric string) string {
-			k := sharing(processes, metric)
-			k.Who = who
-			return number(r.median(k))
+			return number(r.median(sharing(processes, metric).by(who)))
 		},
 		"ratio": func(section, who, other string, nodes, callers int) string {
 			k := pairOn(nodes, callers, perPair)
@@ -102,12 +94,9 @@ func (r *report) page() (string, error) {
 			}
 			return fmt.Sprintf("![%s](figures/bench-%s.svg)", alt, name)
 		},
-	}).Parse(pageText)
-	if err != nil {
-		return "", err
-	}
+	}).Parse(pageText))
 	var b strings.Builder
-	err = t.Execute(&b, nil)
+	err := t.Execute(&b, full)
 	return b.String(), err
 }
 
@@ -161,13 +150,10 @@ func (r *report) charts() map[string]string {
 func (r *report) lines(k key) (out []line) {
 	for _, w := range r.who(k.Section, k.Metric) {
 		l := line{name: w}
-		for _, s := range r.Series {
-			at := s.key
-			if at.Workers = 0; k.Nodes == 0 {
-				at.Nodes = 0
-			}
-			if k.Who = w; at == k {
-				l.points = append(l.points, point{float64(s.Workers), median(s.Values)})
+		for _, c := range r.columns(*sectionNamed(k.Section), k.Metric) {
+			v := r.median(c.by(w))
+			if c.Nodes == k.Nodes && c.Variant == k.Variant && !math.IsNaN(v) {
+				l.points = append(l.points, point{float64(c.Workers), v})
 			}
 		}
 		if len(l.points) > 0 {
@@ -181,13 +167,12 @@ func (r *report) lines(k key) (out []line) {
 func (r *report) bars(k key) (out []bar) {
 	for _, w := range r.who(k.Section, k.Metric) {
 		for _, c := range r.columns(*sectionNamed(k.Section), k.Metric) {
-			k.Who, k.Variant = w, c.Variant
-			v, label := r.median(k), w
+			v, label := r.median(c.by(w)), w
 			if math.IsNaN(v) || c.Nodes != k.Nodes || c.Workers != k.Workers {
 				continue
 			}
 			if k.Section == handOverPart {
-				label += ", " + k.Variant
+				label += ", " + c.Variant
 			}
 			out = append(out, bar{w, label, v,
 				k.Section == frozenPart && v >= millis(full.FrozenPatience)})

@@ -14,9 +14,7 @@ const ahead = 1.03
 
 // ratios are those of who's figure to other's in each round.
 func (r *report) ratios(k key, who, other string) (out []float64) {
-	mine, theirs := k, k
-	mine.Who, theirs.Who = who, other
-	a, b := r.find(mine), r.find(theirs)
+	a, b := r.find(k.by(who)), r.find(k.by(other))
 	if a == nil || b == nil {
 		return nil
 	}
@@ -67,9 +65,7 @@ func (r *report) ratio(s section, k key, who, other string) float64 {
 	if s.paired {
 		return median(r.ratios(k, who, other))
 	}
-	mine, theirs := k, k
-	mine.Who, theirs.Who = who, other
-	a, b := r.median(mine), r.median(theirs)
+	a, b := r.median(k.by(who)), r.median(k.by(other))
 	if slices.Contains(moreIsBetter, k.Metric) {
 		a, b = b, a
 	}
@@ -77,7 +73,7 @@ func (r *report) ratio(s section, k key, who, other string) float64 {
 }
 
 // moreIsBetter are metrics of which the greater value is the better one.
-var moreIsBetter = []string{perSecond, passes, fewestMost, pairsPerSecond}
+var moreIsBetter = []string{perSecond, pairsPerSecond}
 
 // losses says in how many comparisons of pairs a peer is ahead.
 func (r *report) losses() string {

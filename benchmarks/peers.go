@@ -25,12 +25,12 @@ const expiry = 8 * time.Second
 // peers are the other libraries, and what one would write by hand. They have the options that their
 // own documentation shows, unlimited tries, and the default options of their clients.
 var peers = []*contender{
-	{name: "redsync goredis", client: onGoredis, peer: true, crews: true,
+	{name: "redsync goredis", client: onGoredis, peer: true, most: 1000,
 		open: openRedsync(redsyncGoredis)},
 	{name: "redsync redigo", client: onRedigo, peer: true, open: openRedsync(redsyncRedigo)},
 	{name: "redsync rueidis", client: onRueidis, peer: true, open: openRedsync(redsyncRueidis)},
 	{name: "redislock", client: onGoredis, peer: true, oneNode: true, open: openRedislock},
-	{name: "rueidislock", client: onRueidis, peer: true, oneNode: true, crews: true, most: 256,
+	{name: "rueidislock", client: onRueidis, peer: true, oneNode: true, most: 256,
 		holds: true, open: openRueidislock},
 	{name: "etcd", client: "etcd", peer: true, stand: standEtcd},
 	{name: bare, client: onGoredis, bare: true, open: openBare},
@@ -44,33 +44,30 @@ const (
 )
 
 func openRedsync(dial dialer[rsredis.Pool]) opener {
-	return func(addrs []string, _ time.Duration) (locker, error) {
-		pools, clients, err := dialAll(addrs, dial)
-		return &redsyncLocker{redsync.New(pools...), clients}, err
+	return func(addrs []string, _ time.Duration) locker {
+		pools, clients := dialAll(addrs, dial)
+		return &redsyncLocker{redsync.New(pools...), clients}
 	}
 }
 
-func redsyncGoredis(addr string) (rsredis.Pool, func(), error) {
+func redsyncGoredis(addr string) (rsredis.Pool, func()) {
 	c := goredis.NewClient(&goredis.Options{Addr: addr})
-	return rsgoredis.NewPool(c), func() { _ = c.Close() }, nil
+	return rsgoredis.NewPool(c), func() { _ = c.Close() }
 }
 
-func redsyncRedigo(addr string) (rsredis.Pool, func(), error) {
+func redsyncRedigo(addr string) (rsredis.Pool, func()) {
 	p := redigoPool(addr)
-	return rsredigo.NewPool(p), func() { _ = p.Close() }, nil
+	return rsredigo.NewPool(p), func() { _ = p.Close() }
 }
 
-func redsyncRueidis(addr string) (rsredis.Pool, func(), error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}})
-	if err != nil {
-		return nil, nil, err
-	}
-	return rsrueidis.NewPool(rueidiscompat.NewAdapter(c)), c.Close, nil
+func redsyncRueidis(addr string) (rsredis.Pool, func()) {
+	c := must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}}))
+	return rsrueidis.NewPool(rueidiscompat.NewAdapter(c)), c.Close
 }
 
-func openRedislock(addrs []string, _ time.Duration) (locker, error) {
+func openRedislock(addrs []string, _ time.Duration) locker {
 	c := goredis.NewClient(&goredis.Options{Addr: addrs[0]})
-	return &redislockLocker{redislock.New(c), c}, nil
+	return &redislockLocker{redislock.New(c), c}
 }
 
 // redigoPool keeps as many idle connections as a benchmark has goroutines; with redigo's default,
@@ -91,10 +88,7 @@ type redsyncLocker struct {
 
 func (l *redsyncLocker) Lock(ctx context.Context, name string) (func() error, error) {
 	m := l.rs.NewMutex(name, redsync.WithTries(math.MaxInt))
-	if err := m.LockContext(ctx); err != nil {
-		return nil, err
-	}
-	return func() error { _, err := m.Unlock(); return err }, nil
+	return unlocker(m), m.LockContext(ctx)
 }
 
 type redislockLocker struct {
@@ -123,39 +117,23 @@ func (l *redislockLocker) Close() { l.client.Close() }
 
 type rueidislockLocker struct{ l rueidislock.Locker }
 
-func openRueidislock(addrs []string, expiry time.Duration) (locker, error) {
-	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+func openRueidislock(addrs []string, expiry time.Duration) locker {
+	return &rueidislockLocker{must(rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: addrs},
 		KeyValidity:    expiry,
 		KeyMajority:    1,    // one key on one node: what the others do
 		NoLoopTracking: true, // the faster way, for Redis 7.0.5 and later
-	})
-	return &rueidislockLocker{l}, err
+	}))}
 }
 
+// Lock extends the lock until it is unlocked.
 func (l *rueidislockLocker) Lock(ctx context.Context, name string) (func() error, error) {
-	_, cancel, err := l.l.WithContext(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { cancel(); return nil }, nil
-}
-
-// Hold locks: rueidislock keeps every lock extended.
-func (l *rueidislockLocker) Hold(ctx context.Context, name string) (heldLock, error) {
 	held, cancel, err := l.l.WithContext(ctx, name)
-	return &rueidislockHeld{held, cancel}, err
+	return func() error { defer cancel(); return held.Err() }, err
 }
 
-type rueidislockHeld struct {
-	held   context.Context
-	cancel context.CancelFunc
-}
-
-func (h *rueidislockHeld) Unlock() (bool, error) {
-	err := h.held.Err()
-	h.cancel()
-	return err == nil, err
+func (l *rueidislockLocker) Hold(ctx context.Context, name string) (func() error, error) {
+	return l.Lock(ctx, name)
 }
 
 func (l *rueidislockLocker) Close() { l.l.Close() }

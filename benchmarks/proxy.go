@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,33 +25,26 @@ type proxy struct {
 }
 
 // newProxy listens on a free loopback port until close.
-func newProxy(target string, roundTrip time.Duration) (*proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
+func newProxy(target string, roundTrip time.Duration) *proxy {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	p := &proxy{l: l, target: target, oneWay: roundTrip / 2}
 	p.over, p.end = context.WithCancel(context.Background())
 	p.wg.Go(p.serve)
-	return p, nil
+	return p
 }
 
 // behind calls f with the addresses of proxies in front of servers that make them so far away, or
 // with those of the servers.
-func behind(away time.Duration, servers []string, f func(addrs []string) error) error {
-	if away == 0 {
-		return f(servers)
-	}
-	var through []string
-	for _, addr := range servers {
-		p, err := newProxy(addr, away)
-		if err != nil {
-			return err
+func behind(away time.Duration, servers []string, f func(addrs []string)) {
+	if away > 0 {
+		servers = slices.Clone(servers)
+		for i, addr := range servers {
+			p := newProxy(addr, away)
+			defer p.close()
+			servers[i] = p.addr()
 		}
-		defer p.close()
-		through = append(through, p.addr())
 	}
-	return f(through)
+	f(servers)
 }
 
 func (p *proxy) addr() string { return p.l.Addr().String() }
@@ -119,17 +113,12 @@ func preciseSleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
-	if err != nil {
-		panic(err)
-	}
+	fd := must(unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC))
 	timer := os.NewFile(uintptr(fd), "timer")
 	defer timer.Close()
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
 	if err := unix.TimerfdSettime(fd, 0, &at, nil); err != nil {
 		panic(err)
 	}
-	if _, err := timer.Read(make([]byte, 8)); err != nil {
-		panic(err)
-	}
+	must(timer.Read(make([]byte, 8)))
 }

@@ -13,16 +13,14 @@ import (
 // report is everything that was measured. It is what the JSON file holds, and all that the tables,
 // charts and pages are made from.
 type report struct {
-	Machine map[string]string      // of the last run
-	Runs    map[string]*sectionRun // by section
-	Series  []*series
+	Runs   map[string]*sectionRun // by section
+	Series []*series
 }
 
 // sectionRun is how a section came about. Sections can be measured one at a time.
 type sectionRun struct {
 	Date    string
-	Machine map[string]string `json:",omitempty"` // nil: that of the report
-	Config  config
+	Machine map[string]string
 	Notes   []string // what went wrong
 }
 
@@ -34,6 +32,11 @@ type key struct {
 	Workers int    // goroutines, processes or locks
 	Variant string // "one frozen", "5ms away", …
 	Metric  string // with its unit: "µs/pair"
+}
+
+func (k key) by(who string) key {
+	k.Who = who
+	return k
 }
 
 // series is one measurement, one value per round.
@@ -55,13 +58,9 @@ func (r *report) find(k key) (found *series) {
 	return found
 }
 
-// put adds a value of a metric.
-func (r *report) put(k key, metric string, value float64) {
+// put adds values of a metric.
+func (r *report) put(k key, metric string, values ...float64) {
 	k.Metric = metric
-	r.add(k, value)
-}
-
-func (r *report) add(k key, values ...float64) {
 	s := r.find(k)
 	if s == nil {
 		s = &series{key: k}
@@ -92,8 +91,7 @@ func (r *report) who(section, metric string) (out []string) {
 // missing returns the names of figures that the page needs but that have not been measured.
 func (r *report) missing() (out []string) {
 	for _, h := range headlines {
-		k := h.key
-		if k.Who = we; math.IsNaN(r.median(k)) {
+		if math.IsNaN(r.median(h.by(we))) {
 			out = append(out, h.what)
 		}
 	}
@@ -119,12 +117,7 @@ func (r *report) dates() string {
 
 // machine says something of the machines that the sections were measured on.
 func (r *report) machine(what string) string {
-	return r.said(func(run *sectionRun) string {
-		if run.Machine == nil {
-			return r.Machine[what]
-		}
-		return run.Machine[what]
-	})
+	return r.said(func(run *sectionRun) string { return run.Machine[what] })
 }
 
 // notes are what went wrong.
@@ -157,23 +150,14 @@ func load(path string) (*report, error) {
 // with returns the report with those sections of an earlier one that were not measured in it. A
 // section is kept or replaced as a whole: all of its figures are of one run.
 func (r *report) with(old *report) *report {
-	out := &report{Machine: r.Machine, Runs: maps.Clone(r.Runs), Series: slices.Clone(r.Series)}
+	out := &report{Runs: maps.Clone(r.Runs), Series: slices.Clone(r.Series)}
 	if old == nil {
 		return out
 	}
-	for _, section := range sections {
-		run := old.Runs[section.name]
-		if run == nil || out.Runs[section.name] != nil {
-			continue
-		}
-		if run.Machine == nil && !maps.Equal(old.Machine, r.Machine) {
-			run.Machine = old.Machine
-		}
-		out.Runs[section.name] = run
-		for _, s := range old.Series {
-			if s.Section == section.name {
-				out.Series = append(out.Series, s)
-			}
+	for _, s := range old.Series {
+		if r.Runs[s.Section] == nil && sectionNamed(s.Section) != nil {
+			out.Runs[s.Section] = old.Runs[s.Section]
+			out.Series = append(out.Series, s)
 		}
 	}
 	return out

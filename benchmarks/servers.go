@@ -22,12 +22,17 @@ func (s *scope) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, a
 func (s *scope) Skip(args ...any)                  { panic(fmt.Sprint(args...)) }
 
 func (s *scope) TempDir() string {
-	dir, err := os.MkdirTemp("", "redlock-bench-")
-	if err != nil {
-		s.Fatal(err)
-	}
+	dir := must(os.MkdirTemp("", "redlock-bench-"))
 	s.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// must is for what does not fail on a machine in order, with servers that are up.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // end runs the cleanups, the last first.
@@ -40,7 +45,9 @@ func (s *scope) end() {
 	}
 }
 
-func addrs(servers []*redistest.Server) []string {
+type servers []*redistest.Server
+
+func addrs(servers servers) []string {
 	out := make([]string, len(servers))
 	for i, s := range servers {
 		out[i] = s.Addr()
@@ -49,7 +56,7 @@ func addrs(servers []*redistest.Server) []string {
 }
 
 // commands is how many commands the servers have executed together, those inside scripts included.
-func commands(servers []*redistest.Server) (sum int64) {
+func commands(servers servers) (sum int64) {
 	for _, s := range servers {
 		sum += s.CommandsProcessed()
 	}

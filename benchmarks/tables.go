@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"text/tabwriter"
 )
 
 // columns are the keys of a section without contenders, by nodes, and then as they were measured.
@@ -55,7 +56,7 @@ func (r *report) table(of section, metric string) string {
 		}
 	}
 	for _, w := range r.who(of.name, metric) {
-		add(w, func(k key) string { k.Who = w; return number(r.median(k)) })
+		add(w, func(k key) string { return number(r.median(k.by(w))) })
 	}
 	for _, c := range ours {
 		for _, o := range roster {
@@ -70,38 +71,25 @@ func (r *report) table(of section, metric string) string {
 
 // markdown lays rows out as a Markdown table that also reads well on a terminal.
 func markdown(head []string, rows [][]string) string {
-	width := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
-		for i, c := range row {
-			width[i] = max(width[i], len([]rune(c)))
-		}
-	}
+	rule := slices.Repeat([]string{"-:"}, len(head))
+	rule[0] = "-"
 	var b strings.Builder
-	line := func(row []string) {
-		for i, c := range row {
-			fmt.Fprintf(&b, "| %s%s ", c, strings.Repeat(" ", width[i]-len([]rune(c))))
-		}
-		b.WriteString("|\n")
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	for _, row := range slices.Concat([][]string{head, rule}, rows) {
+		fmt.Fprintf(w, "| %s\t|\n", strings.Join(row, "\t| "))
 	}
-	line(head)
-	for i, w := range width {
-		b.WriteString("|" + strings.Repeat("-", w+1) + string("-:"[min(i, 1)]))
-	}
-	b.WriteString("|\n")
-	for _, row := range rows {
-		line(row)
-	}
+	_ = w.Flush()
 	return b.String()
 }
 
-// tables are those of all sections, each as made by layout.
-func (r *report) tables(layout func(table string) string) string {
+// tables are those of all sections.
+func (r *report) tables() string {
 	var b strings.Builder
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n## %s\n", s.name)
 		for _, metric := range s.metrics {
 			if len(r.who(s.name, metric)) > 0 {
-				fmt.Fprintf(&b, "\n%s", layout(r.table(s, metric)))
+				fmt.Fprintf(&b, "\n%s", r.table(s, metric))
 			}
 		}
 	}
@@ -112,8 +100,6 @@ func (r *report) tables(layout func(table string) string) string {
 func (r *report) tablePage() string {
 	return "# All figures\n\n<!-- go run . -docs -->\n\nMedians by nodes / callers, processes or " +
 		"locks, and ratios of paired slices with their quartiles: " +
-		"[benchmarks.md](../docs/benchmarks.md).\n" + r.tables(func(t string) string {
-		t = regexp.MustCompile(`-{2,}`).ReplaceAllString(t, "-")
-		return regexp.MustCompile(` *\| *`).ReplaceAllString(t, "|")
-	})
+		"[benchmarks.md](../docs/benchmarks.md).\n" +
+		regexp.MustCompile(` *\| *`).ReplaceAllString(r.tables(), "|")
 }

@@ -130,7 +130,9 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 //
 // The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
-// of each name that is tried. [WithMaxWaiters] counts for each name.
+// of each name that is tried. [WithMaxWaiters] counts for each name: where too many wait for one
+// already, the round takes as long without a place there. Names that the caller holds itself are
+// left out; if it holds all, LockAny fails at once with [ErrSelf].
 func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (*Mutex, error) {
 	return r.lockAny(ctx, "LockAny", names, opts)
 }
@@ -150,28 +152,35 @@ func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, op
 	*Mutex, error) {
 	r.mustBeMade()
 	needContext(ctx)
-	var all []*Mutex
+	var all, others []*Mutex // others than the caller holds itself, which it would wait for in vain
 	for _, name := range distinct(names) {
 		m := r.NewMutex(name, opts...)
 		if m.lock.Misuse != nil {
 			return nil, m.error(notAcquired, m.lock.Misuse)
 		}
 		all = append(all, m)
+		if m.self(ctx) == nil {
+			others = append(others, m)
+		}
 	}
 	if len(all) == 0 {
 		return nil, &OptionError{caller, names, "needs a name"}
+	}
+	if len(others) > 0 {
+		all = others
 	}
 	cfg := all[0].cfg
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		m, err := probe(ctx, all[:min(probes, len(all))])
 		switch {
-		case err == nil, ctx.Err() != nil, errors.Is(err, ErrClosed):
+		case err == nil, ctx.Err() != nil, !mayPass(err):
 			return m, err
 		case try == cfg.tries || cfg.NoWait:
 			return nil, lastOf(len(all), err)
 		}
-		patience, cancel := context.WithTimeout(ctx, max(cfg.Delay(try), leastWait))
+		began, delay := time.Now(), max(cfg.Delay(try), leastWait)
+		patience, cancel := context.WithTimeout(ctx, delay)
 		m = all[len(all)-1]
 		_, err = m.acquire(patience, Unlimited, "")
 		cancel()
@@ -181,7 +190,14 @@ func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, op
 		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return nil, err
 		}
+		r.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
 	}
+}
+
+// mayPass reports whether the reason for which a name was not locked may pass while one waits.
+func mayPass(err error) bool {
+	return !errors.Is(err, ErrSelf) &&
+		(errors.Is(err, ErrTaken) || errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrExpired))
 }
 
 // probe tries mutexes once, one after the other, until one is locked. It stops early if the nodes

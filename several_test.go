@@ -340,6 +340,59 @@ func TestLockAnySparesNodesInTrouble(t *testing.T) {
 	}))
 }
 
+// A round without a place in which to wait takes as long as others: a caller that there is no room
+// for does not ask the nodes again and again.
+func TestLockAnyWithoutAPlaceToWait(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("x")
+		mustHold(t, m)
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			_, err := rl.LockAny(t.Context(), []string{"x"})
+			assert.ErrorIs(t, err, redlock.ErrTaken)
+		})
+		time.Sleep(time.Second)
+		start := time.Now()
+		_, err := rl.LockAny(t.Context(), []string{"x"}, redlock.WithMaxWaiters(1),
+			redlock.WithTries(10), redlock.WithRetryDelay(100*time.Millisecond))
+		assert.ErrorIs(t, err, redlock.ErrTaken)
+		assert.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
+		waiter.Wait()
+		mustUnlock(t, m)
+	})
+}
+
+// What waiting does not change ends LockAny at once, whatever the tries.
+func TestLockAnyDoesNotWaitInVain(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		calls := 0
+		_, err := rl.LockAny(t.Context(), []string{"a", "b"},
+			redlock.WithGenValueFunc(func() (string, error) {
+				calls++
+				return "", errOops
+			}))
+		assert.Equal(t, "Failed oops", matched(err))
+		assert.Equal(t, 1, calls)
+
+		start := time.Now()
+		require.NoError(t, rl.DoAll(t.Context(), []string{"a", "b"},
+			func(ctx context.Context) error {
+				_, err := rl.LockAny(ctx, []string{"a", "b"})
+				assert.ErrorIs(t, err, redlock.ErrSelf)
+				m, err := rl.LockAny(ctx, []string{"a", "b", "c"}, redlock.WithTries(1))
+				require.NoError(t, err)
+				assert.Equal(t, "c", m.Name())
+				mustUnlock(t, m)
+				mustHold(t, m) // as somebody else does
+				_, err = rl.LockAny(ctx, []string{"a", "b", "c"}, redlock.WithTries(1))
+				assert.NotErrorIs(t, err, redlock.ErrSelf)
+				mustUnlock(t, m)
+				return nil
+			}))
+		assert.Less(t, time.Since(start), 100*time.Millisecond)
+	})
+}
+
 // The hold of DoAny outlasts the wait for it, and is renewed.
 func TestDoAnyHolds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

@@ -51,7 +51,8 @@ func start(cmd *exec.Cmd) (*child, error) {
 	above.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := above.Start(); err != nil {
 		c.close()
-		return nil, fmt.Errorf("cannot supervise the command: %w", err)
+		// Not wrapped: it does not mean that the command is not found, but that there is no /proc.
+		return nil, fmt.Errorf("cannot supervise the command: %v", err)
 	}
 	c.above = above.Process
 	told.Close()

@@ -126,7 +126,7 @@ func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name st
 	}
 	values := map[string]bool{}
 	for _, n := range in.Nodes {
-		if n.Found && n.Value != "" {
+		if n.Found {
 			values[n.Value] = true
 		}
 	}

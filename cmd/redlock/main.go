@@ -138,12 +138,12 @@ func statusOf(err error) int {
 		return 0
 	case errors.As(err, &option):
 		return exitUsage
-	case errors.Is(err, redlock.ErrNoQuorum):
-		return exitUnavailable
 	case errors.Is(err, redlock.ErrLost):
 		return exitLost
+	case errors.Is(err, redlock.ErrTaken):
+		return exitTaken
 	}
-	return exitTaken
+	return exitUnavailable // also if the wait was over before enough nodes had answered
 }
 
 // interruptible returns a context that ends with the first signal that ends programs, or after

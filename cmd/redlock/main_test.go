@@ -233,7 +233,7 @@ func TestRunDoesNotRunWhileTheLockIsTaken(t *testing.T) {
 	for _, tt := range []struct {
 		flags string
 		want  int
-	}{{"", 75}, {"-wait 0", 75}, {"-wait 100ms", 75}, {"-E 7", 7}} {
+	}{{"", 75}, {"-wait 0", 75}, {"-wait 1s", 75}, {"-E 7", 7}} {
 		args := append([]string{"run", "-name", "job"}, strings.Fields(tt.flags)...)
 		out, errs, status := result(t, command(t, nodes, append(args, "--", "echo", "ran")...))
 		assert.Equal(t, tt.want, status, tt.flags)
@@ -357,6 +357,23 @@ func TestTooFewNodes(t *testing.T) {
 	assert.Empty(t, out)
 	assert.Contains(t, errs, "connection refused")
 	assert.Contains(t, errs, `"redlock doctor" says what is wrong with the nodes.`)
+}
+
+// A wait that is over before the nodes have answered does not tell that the lock is taken.
+func TestAWaitWithoutAnAnswer(t *testing.T) {
+	t.Setenv(asTool, "1")
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.New(t, 3)
+		for i := range 3 {
+			nodes.Node(i).Freeze()
+		}
+		c := (&tool{env: os.Getenv, stderr: io.Discard}).lockFlags("run")
+		require.NoError(t, c.parse([]string{"-name", "job", "--", "true"}))
+		c.locks = nodes.Redlock()
+		status, err := c.job().whenGranted(10 * time.Millisecond)
+		assert.ErrorContains(t, err, "waited for 10ms")
+		assert.Equal(t, exitUnavailable, status)
+	})
 }
 
 func TestSignalsReachTheCommand(t *testing.T) {
@@ -576,6 +593,20 @@ func TestReleaseTakesTheLockFromItsHolder(t *testing.T) {
 	assert.NotContains(t, out, `lock "job": held`)
 	_, err := m.Extend()
 	assert.ErrorIs(t, err, redlock.ErrExpired)
+}
+
+// A value that no lock of redlock has may be left. Then the lock is not free.
+func TestReleaseSaysWhatItCannotDelete(t *testing.T) {
+	nodes, locks := setup(t)
+	for _, addr := range nodes.Addrs() {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		require.NoError(t, client.Set(t.Context(), "job", "", 0).Err())
+		require.NoError(t, client.Close())
+	}
+	slow := locks.With(redlock.WithExpiry(patient), redlock.WithNodeTimeout(patient))
+	status, err := (&tool{stdout: io.Discard}).forceRelease(t.Context(), slow, "job")
+	assert.Equal(t, exitTaken, status)
+	assert.ErrorContains(t, err, "not deleted")
 }
 
 // A first look that too few nodes answer must not pass for a lock that is free.

@@ -106,6 +106,27 @@ read x; { kill -9 $!; wait $!; } 2>&-; echo killed; read x; exit 7`
 	assert.Equal(t, 7, wait())
 }
 
+// That there is no supervisor without /proc does not mean that the command is not found.
+func TestTheCommandCannotRunWithoutProc(t *testing.T) {
+	t.Parallel()
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("needs root, and the program unshare")
+	}
+	nodes, locks := setup(t)
+	cmd := command(t, nodes)
+	cmd.Path = unshare
+	cmd.Args = []string{"unshare", "-m", "sh", "-c", `mount -t tmpfs none /proc || exit 99
+exec "$0" run -wait 1m -name job -- true`, os.Args[0]}
+	_, errs, status := result(t, cmd)
+	if status == 99 {
+		t.Skip("needs the right to mount")
+	}
+	assert.Equal(t, exitCannotRun, status)
+	assert.Contains(t, errs, "cannot supervise the command")
+	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
+}
+
 // The tool itself kills what its supervisor would have killed.
 // lesson L128
 func TestTheCommandDiesWithItsSupervisor(t *testing.T) {

@@ -161,6 +161,36 @@ func TestAStoppedSupervisorKills(t *testing.T) {
 	dies(t, moved)
 }
 
+// Who stops the tool alone does not stop what runs beside it: a script, which nobody would continue.
+func TestAStopOfTheToolIsNotOneOfItsGroup(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	cmd := command(t, nodes)
+	cmd.Path = "/bin/sh"
+	cmd.Args = []string{"sh", "-c", `sleep 600 & echo $!
+exec "$0" run -wait 1m -expiry 1m -name job -- sh -c 'echo up; exec sleep 600'`, os.Args[0]}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	lines, wait := background(t, cmd)
+	beside, err := strconv.Atoi(line(t, lines))
+	require.NoError(t, err)
+	defer func() { _ = syscall.Kill(beside, syscall.SIGKILL) }()
+	require.Equal(t, "up", line(t, lines))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
+	state := func(pid int) string {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		require.NoError(t, err)
+		_, after, _ := strings.Cut(string(stat), ") ")
+		return after[:1]
+	}
+	require.Eventually(t, func() bool { return state(cmd.Process.Pid) == "T" }, patient,
+		10*time.Millisecond)
+	assert.Equal(t, "S", state(beside))
+	require.NoError(t, syscall.Kill(beside, syscall.SIGKILL))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 128+15, wait())
+}
+
 // What has left the command's group or session ends with it, too.
 // lesson L128
 func TestNothingOutlivesTheCommandInAnotherSession(t *testing.T) {

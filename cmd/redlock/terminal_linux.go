@@ -83,11 +83,11 @@ func (c *child) ask() {
 // or stops this process as well until the shell continues it. It reports whether the command may go
 // on: this process may have been stopped for longer than the lock lives.
 func (c *child) follow(s syscall.Signal) (goOn bool) {
-	reads := s == syscall.SIGTTIN || s == syscall.SIGTTOU
+	reads, alone := s == syscall.SIGTTIN || s == syscall.SIGTTOU, c.asked
 	switch {
 	case !reads && s != syscall.SIGTSTP: // somebody has stopped it, and may let it go on
 		return false
-	case c.asked: // by a ^Z that has stopped the rest of this group, too
+	case alone: // a ^Z has stopped the rest of this group, too, or somebody this process alone
 		c.asked, s = false, syscall.SIGTSTP
 	case reads && lendTerminal(c.group):
 		c.goOn()
@@ -99,7 +99,9 @@ func (c *child) follow(s syscall.Signal) (goOn bool) {
 		}
 	}
 	had := takeTerminal(c.group)
-	others(s)
+	if !alone {
+		others(s)
+	}
 	stop(s)
 	select {
 	case <-c.stops: // a ^Z just before is over with this: else it would stop the command again

@@ -96,6 +96,7 @@ type Error struct {
 	more   string  // follows the reason, and what is known of the owner
 	causes []error // errors.Is looks into these; they are not in the text
 	last   *Error  // what the last attempt had come to; one of the causes
+	from   *lease.Failure
 	nodes  *multierror.Error
 }
 
@@ -265,7 +266,7 @@ func (m *Mutex) error(failed string, f *lease.Failure) error {
 // errorOf makes an error of why an operation on the lock of that name has failed.
 func (c *core) errorOf(name, failed string, f *lease.Failure) *Error {
 	e := &Error{
-		Name: name, Owner: f.Owner, failed: failed, reason: f.Reason, more: f.More,
+		Name: name, Owner: f.Owner, from: f, failed: failed, reason: f.Reason, more: f.More,
 		causes: slices.Clone(f.Causes), nodes: c.nodeErrors(f.Outcomes, failed),
 	}
 	switch failed {

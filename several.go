@@ -12,9 +12,9 @@ import (
 // maxNames is how many names DoAll takes: each is a lock of its own, one after the other.
 const maxNames = 64
 
-// DoAll runs fn while it holds the locks of all the names: a transfer between two accounts, for
-// instance. The context of fn is done as soon as one of them cannot be trusted any more. Names may
-// be given in any order, and more than once.
+// DoAll runs fn while it holds several locks at once, those of all the names: a transfer between
+// two accounts, for instance. The context of fn is done as soon as one of them cannot be trusted
+// any more. Names may be given in any order, and more than once.
 //
 // The locks are ordinary ones, held one inside the other as by [Redlock.Do], in the order of their
 // keys, and released in the reverse order. Callers of DoAll whose names overlap therefore wait in
@@ -80,10 +80,10 @@ func FencingTokenOf(ctx context.Context, name string) uint64 {
 	return 0
 }
 
-// Slots returns k names, "name#0" and so on, for [Redlock.DoAny] and [Redlock.LockAny]. They make
-// a semaphore of k permits: at most k hold one of them at a time, because each is a lock of its
-// own. If processes give different numbers, the greatest counts. Slots returns nothing if k is less
-// than 1.
+// Slots returns k names, "name#0" and so on, for [Redlock.DoAny], [Redlock.HoldAny] and
+// [Redlock.LockAny]. They make a distributed semaphore of k permits: at most k hold one of them at
+// a time, because each is a lock of its own. If processes give different numbers, the greatest
+// counts. Slots returns nothing if k is less than 1.
 func Slots(name string, k int) []string {
 	var names []string
 	for i := range max(k, 0) {
@@ -93,7 +93,8 @@ func Slots(name string, k int) []string {
 }
 
 // DoAny runs fn while it holds the lock of one of the names, which fn is told. With [Slots] that is
-// a semaphore: at most k of fn run at a time, in all processes together. The name is also a number
+// a semaphore: at most k of fn run at a time, in all processes together. In one process that is
+// golang.org/x/sync/semaphore, or SetLimit of golang.org/x/sync/errgroup. The name is also a number
 // for the worker that nobody else has at the same time.
 //
 //	slots := redlock.Slots("report", 8)
@@ -108,19 +109,37 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 	if fn == nil {
 		return &OptionError{"DoAny", nil, "needs a function"}
 	}
-	m, err := r.lockAny(ctx, "DoAny", names, opts)
-	if err != nil {
-		return err
-	}
-	held, err := m.keep(ctx, m.lock.Current())
+	held, m, err := r.holdAny(ctx, "DoAny", names, opts)
 	if err != nil {
 		return err
 	}
 	return m.during(ctx, func() error { return fn(held, m.name) })
 }
 
+// HoldAny is [Redlock.LockAny] followed by keeping the lock, as [Mutex.Hold] does. With [Slots] it
+// is the Acquire of a semaphore. It returns the held context, and the mutex, whose Unlock, the
+// Release, must follow.
+func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (context.Context,
+	*Mutex, error) {
+	return r.holdAny(ctx, "HoldAny", names, opts)
+}
+
+// holdAny is HoldAny for a caller of that name.
+func (r *Redlock) holdAny(ctx context.Context, caller string, names []string, opts []Option) (
+	context.Context, *Mutex, error) {
+	m, err := r.lockAny(ctx, caller, names, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	held, err := m.keep(ctx, m.lock.Current())
+	if err != nil {
+		return nil, nil, err
+	}
+	return held, m, nil
+}
+
 // LockAny locks one of the names, and returns its mutex, as [Mutex.LockContext] would leave it: its
-// owner extends and unlocks it.
+// owner extends and unlocks it. [Redlock.HoldAny] keeps it extended.
 //
 // It tries the names in a random order, up to 20 of them. If none is free, it waits for one, chosen
 // at random, for a retry delay, tries two others, and goes on like that. Each such round costs a
@@ -170,6 +189,27 @@ func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, op
 		all = others
 	}
 	cfg := all[0].cfg
+	quiet := *cfg
+	quiet.owned = false // many are refused: only the error that is returned says whose the lock is
+	for _, m := range all {
+		m.cfg = &quiet
+	}
+	won, err := lockOneOf(ctx, cfg, all)
+	var e *Error
+	for _, m := range all {
+		m.cfg = cfg
+		if cfg.owned && errors.As(err, &e) && e.Name == m.name && errors.Is(err, ErrTaken) {
+			e.Owner = m.lock.Owner(ctx, e.from.Attempt())
+			if e.last != nil {
+				e.last.Owner = e.Owner
+			}
+		}
+	}
+	return won, err
+}
+
+// lockOneOf locks one of the mutexes, all of which have that config.
+func lockOneOf(ctx context.Context, cfg *config, all []*Mutex) (*Mutex, error) {
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		m, err := probe(ctx, all[:min(probes, len(all))])
@@ -190,7 +230,7 @@ func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, op
 		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return nil, err
 		}
-		r.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
+		m.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
 	}
 }
 

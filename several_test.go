@@ -204,6 +204,10 @@ func TestMistakesWithSeveralNames(t *testing.T) {
 				_, err := rl.LockAny(t.Context(), nil)
 				return err
 			},
+			"hold any": func() error {
+				_, _, err := rl.HoldAny(t.Context(), nil)
+				return err
+			},
 		} {
 			var wrong *redlock.OptionError
 			assert.ErrorAs(t, do(), &wrong, name)
@@ -390,6 +394,67 @@ func TestLockAnyDoesNotWaitInVain(t *testing.T) {
 				return nil
 			}))
 		assert.Less(t, time.Since(start), 100*time.Millisecond)
+	})
+}
+
+// The nodes are asked whose the lock is once, for the error that is returned.
+func TestLockAnyAsksOnceWhoHasTheLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		slots := redlock.Slots("x", 30)
+		var taken []*redlock.Mutex
+		for _, name := range slots {
+			taken = append(taken, rl.NewMutex(name, redlock.WithOwner("pod-7")))
+			mustHold(t, taken[len(taken)-1])
+		}
+		rl = rl.With(redlock.WithOwner("pod-8"), redlock.WithExpiry(time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for what, lock := range map[string]func() error{
+			"one round": func() error {
+				_, err := rl.LockAny(t.Context(), slots, redlock.WithTries(1))
+				return err
+			},
+			"some rounds": func() error {
+				_, err := rl.LockAny(t.Context(), slots, redlock.WithTries(5))
+				return err
+			},
+			"until the context ends": func() error {
+				_, err := rl.LockAny(ctx, slots, redlock.WithTries(redlock.Unlimited))
+				return err
+			},
+		} {
+			asked, err := nodes.Count("inspect"), lock()
+			assert.Equal(t, "pod-7", ownerIn(t, err), what)
+			assert.Equal(t, 3, nodes.Count("inspect")-asked, what)
+			synctest.Wait()
+		}
+		m, err := rl.LockAny(t.Context(), []string{"y"})
+		require.NoError(t, err)
+		assert.Equal(t, "pod-8", ownerIn(t, m.TryLock()), "a mutex like any other")
+		for _, m := range append(taken, m) {
+			mustUnlock(t, m)
+		}
+	})
+}
+
+// HoldAny keeps one of the locks until it is unlocked, and its context ends then.
+func TestHoldAny(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		held, m, err := rl.HoldAny(t.Context(), redlock.Slots("x", 2))
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.NoError(t, held.Err())
+		assert.Len(t, holders(nodes, m.Name()), 1)
+		_, other, err := rl.HoldAny(held, redlock.Slots("x", 2))
+		require.NoError(t, err)
+		assert.NotEqual(t, m.Name(), other.Name())
+		none, nobody, err := rl.HoldAny(t.Context(), redlock.Slots("x", 2), redlock.WithTries(1))
+		assert.Equal(t, "Failed Taken", matched(err))
+		assert.Nil(t, none)
+		assert.Nil(t, nobody)
+		mustUnlock(t, other)
+		mustUnlock(t, m)
+		assert.ErrorIs(t, context.Cause(held), redlock.ErrReleased)
 	})
 }
 

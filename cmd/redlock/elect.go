@@ -9,9 +9,15 @@ import (
 
 // elect runs a command whenever this process is elected, until the command ends by itself.
 func (t *tool) elect(args []string) (int, error) {
-	c := t.lockFlags("elect")
+	c := t.lockFlags("elect", "-name NAME", "the `name` of the lock")
 	owner := c.set.String("owner", "", "a `text` that status and watch show for the leader")
-	return c.with(args, c.check, func() (int, error) {
+	check := func() error {
+		if len(c.names) > 1 {
+			return fmt.Errorf("needs one -name, not %d", len(c.names))
+		}
+		return c.check()
+	}
+	return c.with(args, check, func() (int, error) {
 		j := c.job(redlock.WithTries(redlock.Unlimited), redlock.WithOwner(*owner),
 			redlock.WithFencePerName()) // as NewElection
 		for {

@@ -1,6 +1,8 @@
 // Command redlock runs programs under distributed locks, and looks at such locks.
 //
 //	redlock run -name backup -- pg_dump …   run a command while holding a lock
+//	redlock run -name a -name b -- mv …     run it while holding several locks
+//	redlock run -any-of x -slots 8 -- …     run at most eight at a time
 //	redlock elect -name scheduler -- …      run a command whenever elected
 //	redlock status NAME                     tell who holds a lock
 //	redlock watch NAME                      tell each time that changes
@@ -48,7 +50,9 @@ const (
 
 const usage = `usage: redlock COMMAND [flags] …
 
-  run -name NAME -- cmd …     run a command while holding the lock
+  run -name NAME -- cmd …     run a command while holding the lock, or several: -name A -name B
+  run -any-of NAME -slots K -- cmd …
+                              run a command while fewer than K others run
   elect -name NAME -- cmd …   run a command whenever elected
   status NAME                 tell who holds the lock
   watch NAME                  tell each time that changes

@@ -279,6 +279,7 @@ func TestWrongUse(t *testing.T) {
 	nodes, _ := setup(t)
 	const password = "hunter2"
 	const withPassword = "status -nodes redis://u:" + password + "@127.0.0.1:1 job"
+	const withOwnKey = "run -name a -name redlock:fence:00ff -- true"
 	for line, want := range map[string]string{
 		"":                                     "usage: redlock COMMAND",
 		"fly":                                  `there is no command "fly"`,
@@ -291,6 +292,16 @@ func TestWrongUse(t *testing.T) {
 		"run -name job -grace 9s -- true":      "WithMargin(9s): must",
 		"run -name job -max 1s -- true":        "WithMaxHold(1s): must",
 		"run -name job -at-least -1s -- true":  "WithMinHold(-1s): must",
+		"run -name job -name= -- true":         "must not be empty",
+		withOwnKey:                             "needs a name whose key",
+		"run -any-of job -- true":              "-any-of needs -slots",
+		"run -any-of job -slots 0 -- true":     "-any-of needs -slots",
+		"run -any-of job -slots x -- true":     "parse error",
+		"run -slots 8 -name job -- true":       "-slots needs -any-of",
+		"run -any-of a -slots 8 -name b -- x":  "-name and -any-of exclude each other",
+		"run -any-of job -slots 8":             "needs a command",
+		"elect -name a -name b -- true":        "needs one -name, not 2",
+		"elect -any-of a -slots 8 -- true":     "flag provided but not defined: -any-of",
 		"run -name job -E 256 -- true":         "must be an exit status from 0 to 255",
 		"run -name job -E -1 -- true":          "must be an exit status from 0 to 255",
 		"elect -name job":                      "needs a command",
@@ -367,7 +378,7 @@ func TestAWaitWithoutAnAnswer(t *testing.T) {
 		for i := range 3 {
 			nodes.Node(i).Freeze()
 		}
-		c := (&tool{env: os.Getenv, stderr: io.Discard}).lockFlags("run")
+		c := (&tool{env: os.Getenv, stderr: io.Discard}).lockFlags("run", "", "")
 		require.NoError(t, c.parse([]string{"-name", "job", "--", "true"}))
 		c.locks = nodes.Redlock()
 		status, err := c.job().whenGranted(10 * time.Millisecond)

@@ -23,21 +23,31 @@ func hashed(value string) string {
 
 // heldHere is the variable as the command of this job gets it.
 func (j *job) heldHere() string {
-	above := strings.Fields(j.tool.env(heldVariable))
-	return heldVariable + "=" + strings.Join(append(above, hashed(j.locked.Value())), " ")
+	held := strings.Fields(j.tool.env(heldVariable))
+	for _, m := range j.locked {
+		held = append(held, hashed(m.Value()))
+	}
+	return heldVariable + "=" + strings.Join(held, " ")
 }
 
-// heldAbove returns an error if the lock is one of them: to wait for it would be to wait for
-// oneself. The nodes are asked only if there are such locks.
+// heldAbove returns an error if a lock is one of them, or if all are of which one is enough: to
+// wait for that would be to wait for oneself. The nodes are asked only if there are such locks.
 func (j *job) heldAbove(ctx context.Context) error {
 	above := strings.Fields(j.tool.env(heldVariable))
-	if len(above) == 0 {
+	if len(above) == 0 || j.any && len(above) < len(j.names) {
 		return nil
 	}
-	in, err := j.locks.With(redlock.WithNodeTimeout(3*time.Second)).Inspect(ctx, j.name)
-	if err != nil || !slices.Contains(above, hashed(in.Value)) {
-		return nil
+	locks := j.locks.With(redlock.WithNodeTimeout(3 * time.Second))
+	for i, name := range j.names {
+		in, err := locks.Inspect(ctx, name)
+		held := err == nil && slices.Contains(above, hashed(in.Value))
+		switch {
+		case held && (!j.any || i == len(j.names)-1):
+			return fmt.Errorf("%q is held by the redlock that runs this command, which would wait "+
+				"for itself", name)
+		case !held && j.any:
+			return nil
+		}
 	}
-	return fmt.Errorf("%q is held by the redlock that runs this command, which would wait for "+
-		"itself", j.name)
+	return nil
 }

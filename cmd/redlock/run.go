@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -14,29 +13,32 @@ import (
 	"github.com/redlock-go/redlock"
 )
 
-// job is a command to run under a lock.
+// job is a command to run under locks.
 type job struct {
 	tool   *tool
-	name   string
+	names  []string // of the locks, as they were given
+	any    bool     // one of them is enough
 	grace  time.Duration
+	limit  time.Duration
 	argv   []string
 	locks  *redlock.Redlock
-	locked *redlock.Mutex
-	lost   <-chan error // why the lock cannot be trusted any more, when that is so
+	locked []*redlock.Mutex // by the command, in the order in which they were granted
+	lost   <-chan error     // why one of them cannot be trusted any more, when that is so
 }
 
 // lockFlags are the flags of run and elect.
 type lockFlags struct {
 	*common
-	lock          string
+	names         names
+	anyOf         string // the name of which the names are slots, or ""
 	expiry, grace time.Duration
 	limit         time.Duration
 	plain         bool
 }
 
-func (t *tool) lockFlags(command string) *lockFlags {
-	c := &lockFlags{common: t.flags(command, "-name NAME -- COMMAND [ARGUMENT …]")}
-	c.set.StringVar(&c.lock, "name", "", "the `name` of the lock")
+func (t *tool) lockFlags(command, which, about string) *lockFlags {
+	c := &lockFlags{common: t.flags(command, which+" -- COMMAND [ARGUMENT …]")}
+	c.set.Var(&c.names, "name", about)
 	c.set.DurationVar(&c.expiry, "expiry", 10*time.Second,
 		"the time after which the lock ends if this process dies")
 	c.set.DurationVar(&c.grace, "grace", 0,
@@ -48,7 +50,7 @@ func (t *tool) lockFlags(command string) *lockFlags {
 	return c
 }
 
-// job returns the mutex of the flags, and what to run.
+// job returns the locks of the flags, and what to run.
 func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if c.grace == 0 {
 		c.grace = c.expiry / 5
@@ -57,16 +59,16 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if !c.plain {
 		opts = append(opts, redlock.WithFencing())
 	}
-	if c.limit != 0 {
-		opts = append(opts, redlock.WithMaxHold(c.limit))
-	}
-	lost := make(chan error, 1)
-	opts = append(opts, redlock.WithEvents(&redlock.Events{
+	lost := make(chan error, len(c.names))
+	events := redlock.Events{
 		Lost:    func(e redlock.Ended) { lost <- e.Err },
 		Waiting: c.waiting,
-	}))
-	return &job{c.tool, c.lock, c.grace, c.set.Args(), c.locks, c.locks.NewMutex(c.lock, opts...),
-		lost}
+	}
+	if c.anyOf != "" {
+		events.Acquire = c.waitingForAny()
+	}
+	locks := c.locks.With(append(opts, redlock.WithEvents(&events))...)
+	return &job{c.tool, c.names, c.anyOf != "", c.grace, c.limit, c.set.Args(), locks, nil, lost}
 }
 
 // waiting tells the user that the lock is not granted yet, why, and behind whom it waits.
@@ -82,10 +84,30 @@ func (c *lockFlags) waiting(w redlock.Waiting) {
 		"still waiting for %q after %v%s: %w", w.Name, w.Waited.Round(time.Second), behind, why))
 }
 
+// waitingForAny returns what Events call for each lock that is tried. It is waiting for one who
+// waits for any of several, whose waits for each of them are short.
+func (c *lockFlags) waitingForAny() func(context.Context, redlock.Acquiring) (context.Context,
+	func(redlock.Acquired)) {
+	began, next := time.Now(), 2*time.Second // as for a single lock
+	end := func(a redlock.Acquired) {
+		waited := time.Since(began)
+		if a.Err == nil || a.Tries != 1 || waited < next {
+			return
+		}
+		next = 2 * waited
+		a.Name = c.anyOf
+		c.waiting(redlock.Waiting{Acquiring: a.Acquiring, Waited: waited, Err: a.Err})
+	}
+	return func(ctx context.Context, _ redlock.Acquiring) (context.Context,
+		func(redlock.Acquired)) {
+		return ctx, end
+	}
+}
+
 // check says what is wrong with the arguments.
 func (c *lockFlags) check() error {
 	switch {
-	case c.lock == "":
+	case len(c.names) == 0:
 		return errors.New("needs -name, the name of the lock")
 	case c.set.NArg() == 0:
 		return errors.New("needs a command to run")
@@ -93,17 +115,24 @@ func (c *lockFlags) check() error {
 	return nil
 }
 
-// run runs a command while it holds a lock.
+// run runs a command while it holds locks.
 func (t *tool) run(args []string) (int, error) {
-	c := t.lockFlags("run")
+	c := t.lockFlags("run", "{-name NAME … | -any-of NAME -slots K}",
+		"the `name` of a lock; with several, all of these locks are needed")
 	patience := wait{}
-	c.set.Var(&patience, "wait", "the `duration` to wait for the lock, or forever (default 0)")
-	taken := c.set.Int("E", exitTaken, "the exit `status` if the lock is taken")
+	c.set.Var(&patience, "wait", "the `duration` to wait for the locks, or forever (default 0)")
+	taken := c.set.Int("E", exitTaken, "the exit `status` if a lock is taken")
 	atLeast := c.set.Duration("at-least", 0,
 		"leave the lock taken until this `duration` after the grant, if the command ends before")
+	c.set.StringVar(&c.anyOf, "any-of", "",
+		"run at most -slots commands with this `name` at a time, each under a lock of its own")
+	slots := c.set.Int("slots", 0, "how many of -any-of may run at a time")
 	check := func() error {
 		if *taken < 0 || *taken > 255 { // of 256 the parent process would see 0
 			return fmt.Errorf("-E must be an exit status from 0 to 255, not %d", *taken)
+		}
+		if err := c.take(*slots); err != nil {
+			return err
 		}
 		return c.check()
 	}
@@ -121,16 +150,14 @@ func (t *tool) run(args []string) (int, error) {
 	})
 }
 
-// whenGranted waits for the lock, runs the command, and returns its exit status.
+// whenGranted waits for the locks, runs the command, and returns its exit status.
 func (j *job) whenGranted(patience time.Duration) (int, error) {
 	ctx, stop := j.tool.interruptible(patience)
 	if err := j.heldAbove(ctx); err != nil {
 		stop()
 		return exitTaken, err
 	}
-	// The held context would end with ctx, whose time may be over just as the lock is granted. The
-	// lock is kept, and tells of its loss by itself.
-	_, err := j.locked.Hold(ctx)
+	err := j.lock(ctx)
 	s := stop()
 	switch {
 	case s != 0: // if the lock was granted nevertheless, Close releases it
@@ -141,18 +168,13 @@ func (j *job) whenGranted(patience time.Duration) (int, error) {
 	return j.execute()
 }
 
-// execute runs the command while the lock lasts, and then unlocks.
+// execute runs the command while the locks last, and then unlocks.
 func (j *job) execute() (int, error) {
-	until := j.locked.Until()
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
-	cmd.Env = append(os.Environ(), "REDLOCK_NAME="+j.name,
-		"REDLOCK_UNTIL="+until.Format(time.RFC3339Nano), j.heldHere())
-	if token := j.locked.FencingToken(); token != 0 {
-		cmd.Env = append(cmd.Env, "REDLOCK_TOKEN="+strconv.FormatUint(token, 10))
-	}
+	cmd.Env = append(os.Environ(), j.environment()...)
 	child, err := start(cmd)
-	if err != nil { // Close releases the lock at once, whatever -at-least says
+	if err != nil { // Close releases the locks at once, whatever -at-least says
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return exitNotFound, err
 		}
@@ -160,24 +182,23 @@ func (j *job) execute() (int, error) {
 	}
 	cause := j.attend(child)
 	child.kill() // what it has left running in its group
-	_, unlocked := j.locked.UnlockContext(context.Background())
-	switch {
-	case cause != nil:
+	unlocked := j.unlock()
+	if cause != nil {
 		return exitLost, fmt.Errorf("the command was ended: %w", cause)
-	case errors.Is(unlocked, redlock.ErrExpired):
-		fmt.Fprintln(j.tool.stderr,
-			"redlock: the lock may have been lost before the command ended:", unlocked)
-	case unlocked != nil:
-		fmt.Fprintln(j.tool.stderr,
-			"redlock: the lock is not released, and ends within its expiry:", unlocked)
+	}
+	for _, err := range unlocked {
+		what := "the lock is not released, and ends within its expiry:"
+		if errors.Is(err, redlock.ErrExpired) {
+			what = "the lock may have been lost before the command ended:"
+		}
+		fmt.Fprintln(j.tool.stderr, "redlock:", what, err)
 	}
 	return child.status(), nil
 }
 
-// attend passes signals on to the child until it ends. If the lock ends first, the child gets
-// TERM at once, and KILL before anybody else can be granted the lock. Then attend returns why.
+// attend passes signals on to the child until it ends. If a lock ends first, the child gets TERM at
+// once, and KILL before anybody else can be granted one of its locks. Then attend returns why.
 func (j *job) attend(child *child) (cause error) {
-	lost := j.lost
 	var kill <-chan time.Time
 	for {
 		select {
@@ -191,22 +212,17 @@ func (j *job) attend(child *child) (cause error) {
 			if child.follow(s) && j.confirmed() {
 				child.goOn()
 			}
-		case cause = <-lost:
-			lost = nil
-			child.signal(syscall.SIGTERM)
-			// After a proven loss Until is the zero time, and this is the least duration there is.
-			left := time.Until(j.locked.Until().Add(-j.grace / 4))
+		case why := <-j.lost:
+			if cause == nil {
+				cause = why
+				child.signal(syscall.SIGTERM)
+			}
+			// After a proven loss this is the zero time, and then the least duration there is.
+			left := time.Until(j.until().Add(-j.grace / 4))
 			kill = time.After(max(left, 0))
 		case <-kill:
 			child.kill()
 			kill = nil
 		}
 	}
-}
-
-// confirmed reports whether the lock may still be trusted after this process has stood still. If
-// not, its loss is told.
-func (j *job) confirmed() bool {
-	_, err := j.locked.ExtendContext(context.Background())
-	return err == nil || errors.Is(err, redlock.ErrNoQuorum)
 }

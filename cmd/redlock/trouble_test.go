@@ -111,7 +111,7 @@ func TestTheWaitEndsWithTheGrant(t *testing.T) {
 			context.Context, func(redlock.Acquired)) {
 			return ctx, over
 		}}
-		c := (&tool{env: os.Getenv, stderr: io.Discard}).lockFlags("run")
+		c := (&tool{env: os.Getenv, stderr: io.Discard}).lockFlags("run", "", "")
 		require.NoError(t, c.parse([]string{"-name", "job", "--", "sleep", "0.2"}))
 		c.locks = redlocktest.New(t, 3).Redlock().With(redlock.WithEvents(&late))
 		status, err := c.job().whenGranted(patience)

@@ -56,6 +56,9 @@ func (r *Redlock) NewElection(name string, opts ...Option) *Election {
 	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts, []Option{waits})
 	locks := r.With(all...)
 	e := &Election{locks: locks, m: locks.NewMutex(name)}
+	if locks.cfg.Shared && e.m.lock.Misuse == nil {
+		e.m.mistaken(notShared("NewElection"))
+	}
 	if d := locks.cfg.MinHold; d != 0 && e.m.lock.Misuse == nil {
 		e.m.mistaken(&OptionError{"WithMinHold", d,
 			"must be 0 in an election: after Resign nobody could lead for the rest of it"})

@@ -248,11 +248,12 @@ func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
 // What errors say that has not happened, or has.
 const (
-	notAcquired = "not acquired"
-	notAdopted  = "not adopted"
-	notExtended = "not extended"
-	notReleased = "not released"
-	lost        = "lost"
+	notAcquired  = "not acquired"
+	notAdopted   = "not adopted"
+	notExtended  = "not extended"
+	notReleased  = "not released"
+	notHandedOff = "not handed off"
+	lost         = "lost"
 )
 
 // error makes an error of why an operation on the lock has failed, or nil of nil.

@@ -412,6 +412,28 @@ func ExampleRedlock_DoAll() {
 	// <nil>
 }
 
+// Readers share a lock, and a writer has it alone: the read lock and the write lock of a RWMutex
+// for all processes.
+func ExampleWithShared() {
+	rl := redlock.New(nodes()...)
+	defer rl.Close()
+
+	reader := rl.NewMutex("catalogue", redlock.WithShared())
+	other := rl.NewMutex("catalogue", redlock.WithShared())
+	writer := rl.NewMutex("catalogue")
+	fmt.Println(reader.TryLock(), other.TryLock())
+	fmt.Println(errors.Is(writer.TryLock(), redlock.ErrTaken))
+	reader.Unlock()
+	other.Unlock()
+	fmt.Println(writer.TryLock())
+	fmt.Println(errors.Is(reader.TryLock(), redlock.ErrTaken))
+	// Output:
+	// <nil> <nil>
+	// true
+	// <nil>
+	// true
+}
+
 // A semaphore: all processes together make at most two reports at a time. A third one waits.
 func ExampleRedlock_DoAny() {
 	rl := redlock.New(nodes()...)

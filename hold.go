@@ -354,7 +354,7 @@ func (c *heldContext) Value(key any) any {
 	case tokenKey{}:
 		return c.h.l.Token
 	case holdKey{}:
-		return c.h
+		return c
 	}
 	return c.Context.Value(key)
 }
@@ -373,11 +373,14 @@ func (m *Mutex) self(ctx context.Context) error {
 // holdOf returns the innermost hold that ctx comes from and that is the one looked for, or nil.
 func holdOf(ctx context.Context, is func(*hold) bool) *hold {
 	for {
-		h, _ := ctx.Value(holdKey{}).(*hold)
-		if h == nil || is(h) {
-			return h
+		c, _ := ctx.Value(holdKey{}).(*heldContext)
+		if c == nil {
+			return nil
 		}
-		ctx = h.held.Context // locks within each other
+		if is(c.h) {
+			return c.h
+		}
+		ctx = c.Context // locks within each other
 	}
 }
 

@@ -1,14 +1,17 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/lease"
+	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -20,6 +23,8 @@ const (
 	VerdictFree Verdict = "free"
 	// VerdictHeld: a quorum of nodes has the same value. Its owner holds the lock.
 	VerdictHeld Verdict = "held"
+	// VerdictShared: a quorum of nodes lets readers have the lock, see [WithShared].
+	VerdictShared Verdict = "shared"
 	// VerdictSplit: nobody holds the lock, and nobody can acquire it before keys are deleted or
 	// expire. Contenders leave this behind for a moment. If it stays, look at the nodes' values.
 	VerdictSplit Verdict = "split"
@@ -46,7 +51,8 @@ type Inspection struct {
 	// Quorum is the number of nodes that make a holder.
 	Quorum int
 	// Value is the value that most nodes have. It is what releases the lock: keep it out of logs.
-	// With [WithGenValueFunc] it begins with what that function returned.
+	// With [WithGenValueFunc] it begins with what that function returned. It is nobody's if the
+	// verdict is shared.
 	Value string
 	// Owner is the text of [WithOwner] in Value, or what the function of WithGenValueFunc
 	// returned. It is "" if Value is random only, or is that of another library.
@@ -54,11 +60,23 @@ type Inspection struct {
 	// Votes is how many nodes have Value.
 	Votes int
 	// TTL is how long a quorum keeps the value unless it is extended or deleted, [NoExpiry] for
-	// ever. It is 0 unless the verdict is held. The owner trusts the lock for less, see
+	// ever. It is 0 unless the verdict is held or shared. The owner trusts the lock for less, see
 	// [Mutex.Until].
 	TTL time.Duration
+	// Readers are those who share the lock, the one that most nodes know first.
+	Readers []Reader
 	// Nodes is what each node said, in node order.
 	Nodes []NodeKey
+}
+
+// Reader is one who shares a lock. Its value is a secret, and is not told.
+type Reader struct {
+	// Owner is the text of [WithOwner], or what the function of [WithGenValueFunc] returned, or "".
+	Owner string
+	// Votes is how many nodes know it. With fewer than a quorum it does not have the lock.
+	Votes int
+	// TTL is for how long a quorum knows it unless it is extended or released, or 0.
+	TTL time.Duration
 }
 
 // NodeKey is a lock's key as one node has it.
@@ -74,6 +92,8 @@ type NodeKey struct {
 	// Reserved tells whether that is not the value of a lock: the node keeps the key for a process
 	// whose turn it is.
 	Reserved bool
+	// Shared tells whether that is not the value of a lock: readers have the key.
+	Shared bool
 	// TTL is the time until the key expires by the node's clock, in whole milliseconds, or
 	// [NoExpiry].
 	TTL time.Duration
@@ -117,11 +137,14 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 	for i, a := range c.Nodes {
 		in.Nodes = append(in.Nodes, NodeKey{
 			Node: i, Addr: r.core.Nodes[i].Addr(), Found: a.Value.Found, Value: a.Value.Value,
-			Reserved: a.Value.Reserved, TTL: a.Value.TTL, Err: exported(a.Err),
-			counter: a.Value.Counter,
+			Reserved: a.Value.Reserved, Shared: a.Value.Value == wire.Marker, TTL: a.Value.TTL,
+			Err: exported(a.Err), counter: a.Value.Counter,
 		})
 	}
 	switch {
+	case c.Votes >= in.Quorum && c.Value == wire.Marker:
+		in.Verdict, in.TTL = VerdictShared, c.TTL(in.Quorum)
+		in.Readers = r.readers(ctx, in.Key)
 	case c.Votes >= in.Quorum:
 		in.Verdict, in.TTL = VerdictHeld, c.TTL(in.Quorum)
 	case c.Free >= in.Quorum:
@@ -134,9 +157,34 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 	return in, nil
 }
 
-// String tells everything in a line for the lock and one for each node. It shows the beginnings of
-// values: all but the last 18 characters, or a third of a short value. That tells the values of
-// redlock apart and releases no lock.
+// readers asks every node who shares a lock. A node that fails knows nobody.
+func (r *Redlock) readers(ctx context.Context, key string) (all []Reader) {
+	ttls := map[string][]time.Duration{}
+	for _, node := range quorum.Survey(ctx, r.core.Nodes, r.cfg.NodeTimeout,
+		func(ctx context.Context, n *quorum.Node) ([]wire.Reader, error) {
+			return wire.Readers(ctx, n.Pool, key)
+		}) {
+		for _, reader := range node.Value {
+			ttls[reader.Value] = append(ttls[reader.Value], reader.TTL)
+		}
+	}
+	for value, of := range ttls {
+		reader := Reader{Owner: wire.OwnerOf(value), Votes: len(of)}
+		if q := r.core.quorum; len(of) >= q {
+			slices.Sort(of)
+			reader.TTL = of[len(of)-q]
+		}
+		all = append(all, reader)
+	}
+	slices.SortFunc(all, func(a, b Reader) int {
+		return cmp.Or(b.Votes-a.Votes, strings.Compare(a.Owner, b.Owner), int(a.TTL-b.TTL))
+	})
+	return all
+}
+
+// String tells everything in a line for the lock and one for each reader and node. It shows the
+// beginnings of values: all but the last 18 characters, or a third of a short value. That tells the
+// values of redlock apart and releases no lock.
 func (in *Inspection) String() string {
 	var b strings.Builder
 	n, answered := len(in.Nodes), 0
@@ -152,6 +200,9 @@ func (in *Inspection) String() string {
 	case VerdictHeld:
 		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n",
 			wire.Brief(in.Value), in.Votes, n, ttlText(in.TTL))
+	case VerdictShared:
+		fmt.Fprintf(&b, " by %d on %d of %d nodes, %s\n", len(in.Readers), in.Votes, n,
+			ttlText(in.TTL))
 	case VerdictSplit:
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)
@@ -162,6 +213,10 @@ func (in *Inspection) String() string {
 		fmt.Fprintf(&b, ", only %d of %d nodes answered\n", answered, n)
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, reader := range in.Readers {
+		fmt.Fprintf(w, "  reader %s\ton %d of %d nodes, %s\n", errtext.Name(reader.Owner),
+			reader.Votes, n, ttlText(reader.TTL))
+	}
 	for _, node := range in.Nodes {
 		name := nodeName(node.Node, node.Addr)
 		switch {
@@ -171,6 +226,8 @@ func (in *Inspection) String() string {
 			fmt.Fprintf(w, "  %s\tno key\n", name)
 		case node.Reserved:
 			fmt.Fprintf(w, "  %s\tkept for a process that waits, %s\n", name, ttlText(node.TTL))
+		case node.Shared:
+			fmt.Fprintf(w, "  %s\tshared, %s\n", name, ttlText(node.TTL))
 		default:
 			fmt.Fprintf(w, "  %s\t%s, %s\n", name, wire.Brief(node.Value), ttlText(node.TTL))
 		}

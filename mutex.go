@@ -158,7 +158,10 @@ func (m *Mutex) obtain(ctx context.Context, tries int, value string, w lease.Wit
 		return l, nil
 	}
 	if last := f.Attempt(); (f.Kind|last.Kind)&lease.Taken != 0 {
-		neighbour := func(h *hold) bool { return h.m != m && h.keeps(m) }
+		neighbour := func(h *hold) bool {
+			together := m.cfg.Shared && h.m.cfg.Shared // somebody else waits
+			return h.m != m && !together && h.keeps(m)
+		}
 		if tries != 1 && slices.ContainsFunc(m.core.holds.list(), neighbour) {
 			last.More += ", held by another mutex of this process"
 		}
@@ -271,9 +274,12 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 // the mutex is not locked, and [ErrExpired] if the lock was lost or has run out.
 func (m *Mutex) Handoff() (string, error) {
 	m.mustBeMade(context.Background())
+	if m.cfg.Shared {
+		return "", m.error(notHandedOff, lease.Because(notShared("Handoff")))
+	}
 	l := m.lock.Current()
 	if f := l.HandOff(); f != nil {
-		return "", m.error("not handed off", f)
+		return "", m.error(notHandedOff, f)
 	}
 	m.tell.all()
 	return lease.Handoff{Key: []byte(m.key), Value: []byte(l.Value)}.String(), nil
@@ -320,6 +326,8 @@ func (m *Mutex) readHandoff(text string) (value string, err error) {
 	h, ok := lease.ParseHandoff(text)
 	var wrong *OptionError
 	switch {
+	case m.cfg.Shared:
+		wrong = notShared("Adopt")
 	case !ok:
 		wrong = &OptionError{"Adopt", "…", "needs what Handoff has returned"}
 	case string(h.Key) != m.key:

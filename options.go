@@ -337,11 +337,13 @@ func (c *config) finishNodeTimeout(wrong *mistakes) {
 func (c *config) checkValue(wrong *mistakes) {
 	switch {
 	case c.value == nil:
+	case c.Shared:
+		wrong.add("WithValue", nil, "cannot take over a lock of WithShared")
 	case *c.value == "":
 		wrong.add("WithValue", `""`, "must not be empty")
-	case strings.HasPrefix(*c.value, wire.Reservation):
-		wrong.add("WithValue", strconv.Quote(wire.Reservation+"…"),
-			"must be the value of a lock, not of a key that is kept for somebody who waits")
+	case strings.HasPrefix(*c.value, wire.NoValue):
+		wrong.add("WithValue", strconv.Quote(wire.NoValue+"…"),
+			"must be the value of a lock, not what redlock notes under a key")
 	}
 }
 

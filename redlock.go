@@ -55,6 +55,7 @@ type core struct {
 	tokens   wire.Tokens
 	renewals lease.Renewals
 	holds    *holds // closed by Close
+	reads    reads
 }
 
 // New returns a Redlock on the given nodes, with the default options. A quorum is N/2 + 1 of them,
@@ -185,6 +186,9 @@ func (c *config) checkName(of, name, key string) error {
 	switch {
 	case name == "":
 		return &OptionError{of, `""`, "needs a name that is not empty"}
+	case c.Shared && wire.SeatsKey(key) == "":
+		return &OptionError{"WithShared", errtext.Name(name), "needs a name without a closing " +
+			"brace, or with a hash tag: the nodes keep the readers in the same hash slot"}
 	case wire.IsOwnKey(key):
 		return &OptionError{of, errtext.Name(name),
 			"needs a name whose key is not that of a fence counter or a queue"}
@@ -223,6 +227,14 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 		return &OptionError{"Do", nil, "needs a function"}
 	}
 	m := r.NewMutex(name, opts...)
+	if m.cfg.Shared {
+		return m.doShared(ctx, fn)
+	}
+	return m.do(ctx, fn)
+}
+
+// do is Do by the mutex alone.
+func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) error {
 	held, err := m.Hold(ctx)
 	if err != nil {
 		return err
@@ -232,19 +244,27 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 
 // during runs what is done under a hold of the mutex, and unlocks it.
 func (m *Mutex) during(ctx context.Context, fn func() error) (err error) {
-	defer func() {
-		var closeErr error
-		if m.lock.Current().Look().State > lease.StateLost {
-			closeErr = m.error("not held to the end",
-				&lease.Failure{Kind: lease.Released, Reason: "released by Close"})
-		}
-		_, unlockErr := m.UnlockContext(ctx)
-		if errors.Is(unlockErr, ErrNotHeld) {
-			unlockErr = nil // Close has done it
-		}
-		err = errtext.Join(err, closeErr, unlockErr)
-	}()
+	l := m.lock.Current()
+	defer func() { err = errtext.Join(err, m.closed(l), m.finish(ctx, l)) }()
 	return fn()
+}
+
+// closed is the error of a Do whose lock Close has released, or nil.
+func (m *Mutex) closed(l *lease.Lease) error {
+	if l.Look().State <= lease.StateLost {
+		return nil
+	}
+	return m.error("not held to the end",
+		&lease.Failure{Kind: lease.Released, Reason: "released by Close"})
+}
+
+// finish unlocks the lease at the end of a Do.
+func (m *Mutex) finish(ctx context.Context, l *lease.Lease) error {
+	err := m.unlock(ctx, l, byOwner)
+	if errors.Is(err, ErrNotHeld) {
+		return nil // Close has done it
+	}
+	return err
 }
 
 // Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That

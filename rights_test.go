@@ -284,6 +284,20 @@ var uses = map[string]func(t *testing.T, r *restricted) error{
 		}
 		return errors.Join(append(ended, last, first, crowd(t, r, a, "exists"))...)
 	},
+	"WithShared": func(t *testing.T, r *restricted) error {
+		a := r.redlock(t).NewMutex("x", redlock.WithShared())
+		b := r.redlock(t).NewMutex("x", redlock.WithShared())
+		r.forget()
+		errs := errors.Join(a.TryLock(), b.TryLock())
+		_, extended := a.Extend()
+		in, err := r.redlock(t).Inspect(t.Context(), "x")
+		if err == nil && len(in.Readers) != 2 {
+			err = errors.New(in.String())
+		}
+		_, left := a.Unlock()
+		_, last := b.Unlock()
+		return errors.Join(errs, extended, err, left, last)
+	},
 	"WithFencing": func(t *testing.T, r *restricted) error {
 		m := r.redlock(t).NewMutex("x", redlock.WithFencing())
 		err := m.TryLock()

@@ -37,7 +37,13 @@ var contracts = []struct {
 	{scripts.Valid, "asks whether the key holds the value"},
 	{scripts.Release, "deletes the key if it holds the value, or hands it on in the queue"},
 	{scripts.Releases, "deletes many keys that hold their values and that nobody queues for"},
+	{scripts.Share, "lets a reader have the key, alone or beside others"},
+	{scripts.StandShare, "takes or keeps a reader's place in the queue beside the key"},
+	{scripts.Lift, "lifts the fence counter to a reader's token"},
+	{scripts.Seat, "asks for a reader's seat beside the key, or sets its end anew"},
+	{scripts.Unshare, "ends a reader's seat, and deletes the key or hands it on after the last"},
 	{scripts.Inspect, "reads the key, its remaining life and its fence counter"},
+	{scripts.Readers, "reads who shares the key"},
 }
 
 // Scripts returns every script that the library runs on a node. It is for operators who review the

@@ -30,8 +30,8 @@ func (o *Options) newValue() (string, error) {
 		return wire.NewValue(), nil
 	}
 	owner, err := o.GenValue()
-	if err == nil && strings.HasPrefix(owner, wire.Reservation) {
-		err = fmt.Errorf("its result must not begin with %q", wire.Reservation)
+	if err == nil && strings.HasPrefix(owner, wire.NoValue) {
+		err = fmt.Errorf("its result must not begin with %q", wire.NoValue)
 	}
 	return owner + ":" + wire.NewValue(), err
 }

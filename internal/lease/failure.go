@@ -86,6 +86,14 @@ func (f *Failure) loss(kept bool) *Failure {
 	return &loss
 }
 
+// Lost is the failure of the end of the work under a lease that was lost, or nil.
+func (l *Lease) Lost() *Failure {
+	if loss := l.Look().Loss; loss != nil {
+		return lostBefore(loss)
+	}
+	return nil
+}
+
 // lostBefore is the failure of an operation on a lease that was lost before.
 func lostBefore(loss *Failure) *Failure {
 	f := failed(Expired, "lost before: %s", loss.Reason)

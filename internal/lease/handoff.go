@@ -36,7 +36,7 @@ func ParseHandoff(text string) (h Handoff, ok bool) {
 		return h, false
 	}
 	return h, len(h.Key) > 0 && len(h.Value) > 0 &&
-		!strings.HasPrefix(string(h.Value), wire.Reservation)
+		!strings.HasPrefix(string(h.Value), wire.NoValue)
 }
 
 // HandOff gives the lease away without releasing it: what waits to be sent is dropped, and the

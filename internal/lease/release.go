@@ -105,7 +105,7 @@ func (l *Lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 	r = l.Release(ctx, s)
 	won, _ = r.Wait(context.Background())
 	announced := k.Queues() || l.Member != ""
-	if deletes && (won || announced) {
+	if deletes && (won || announced) && !r.Heard(quorum.Shared) {
 		// If only a few nodes have handed the key on, the one who queues there has just arrived.
 		// The others know it in a moment.
 		queues.Released(k.Key(), announced, announced && r.Heard(quorum.HandedOn))

@@ -69,7 +69,7 @@ func (w *Waiter) ask(why reason) (won bool, err error) {
 		w.queues.deny(w.key, time.Now())
 	}
 	w.denied = false
-	if answer.Won || answer.Refusal != nil {
+	if answer.Won && !l.shared || answer.Refusal != nil {
 		l.taken = true
 	}
 	if answer.Won {
@@ -100,7 +100,7 @@ func (w *Waiter) queue(why reason) (won bool, next state, err error) {
 	case err != nil:
 		return false, polling, err
 	case end == served:
-		w.local.taken = true
+		w.local.taken = !w.local.shared
 		w.queues.granted(w, handed)
 		return true, polling, nil
 	case end == lastTry:

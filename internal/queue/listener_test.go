@@ -173,7 +173,7 @@ func isReady(l *listener) bool {
 func TestAQuorumOfNodesCalls(t *testing.T) {
 	for n, need := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
 		listening(t, n, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-			c, other := l.expect(), l.expect()
+			c, other := l.expect(""), l.expect("")
 			assert.NotEqual(t, c.number, other.number)
 			for i := range n {
 				assert.Equal(t, i, c.turns())
@@ -194,7 +194,7 @@ func TestAQuorumOfNodesCalls(t *testing.T) {
 // Fewer than a quorum wake once, a moment after the first.
 func TestAMinorityWakesAMomentLater(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect()
+		c := l.expect("")
 		defer c.end()
 		say(nodes, c.number, 1)
 		time.Sleep(grace / 2)
@@ -214,7 +214,7 @@ func TestAMinorityWakesAMomentLater(t *testing.T) {
 // A node that says the same twice counts once, and what is noted counts like what is said.
 func TestANodeCountsOnce(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect()
+		c := l.expect("")
 		defer c.end()
 		say(nodes, c.number, 0, 0, 0)
 		c.replied(0, 0)
@@ -230,7 +230,7 @@ func TestANodeCountsOnce(t *testing.T) {
 // What nodes send for a bid counts as a turn as well, and only that says that the bid was taken up.
 func TestABidIsTakenUpByAQuorum(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect()
+		c := l.expect("")
 		defer c.end()
 		numbers := c.bid("key")
 		for i, number := range numbers {
@@ -250,7 +250,7 @@ func TestABidIsTakenUpByAQuorum(t *testing.T) {
 // A bid that one node takes up is not taken up by another, which somebody lets say the same.
 func TestANodeSpeaksForItself(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect()
+		c := l.expect("")
 		defer c.end()
 		said := "key " + c.bid("key")[0]
 		say(nodes, said, 1, 2)
@@ -267,7 +267,7 @@ func TestANodeSpeaksForItself(t *testing.T) {
 // lesson L101: what a node says of a bid counts for the key that it was for.
 func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect()
+		c := l.expect("")
 		defer c.end()
 		for _, key := range []string{"key", "key+", "a key", ""} {
 			numbers := c.bid(key)
@@ -295,7 +295,7 @@ func TestABidThatIsOverIsNotHeard(t *testing.T) {
 			func(c *notification) []string { c.endBid(); return make([]string, 3) },
 			func(c *notification) []string { return c.bid("key") },
 		} {
-			c := l.expect()
+			c := l.expect("")
 			old := c.bid("key")
 			takeUp(nodes, "key", old, 0)
 			next := over(c)
@@ -316,7 +316,7 @@ func TestABidThatIsOverIsNotHeard(t *testing.T) {
 // One that is the next is told so, and has no turn yet.
 func TestTheNextIsTold(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c, other := l.expect(), l.expect()
+		c, other := l.expect(""), l.expect("")
 		defer c.end()
 		defer other.end()
 		say(nodes, c.number+nextUp, 0, 1, 2)
@@ -330,7 +330,7 @@ func TestTheNextIsTold(t *testing.T) {
 // What some nodes have said is forgotten without the rest; nobody is woken for what is forgotten.
 func TestWhatWasHeardIsForgotten(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect()
+		c := l.expect("")
 		defer c.end()
 		say(nodes, c.number, 0, 1)
 		first := c.ask([]bool{true, false, false, false, true})
@@ -356,7 +356,7 @@ func TestWhatWasHeardIsForgotten(t *testing.T) {
 func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
 	listening(t, 3, 0, func(n []*node) { n[2].delay = time.Second },
 		func(t *testing.T, nodes []*node, l *listener) {
-			calls := []*notification{l.expect(), l.expect()}
+			calls := []*notification{l.expect(""), l.expect("")}
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			for _, c := range calls {
@@ -565,7 +565,7 @@ func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 				synctest.Wait()
 				assert.True(t, l.hears())
 				time.Sleep(10*retry + retry/2)
-				c := l.expect()
+				c := l.expect("")
 				say(good, c.number, 0, 1)
 				assert.Equal(t, 2, c.turns())
 				c.end()

@@ -37,6 +37,7 @@ const (
 // exists while somebody waits.
 type local struct {
 	queues      bool // they may enroll in the nodes' queue
+	shared      bool // they share the key with others that do
 	nodeTimeout time.Duration
 	bell        chan struct{} // rung for a release; has room for one
 	keys        *Expiry       // what attempts have learnt

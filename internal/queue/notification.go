@@ -32,13 +32,13 @@ type notification struct {
 // nextUp ends a message to the one that is the next after the holder. Its number comes before.
 const nextUp = "+"
 
-// expect begins to listen for a new number, until end.
-func (l *listener) expect() *notification {
+// expect begins to listen for a new number with that ending, until end.
+func (l *listener) expect(ending string) *notification {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last++
 	n := &notification{
-		listener: l, number: strconv.FormatUint(l.last, 36),
+		listener: l, number: strconv.FormatUint(l.last, 36) + ending,
 		wake: make(chan struct{}, 1), next: make(chan struct{}, 1),
 		told: make([]bool, len(l.nodes)), latest: make([]uint64, len(l.nodes)),
 	}

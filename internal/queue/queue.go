@@ -153,7 +153,7 @@ func (q *Queues) asked(r *Request, answer Answer, began time.Time) (w *Waiter, c
 		w, crowd = q.join(r, answer, time.Since(began))
 	}
 	for _, l := range q.locals[key] {
-		if !answer.Won && (w == nil || w.local != l) {
+		if (!answer.Won || r.Lock.Shared && l.shared) && (w == nil || w.local != l) {
 			l.ring(missed) // those who joined because somebody asked were not told anything
 		}
 	}
@@ -168,7 +168,8 @@ func (q *Queues) join(r *Request, answer Answer, took time.Duration) (w *Waiter,
 	key := r.Lock.Key()
 	var l *local
 	for _, other := range q.locals[key] {
-		if other.queues == r.Lock.Queues() && other.nodeTimeout == r.Lock.NodeTimeout {
+		if other.queues == r.Lock.Queues() && other.shared == r.Lock.Shared &&
+			other.nodeTimeout == r.Lock.NodeTimeout {
 			l = other
 		}
 	}
@@ -183,8 +184,8 @@ func (q *Queues) join(r *Request, answer Answer, took time.Duration) (w *Waiter,
 		if within > r.Lock.NodeTimeout/slowPart {
 			within = max(took, min(clock.Times(took, openTimes), maxOpen))
 		}
-		l = &local{queues: r.Lock.Queues(), nodeTimeout: r.Lock.NodeTimeout,
-			bell: make(chan struct{}, 1), keys: answer.Keys,
+		l = &local{queues: r.Lock.Queues(), shared: r.Lock.Shared,
+			nodeTimeout: r.Lock.NodeTimeout, bell: make(chan struct{}, 1), keys: answer.Keys,
 			taken: answer.Refusal != nil || q.asking[key], opening: time.Now().Add(within)}
 		if l.keys == nil {
 			l.keys = NewExpiry()

@@ -164,14 +164,18 @@ func (q *Queues) others(key string) (queue bool, left time.Time) {
 	return time.Since(r.handed) < handedFor, r.left
 }
 
-// granted notes that a waiter has the key: for the expiry, if it never releases that. Where
-// others poll, a slice begins if this process had not passed the key on within itself.
+// granted notes that a waiter has the key: for the expiry, if it never releases that. A key that is
+// shared need not become free when this process releases it: others of it go on waiting among all
+// processes. Where others poll, a slice begins if this process had not passed the key on within
+// itself.
 func (q *Queues) granted(w *Waiter, why reason) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now, l := time.Now(), w.local
-	for _, other := range q.locals[w.key] {
-		other.held, other.again = now.Add(w.request.Lock.Expiry), true
+	if !l.shared {
+		for _, other := range q.locals[w.key] {
+			other.held, other.again = now.Add(w.request.Lock.Expiry), true
+		}
 	}
 	received(l.bell)
 	l.hear() // the release of somebody who had it before

@@ -17,6 +17,8 @@ const (
 	Done
 	// HandedOn is Done, and the key is reserved for the next in the queue now.
 	HandedOn
+	// Shared is Done, and others go on sharing the key.
+	Shared
 	// Standing is a yes: the member has a place in the queue.
 	Standing
 	// Turn is Standing, and the key is reserved for the member.

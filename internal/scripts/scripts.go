@@ -36,13 +36,32 @@ var (
 	Releases = script("releases", "0260b07dbd8dbfffca0659296eb84a294764802c", "releases")
 	Stand    = script("stand", "3b84a0975e0496b4b0a4d78310376d61295889b9", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
+
+	// What readers send instead, see seats.lua: for Acquire, Claim and Heal; Release; Extend and
+	// Valid; Stand; Raise. Readers tells who they are.
+	Share = script("share", "f72ca05fb2c91a21658ec72effbf1e73c66f704f",
+		"hears", "seats", "local function acquire()", "acquire", "end", "share")
+	Unshare = script("unshare", "64a07c0a9a117cfc74056f2ff1d59d3430cb29e8",
+		"hears", "seats", "local function release()", "release", "handon", "end", "unshare")
+	Seat = script("seat", "417ce2ffcf85f7f3f2a1348eb05ad44651ef127e",
+		"hears", "seats", "seat")
+	StandShare = script("standshare", "b758e689b82631e755354750ef430227595df977",
+		"hears", "seats", "local function stand()", "stand", "end", "standshare")
+	Readers = script("readers", "a185afb8ff481d924cbd50327e6ea4c929592e28",
+		"hears", "seats", "readers")
+	Lift = script("lift", "33ab7b6827eb9277b7a428f93481bf71f4984ba9",
+		"hears", "seats", "lift", "raise")
 )
 
-// script makes a script of the text of files. The comment that a file begins with, up to the first
-// empty line, is not sent.
+// script makes a script of the text of files, some of them as a function. The comment that a file
+// begins with, up to the first empty line, is not sent.
 func script(name, id string, parts ...string) *pool.Script {
 	var source strings.Builder
 	for _, part := range parts {
+		if part == "end" || strings.HasPrefix(part, "local function ") {
+			source.WriteString(part + "\n")
+			continue
+		}
 		text, err := files.ReadFile(part + ".lua")
 		if err != nil {
 			panic(err) // the file is part of the package

@@ -3,10 +3,14 @@ package wire
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/scripts"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // Census is what the nodes have under the key of a lock.
@@ -57,4 +61,29 @@ func (c *Census) TTL(nodes int) time.Duration {
 	// As unsigned numbers, no expiry is the longest.
 	slices.SortFunc(ttls, func(a, b time.Duration) int { return cmp.Compare(uint64(b), uint64(a)) })
 	return ttls[nodes-1]
+}
+
+// Reader is one who shares a lock, as one node has it.
+type Reader struct {
+	Value string
+	TTL   time.Duration // of its seat
+}
+
+// Readers asks a node who shares the lock of a key.
+func Readers(ctx context.Context, p pool.Pool, key string) ([]Reader, error) {
+	reply, err := p.Eval(ctx, scripts.Readers, []string{key, SeatsKey(key)})
+	if err != nil {
+		return nil, err
+	}
+	fields, _ := reply.([]any)
+	var all []Reader
+	for pair := range slices.Chunk(fields, 2) {
+		value, isText := pair[0].(string)
+		ms, isNumber := pair[len(pair)-1].(int64)
+		if !isText || !isNumber {
+			return nil, fmt.Errorf("readers script: unexpected reply of type %T", reply)
+		}
+		all = append(all, Reader{value, clock.Milliseconds(ms)})
+	}
+	return all, nil
 }

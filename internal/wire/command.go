@@ -15,7 +15,7 @@ import (
 
 // Acquire asks a node for the lock: by a plain SET NX where that is enough.
 func (l *Lock) Acquire(value string) quorum.Command {
-	if !l.Fencing && l.Guard == 0 {
+	if !l.Fencing && l.Guard == 0 && !l.Shared {
 		return quorum.Command{
 			Command: l.setNX(value), Read: readSetNX,
 		}
@@ -77,10 +77,28 @@ func (l *Lock) acquireBy(script *pool.Script, value string, guard int64, proposa
 	if len(keys) > 1 && !l.FencePerName {
 		c.Read = readAcquiredInOneSlot
 	}
-	if script == scripts.Claim {
+	switch {
+	case l.Shared:
+		return l.share(c, script, keys, args, more)
+	case script == scripts.Claim:
 		keys = append(slices.Clone(keys), l.queue[1])
 	}
 	c.Command = l.eval(script, keys, append(args, more...)...)
+	return c
+}
+
+// share makes c the command that a reader sends instead of a script that acquires.
+func (l *Lock) share(c quorum.Command, script *pool.Script, keys []string, args, more []any,
+) quorum.Command {
+	member := any("")
+	switch script {
+	case scripts.Claim:
+		member = more[0]
+	case scripts.Heal:
+		member = Shares
+	}
+	keys = append(slices.Clone(keys), l.queue[1], l.seats)
+	c.Command = l.eval(scripts.Share, keys, append(args, l.window(), member)...)
 	return c
 }
 
@@ -112,35 +130,44 @@ func (l *Lock) fenceTTL() int64 {
 
 // Raise lifts a node's fence counter to the token.
 func (l *Lock) Raise(value string, token uint64) quorum.Command {
+	script, keys := scripts.Raise, l.keys[:]
+	if l.Shared {
+		script, keys = scripts.Lift, l.seated(keys)
+	}
 	return quorum.Command{
-		Command: l.eval(scripts.Raise, l.keys[:], value, int64(token), l.fenceTTL()),
-		Read:    readHeld,
+		Command: l.eval(script, keys, value, int64(token), l.fenceTTL()), Read: readHeld,
 	}
 }
+
+// seated is keys and that of the seats.
+func (l *Lock) seated(keys []string) []string { return append(slices.Clone(keys), l.seats) }
 
 // Extend extends the lock on a node, and the life of a counter that is the lock's own.
 func (l *Lock) Extend(value string) quorum.Command {
 	expiry := l.Expiry.Milliseconds()
-	c := quorum.Command{Read: readHeld}
 	if l.Fencing && l.FencePerName {
-		c.Command = l.eval(scripts.Extend, l.keys[:], value, expiry, l.fenceTTL())
-	} else {
-		c.Command = l.eval(scripts.Extend, l.lockKey(), value, expiry)
+		return l.held(scripts.Extend, l.keys[:], value, expiry, l.fenceTTL())
 	}
-	return c
+	return l.held(scripts.Extend, l.lockKey(), value, expiry)
+}
+
+// held is a command about a lock that is held. A reader is asked for its seat.
+func (l *Lock) held(script *pool.Script, keys []string, args ...any) quorum.Command {
+	if l.Shared {
+		script, keys = scripts.Seat, l.seated(keys)
+	}
+	return quorum.Command{Command: l.eval(script, keys, args...), Read: readHeld}
 }
 
 // Linger leaves the lock taken on a node for so much longer.
 func (l *Lock) Linger(value string, left time.Duration) quorum.Command {
 	ms := clock.Add(l.Lingering(left), time.Millisecond-1).Milliseconds()
-	return quorum.Command{
-		Command: l.eval(scripts.Extend, l.lockKey(), value, ms), Read: readHeld,
-	}
+	return l.held(scripts.Extend, l.lockKey(), value, ms)
 }
 
 // Valid asks a node whether it has the lock.
 func (l *Lock) Valid(value string) quorum.Command {
-	return quorum.Command{Command: l.eval(scripts.Valid, l.lockKey(), value), Read: readHeld}
+	return l.held(scripts.Valid, l.lockKey(), value)
 }
 
 // Release deletes the lock on a node, or hands it on. The member, if it is not "", leaves the
@@ -149,16 +176,24 @@ func (l *Lock) Release(value, member string) quorum.Command {
 	c := quorum.Command{Read: readReleased}
 	switch {
 	case member != "":
-		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window(), member)
-	case l.Queues():
-		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window())
+		c.Command = l.release(value, l.window(), member)
+	case l.Queues() || l.Shared:
+		c.Command = l.release(value, l.window())
 	default:
 		c.Command = l.eval(scripts.Release, l.lockKey(), value)
 	}
-	if member == "" {
+	if member == "" && !l.Shared {
 		c.Joint = scripts.Releases
 	}
 	return c
+}
+
+// release runs the script that hands the key on.
+func (l *Lock) release(args ...any) *pool.Command {
+	if l.Shared {
+		return l.eval(scripts.Unshare, l.seated(l.queue[:]), args...)
+	}
+	return l.eval(scripts.Release, l.queue[:], args...)
 }
 
 // TakeBack is Release after an attempt that did not win. A key of another type is an answer then,
@@ -166,8 +201,7 @@ func (l *Lock) Release(value, member string) quorum.Command {
 func (l *Lock) TakeBack(value, member string, ticket int64) quorum.Command {
 	c := l.Release(value, member)
 	if ticket != 0 {
-		c.Command = l.eval(scripts.Release, l.queue[:], value, l.window(), member, ticket,
-			QueueTTL.Milliseconds())
+		c.Command = l.release(value, l.window(), member, ticket, QueueTTL.Milliseconds())
 	}
 	c.Read = readTakenBack
 	return c
@@ -192,7 +226,11 @@ func (l *Lock) Forget(key, text string) quorum.Command {
 // Stand takes a place in the queue on a node, or keeps it. A ticket that is not agreed on may
 // become a greater one. The queue is kept for so long after the last who came, or renewed it.
 func (l *Lock) Stand(member Member, keep time.Duration) quorum.Command {
-	keys := []string{l.keys[0], l.queue[1], TicketKey(l.keys[0]), RollKey(l.keys[0])}
+	script, keys := scripts.Stand,
+		[]string{l.keys[0], l.queue[1], TicketKey(l.keys[0]), RollKey(l.keys[0])}
+	if l.Shared {
+		script, keys = scripts.StandShare, l.seated(keys)
+	}
 	args := append(make([]any, 0, 8), l.window(), member.ID, member.Ticket, 0,
 		keep.Milliseconds(), int64(RollGrace/time.Second), 0)
 	if member.Agreed {
@@ -204,7 +242,7 @@ func (l *Lock) Stand(member Member, keep time.Duration) quorum.Command {
 	if member.Value != "" {
 		args = append(args, member.Value)
 	}
-	return quorum.Command{Command: l.eval(scripts.Stand, keys, args...), Read: readStood}
+	return quorum.Command{Command: l.eval(script, keys, args...), Read: readStood}
 }
 
 // setNX is SET NX PX for the lock's key.

@@ -46,6 +46,7 @@ const (
 	ticket = "ticket"
 	roll   = "roll"
 	bid    = "bid"
+	seats  = "seats"
 )
 
 // QueueKey is the key of the queue of those who wait for a lock, or "" if the lock has none.
@@ -60,6 +61,9 @@ func RollKey(key string) string { return beside(key, roll) }
 // BidKey is the key of what the first in that queue says in advance. Scripts make it of the
 // queue's.
 func BidKey(key string) string { return beside(key, bid) }
+
+// SeatsKey is the key of who the readers of a lock are.
+func SeatsKey(key string) string { return beside(key, seats) }
 
 // beside returns the key of something that a script uses together with the lock's key, in the same
 // hash slot. It begins with the lock's key where that can be, as rights often do. It is "" if no
@@ -98,7 +102,7 @@ func IsOwnKey(key string) bool {
 	switch start := key[:at]; key[at:] {
 	case "fence":
 		return strings.Contains(start, "}")
-	case queue, ticket, roll, bid:
+	case queue, ticket, roll, bid, seats:
 		return strings.Contains(start, "}") &&
 			(strings.HasSuffix(start, plain) || strings.HasSuffix(start, tagged))
 	}
@@ -112,6 +116,13 @@ const (
 	ChannelLength = 39
 )
 
-// Reservation begins what a key holds that is reserved for somebody in the queue. No value of a
-// lock begins like that.
-const Reservation = "~" + TurnChannel
+// What a key holds that is no value of a lock begins with NoValue. Reservation begins what it holds
+// while it is reserved for somebody in the queue, Marker is what it holds while readers have it.
+const (
+	NoValue     = "~redlock:"
+	Reservation = "~" + TurnChannel
+	Marker      = NoValue + "shared"
+)
+
+// Shares ends the number of a member of the queue that wants to share the lock.
+const Shares = "*"

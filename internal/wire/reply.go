@@ -104,6 +104,8 @@ func readReleased(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 		return quorum.Reply{Means: quorum.Gone}, nil
 	case i == 1:
 		return quorum.Reply{Means: quorum.Done}, nil
+	case i == 3:
+		return quorum.Reply{Means: quorum.Shared}, nil
 	default:
 		return quorum.Reply{Means: quorum.HandedOn}, nil
 	}

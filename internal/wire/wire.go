@@ -22,6 +22,7 @@ type Terms struct {
 	FencePerName bool          // from a counter that is the lock's own
 	FenceTTL     time.Duration // of such a counter
 	Guard        time.Duration // how long a node must have been up before it votes; 0: at once
+	Shared       bool          // others may have the lock, too, if they share it
 }
 
 // driftFloor is the part of the drift that does not depend on the expiry: Redis
@@ -58,12 +59,16 @@ type Lock struct {
 	// What scripts are given, made once.
 	keys  [2]string // the lock's, and with fencing its counter's
 	queue [2]string // the lock's, and that of those who wait for it, "" if there is none
+	seats string    // that of who shares it
 }
 
 // NewLock returns the lock with that key.
 func NewLock(key string, terms *Terms, tokens *Tokens) Lock {
 	l := Lock{
 		Terms: terms, Tokens: tokens, keys: [2]string{key}, queue: [2]string{key, QueueKey(key)},
+	}
+	if terms.Shared {
+		l.seats = SeatsKey(key)
 	}
 	switch {
 	case terms.Fencing && terms.FencePerName:
@@ -81,7 +86,7 @@ func (l *Lock) Queues() bool { return l.Terms.Queue && l.queue[1] != "" }
 // does what [Lock.Acquire] does by a plain SET NX: there is no token to settle, and no node has to
 // show how long it has been up.
 func (l *Lock) Bids() bool {
-	return l.Queues() && !l.Fencing && l.Guard == 0 && l.BidLife() >= time.Millisecond
+	return l.Queues() && !l.Shared && !l.Fencing && l.Guard == 0 && l.BidLife() >= time.Millisecond
 }
 
 // BidLife is for how long nodes keep a bid. The validity counts from when it was made: so much of

@@ -22,12 +22,19 @@ const (
 	cmdBid
 	cmdHeal
 	cmdSwap
+	cmdShare
+	cmdUnshare
+	cmdSeat
+	cmdStandShare
+	cmdLift
+	cmdReaders
 	cmdSubscribe
 	commandCount
 )
 
 var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise",
-	"inspect", "stand", "claim", "bid", "heal", "swap", "subscribe"}
+	"inspect", "stand", "claim", "bid", "heal", "swap", "share", "unshare", "seat",
+	"standshare", "lift", "readers", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {
@@ -53,6 +60,7 @@ type command struct {
 	bid     string        // key of the bid, "" for none
 	number  string        // of a bid
 	member  string        // of the queue
+	seats   string        // key of those who share the lock, "" for none
 	roll    string        // key of those of the queue who have to show that they live
 	ticket  int64         // with which the member comes back; 0 for none
 	window  time.Duration // of a reservation
@@ -70,12 +78,12 @@ type command struct {
 }
 
 // beside returns the keys of c beside the lock's, and "" for each that it has not.
-func (c *command) beside() [4]string {
+func (c *command) beside() [5]string {
 	ticket := ""
-	if c.code == cmdStand {
+	if c.code == cmdStand || c.code == cmdStandShare {
 		ticket = c.fence
 	}
-	return [...]string{c.queue, c.bid, c.roll, ticket}
+	return [...]string{c.queue, c.bid, c.roll, ticket, c.seats}
 }
 
 // integer boxes a number as clients return it. Numbers from 0 to 255 cost no allocation.

@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -31,7 +32,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 		found[s.Name] = &pool.Script{Name: s.Name, ID: s.ID, Source: s.Source}
 	}
 	// Releases has no typed operation. A test of internal/scripts says what it does.
-	require.Len(t, found, 12, "scripts")
+	require.Len(t, found, 18, "scripts")
 	return found
 }
 
@@ -43,12 +44,14 @@ var counters = []string{
 	"nan(12345678901)",
 }
 
-// members wait in queues: two that listen, and one that is dead.
+// members wait in queues: those that listen, and some that are dead. Three share.
 var members = []string{
 	"redlock:turn:" + strings.Repeat("A", 26) + "1", "redlock:turn:" + strings.Repeat("A", 26) +
 		"2",
 	"redlock:turn:" + strings.Repeat("B", 26) + "1", "redlock:turn:" + strings.Repeat("C", 26) +
 		"1",
+	"redlock:turn:" + strings.Repeat("A", 26) + "3*", "redlock:turn:" + strings.Repeat("B", 26) +
+		"2*", "redlock:turn:" + strings.Repeat("C", 26) + "2*",
 }
 
 // listening are the channels that have a listener.
@@ -109,12 +112,50 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		proposed = []int64{1<<53 - 1, 1 << 53}[r.IntN(2)]
 	}
 	queue, last, member := "{"+name+"}:queue", "{"+name+"}:ticket", members[r.IntN(len(members))]
-	bid := "{" + name + "}:bid"
+	bid, seats := "{"+name+"}:bid", "{"+name+"}:seats"
 	grace := int64(3600) // the clocks of a real server and of a node do not begin a second together
 	if !guard {
 		grace = int64(r.IntN(2))
 	}
-	switch n := r.IntN(150); {
+	switch n := r.IntN(220); {
+	case n >= 205:
+		s.script = "standshare"
+		s.keys = []string{key, queue, last, "{" + name + "}:roll", seats}
+		s.args = []any{some(), member, int64(1 + r.IntN(20)), int64(r.IntN(2)), some(), grace,
+			int64(r.IntN(2))}
+		if r.IntN(2) == 0 {
+			s.args = append(s.args, value)
+		}
+	case n >= 190:
+		s.script, s.keys = "unshare", []string{key, queue, seats}
+		s.args = []any{value, some()}
+		if r.IntN(3) > 0 {
+			s.args = append(s.args, member)
+		}
+		if len(s.args) == 3 && r.IntN(2) == 0 {
+			s.args = append(s.args, int64(1+r.IntN(20)), some())
+		}
+	case n >= 182:
+		s.script, s.keys = "seat", append(s.keys, seats)
+		if r.IntN(3) > 0 {
+			s.args = append(s.args, some())
+			if fenced {
+				s.args = append(s.args, some())
+			}
+		}
+	case n >= 178:
+		s.script, s.keys = "lift", []string{key, fence, seats}
+		s.args = append(s.args, proposed, keep())
+	case n >= 150:
+		s.script, s.keys = "share", append(s.keys, queue, seats)
+		s.args = append(s.args, some())
+		if fenced {
+			s.args = append(s.args, proposed, keep())
+		}
+		if guard && r.IntN(4) == 0 {
+			s.args = append(s.args, int64(1_000_000))
+		}
+		s.args = append(s.args, some(), []string{"", "*", member}[r.IntN(3)])
 	case n >= 144:
 		if r.IntN(4) == 0 { // which is that of the other key
 			bid = "{" + strconv.Itoa(r.IntN(2)) + "}:bid"
@@ -179,6 +220,9 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		s.script, s.keys = "valid", s.keys[:1]
 	case n < 63:
 		s.script, s.args = "inspect", nil
+		if r.IntN(2) == 0 {
+			s.script, s.keys = "readers", []string{key, seats}
+		}
 	case n < 90:
 		s.script = "acquire"
 		s.args = append(s.args, some())
@@ -253,11 +297,20 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 		}
 		return
 	}
-	if s.script == "stand" {
+	if s.script == "stand" || s.script == "standshare" {
 		g, w := got.([]any), want.([]any)
 		require.Len(t, g, 3, "%s", s)
 		require.Equal(t, w[:2], g[:2], "%s", s)
 		require.InDelta(t, w[2], g[2], float64(slack), "%s", s)
+		return
+	}
+	if s.script == "readers" {
+		g, w := got.([]any), want.([]any)
+		require.Len(t, g, len(w), "%s: sim %v; redis %v", s, got, want)
+		for i := 0; i < len(w); i += 2 {
+			require.Equal(t, string(w[i].([]byte)), g[i], "%s", s)
+			require.InDelta(t, w[i+1], g[i+1], float64(slack), "%s", s)
+		}
 		return
 	}
 	if s.script == "inspect" {
@@ -330,8 +383,9 @@ func TestOperationsEqualScriptsOnMiniredis(t *testing.T) {
 					require.Equal(t, standings(t, do, key), node.Standings(key), "%s after %s", key,
 						s)
 				}
-				for _, key := range []string{"{0}:roll", "{1}:roll"} {
-					require.Equal(t, byMember(t, standings(t, do, key), -begun),
+				for key, zero := range map[string]int64{"{0}:roll": begun, "{1}:roll": begun,
+					"{0}:seats": 1000 * begun, "{1}:seats": 1000 * begun} {
+					require.Equal(t, byMember(t, standings(t, do, key), -zero),
 						byMember(t, node.Standings(key), 0), "%s after %s", key, s)
 				}
 				for _, key := range []string{"{0}", "{1}", "{0}:fence", "{1}:fence", "{0}:ticket",
@@ -411,6 +465,12 @@ func TestOperationsEqualScriptsOnRealRedis(t *testing.T) {
 		}
 		for _, key := range s.keys {
 			if slices.Contains(queues, key) || strings.HasSuffix(key, ":roll") {
+				continue
+			}
+			if strings.HasSuffix(key, ":seats") {
+				require.Equal(t, slices.Sorted(maps.Keys(byMember(t, standings(t, do, key), 0))),
+					slices.Sorted(maps.Keys(byMember(t, node.Standings(key), 0))),
+					"%s after %s", key, s)
 				continue
 			}
 			value, err := redis.String(do("GET", key))

@@ -101,7 +101,9 @@ type refusal struct{}
 
 var refusals = [commandCount]any{
 	cmdSet: false, cmdAcquire: int64(0), cmdRelease: int64(-2 - 60_000),
-	cmdSwap: int64(0), cmdExtend: int64(-1), cmdValid: int64(-1), cmdRaise: int64(-1),
+	cmdSwap: int64(0), cmdShare: int64(0), cmdUnshare: int64(-2 - 60_000),
+	cmdSeat: int64(-1), cmdLift: int64(-1),
+	cmdExtend: int64(-1), cmdValid: int64(-1), cmdRaise: int64(-1),
 }
 
 // Slow is the fate of a command that is executed and answered, with half of d on either way.

@@ -30,17 +30,20 @@ type Event struct {
 	Client  string
 	Command string
 	Key     string
-	Value   string    // the value that the command carried
-	Member  string    // of the queue
-	Final   bool      // the member has agreed on its ticket
-	Back    bool      // the member gives back what it was granted, and takes its place again
-	Waits   bool      // the member is in the queue now
-	Before  string    // what the key held before
-	After   string    // what it holds now
-	Beside  [4]string // keys beside the lock's: the queue, the bid, the roll and the last ticket
-	Effect  Effect
-	Reply   any
-	Err     error
+	Value   string // the value that the command carried
+	Member  string // of the queue
+	Final   bool   // the member has agreed on its ticket
+	Back    bool   // the member gives back what it was granted, and takes its place again
+	Waits   bool   // the member is in the queue now
+	// What the key held before, and what it holds now. While readers have the key, it holds the
+	// value of each for that one, and nothing for a reader without a seat.
+	Before, After string
+	Beside        [5]string // keys beside the lock's: queue, bid, roll, last ticket, seats
+	Shared        bool      // readers have the key now
+	Short         bool      // the key ends before the seat of a reader
+	Effect        Effect
+	Reply         any
+	Err           error
 }
 
 func (e Event) String() string {

@@ -15,7 +15,7 @@ var errArgs = errors.New("ERR sim: wrong number or kind of arguments")
 // parse makes the empty command c that of a script's keys and arguments.
 func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 	c.code = -1
-	for code := cmdRelease; code <= cmdSwap; code++ {
+	for code := cmdRelease; code < cmdSubscribe; code++ {
 		if commandNames[code] == s.Name {
 			c.code = code
 		}
@@ -24,16 +24,26 @@ func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 		return fmt.Errorf("ERR sim: unknown script %q", s.Name)
 	}
 	a := arguments{rest: args}
+	if c.code >= cmdShare && len(keys) > 1 {
+		c.seats = keys[len(keys)-1]
+		keys = keys[:len(keys)-1]
+	}
 	if !c.parseKeys(keys) {
 		return errArgs
 	}
-	if c.code != cmdInspect && c.code != cmdStand {
+	if c.code != cmdInspect && !c.stands() && c.code != cmdReaders {
 		c.value = a.text()
 	}
 	if c.code == cmdClaim && len(args) > 0 {
 		a.rest = a.rest[:len(a.rest)-1]
 		last := arguments{rest: args[len(args)-1:]}
 		c.member = last.text()
+		a.bad = a.bad || last.bad
+	}
+	if c.code == cmdShare && len(args) > 2 {
+		a.rest = a.rest[:len(a.rest)-2]
+		last := arguments{rest: args[len(args)-2:]}
+		c.window, c.member = last.millis(), last.text()
 		a.bad = a.bad || last.bad
 	}
 	if c.code == cmdSwap && len(args) > 0 {
@@ -52,7 +62,7 @@ func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 // parseKeys reports whether there are as many keys as the script has.
 func (c *command) parseKeys(keys []string) bool {
 	switch {
-	case c.code == cmdStand:
+	case c.code == cmdStand || c.code == cmdStandShare:
 		if len(keys) != 4 {
 			return false
 		}
@@ -62,7 +72,7 @@ func (c *command) parseKeys(keys []string) bool {
 			return false
 		}
 		c.bid = keys[1]
-	case c.code == cmdClaim:
+	case c.code == cmdClaim || c.code == cmdShare:
 		if len(keys) < 2 || len(keys) > 3 {
 			return false
 		}
@@ -73,7 +83,7 @@ func (c *command) parseKeys(keys []string) bool {
 	case len(keys) < 1 || len(keys) > 2:
 		return false
 	case len(keys) < 2:
-	case c.code == cmdRelease:
+	case c.code == cmdRelease || c.code == cmdUnshare:
 		c.queue = keys[1]
 	default:
 		c.fence = keys[1]
@@ -85,7 +95,7 @@ func (c *command) parseKeys(keys []string) bool {
 // parseArguments reads the arguments after the value.
 func (c *command) parseArguments(a *arguments) {
 	switch c.code {
-	case cmdRelease:
+	case cmdRelease, cmdUnshare:
 		if c.queue != "" {
 			c.window = a.millis()
 		}
@@ -97,7 +107,7 @@ func (c *command) parseArguments(a *arguments) {
 		if len(a.rest) > 0 {
 			c.ticket, c.keep = a.number(), a.millis()
 		}
-	case cmdStand:
+	case cmdStand, cmdStandShare:
 		c.window, c.member = a.millis(), a.text()
 		c.token, c.final, c.keep = a.number(), a.number() == 1, a.millis()
 		c.grace, c.renews = a.number(), a.number() == 1
@@ -106,12 +116,19 @@ func (c *command) parseArguments(a *arguments) {
 		}
 	case cmdBid:
 		c.expiry, c.member, c.number, c.keep = a.millis(), a.text(), a.text(), a.millis()
+	case cmdSeat:
+		if len(a.rest) > 0 {
+			c.expiry = a.millis()
+		}
+		if c.fence != "" && c.expiry > 0 {
+			c.keep = a.millis()
+		}
 	case cmdExtend:
 		c.expiry = a.millis()
 		if c.fence != "" {
 			c.keep = a.millis()
 		}
-	case cmdAcquire, cmdClaim, cmdHeal, cmdSwap:
+	case cmdAcquire, cmdClaim, cmdHeal, cmdSwap, cmdShare:
 		c.expiry = a.millis()
 		if c.fence != "" {
 			c.token, c.keep = a.number(), a.millis()
@@ -119,7 +136,7 @@ func (c *command) parseArguments(a *arguments) {
 		if len(a.rest) > 0 {
 			c.guard = a.number()
 		}
-	case cmdRaise:
+	case cmdRaise, cmdLift:
 		c.token, c.keep = a.number(), a.millis()
 		a.bad = a.bad || c.fence == ""
 	}
@@ -178,7 +195,7 @@ func (a *arguments) millis() time.Duration { return time.Duration(a.number()) * 
 // execute runs c for client, tells the log, and returns the reply. The caller holds the mutex.
 func (n *Node) execute(client string, c *command) (reply any, err error) {
 	n.counts[c.code]++
-	before := n.get(c.key).value
+	before := n.seen(c)
 	var effect Effect
 	switch c.code {
 	case cmdSet:
@@ -216,6 +233,18 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 			break
 		}
 		reply, effect, err = n.acquire(c)
+	case cmdShare:
+		reply, effect, err = n.share(c)
+	case cmdUnshare:
+		reply, effect = n.unshare(c)
+	case cmdSeat:
+		reply, effect = n.seat(c)
+	case cmdStandShare:
+		reply = n.standShare(c)
+	case cmdReaders:
+		reply = n.readers(c)
+	case cmdLift:
+		reply, effect, err = n.lift(c)
 	case cmdSubscribe:
 		n.subscribe(c.sub)
 	}
@@ -231,6 +260,7 @@ func (n *Node) note(client string, c *command, before string, effect Effect, rep
 		Node: n.id, Client: client, Command: commandNames[c.code], Key: c.key, Value: c.value,
 		Member: c.member, Final: c.final, Back: c.ticket != 0,
 		Waits: c.member != "" && n.waits(c), Beside: c.beside(),
-		Before: before, After: n.get(c.key).value, Effect: effect, Reply: reply, Err: err,
+		Before: before, After: n.seen(c), Effect: effect, Reply: reply, Err: err,
+		Shared: n.reads(c), Short: n.short(c),
 	})
 }

@@ -139,7 +139,7 @@ func (n *Node) tellNext(c *command) {
 // handOn gives the key to the first in the queue who hears of it, or else reserves it for the
 // first, and takes those out. It reports whether there was one. The caller holds the mutex.
 func (n *Node) handOn(c *command) bool {
-	first, leaves := "", c.code == cmdRelease && c.ticket == 0
+	first, leaves := "", !c.stands() && c.ticket == 0
 	bid := n.bidding(c)
 	for q := n.waiting(c.queue); q != nil && len(q.all) > 0; {
 		to := q.all[0].member
@@ -147,7 +147,7 @@ func (n *Node) handOn(c *command) bool {
 		if first == "" {
 			first = to
 		}
-		heard := c.code == cmdStand || c.ticket != 0 // by the member itself
+		heard := c.stands() || c.ticket != 0 // by the member itself
 		takesUp := leaves && to == bid.member
 		switch {
 		case takesUp && n.publish(to[:channelLength], c.key+" "+bid.number) > 0:
@@ -157,7 +157,7 @@ func (n *Node) handOn(c *command) bool {
 		case !takesUp && to != c.member:
 			heard = n.publish(to[:channelLength], to[channelLength:]) > 0
 		}
-		if heard || c.code == cmdStand && n.get(c.key).value == reserved(c.member) {
+		if heard || c.stands() && n.get(c.key).value == reserved(c.member) {
 			first = to
 			break
 		}

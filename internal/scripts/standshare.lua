@@ -1,0 +1,38 @@
+-- Stands in the queue for a reader. hears.lua, seats.lua, and stand.lua as a function, are sent in
+-- front.
+--
+--     KEYS: key, queue, last, roll, seats   ARGV: those of stand.lua
+--
+-- It returns what stand.lua does. While others read, those who are first in the queue and share are
+-- let in, perhaps the member. A seat that was kept for it is given back before, as a reservation
+-- would be, and so is that of an attempt of its that this node has refused.
+--
+-- If one that does not share is the first, the roll is called for that one alone: its machine may
+-- be gone, and the nodes do not know.
+
+queue = KEYS[2]
+local roll, window, member, final = KEYS[4], ARGV[1], ARGV[2], ARGV[4]
+if call('GET', key) == shared then
+	if final == '0' and sits('~' .. member) then
+		return {tonumber(ARGV[3]), -1, -1}
+	end
+	call('ZREM', seats, '~' .. member, ARGV[8] or '')
+	if not keep() then call('SET', key, '~' .. member, 'PX', window) end
+end
+local said = stand()
+if call('GET', key) ~= shared then return said end
+local first = call('ZRANGE', queue, 0, 0)[1]
+if first and string.sub(first, -1) ~= '*' then
+	local due = call('ZSCORE', roll, first)
+	if not due then
+		call('ZADD', roll, clock[1] + ARGV[6], first)
+		call('PEXPIRE', roll, ARGV[5])
+	elseif tonumber(due) <= tonumber(clock[1]) then
+		call('ZREM', queue, first)
+		call('ZREM', roll, first)
+	end
+end
+admit(window, member)
+if sits('~' .. member) then return {said[1], -1, -1} end
+local rank = call('ZRANK', queue, member) or 0
+return {said[1], rank, rank == 0 and call('PTTL', key) or -1}

@@ -230,6 +230,33 @@ func TestSchedulesInShort(t *testing.T) {
 	r.sawStrike(t, strikes)
 }
 
+// Readers share a lock, and writers have it alone. Two of three schedules are as small as can be.
+func TestSchedulesOfReaders(t *testing.T) {
+	r := campaign(t, 180, func(seed uint64) setup {
+		s := newSetup(seed, inModel)
+		s.Shared = true
+		if seed%3 > 0 {
+			s.Nodes, s.Clients, s.Workers, s.Cycles = 3, 2+int(seed%2), 1, 1
+		}
+		return s
+	}, nil)
+	r.saw(t, usual...)
+	r.saw(t, "readers together", "reader refused by a queue", "reader admitted", "last reader")
+	r.sawStrike(t, strikes)
+}
+
+// Readers that use a lease to its last nanosecond.
+func TestSchedulesOfReadersAtTheEdge(t *testing.T) {
+	r := campaign(t, 12, func(seed uint64) setup {
+		s := newSetup(seed, rates|skew|slow|lostReply)
+		s.Edge, s.Few, s.Cycles, s.Workers, s.Shared = true, false, 2, 1, true
+		s.Clients, s.Nodes = min(s.Clients, 3), min(s.Nodes, 5)
+		s.Faults |= rates
+		return s
+	}, nil)
+	r.saw(t, "held to the last nanosecond", "readers together")
+}
+
 // Owners that use a lease to its last nanosecond, while others try every millisecond and the clocks
 // run apart as far as the drift allows.
 func TestSchedulesAtTheEdge(t *testing.T) {

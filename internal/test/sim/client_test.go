@@ -187,8 +187,9 @@ func (c *client) close() {
 // worker is one goroutine that locks again and again.
 type worker struct {
 	*client
-	id  int
-	try int64 // cycle
+	id     int
+	try    int64 // cycle
+	shared bool  // it shares the lock
 
 	mu     sync.Mutex // guards what gen writes
 	values []string   // of this cycle's attempts
@@ -255,8 +256,12 @@ func (w *worker) run() {
 		if m == nil || w.chance(0.5, "new mutex") {
 			name = w.lockName(w.dice().below(w.names(), "name", w.roll("name")...))
 			cut := w.dice().below(len(name), "prefix", w.roll("prefix")...)
-			m = w.rl.NewMutex(name[cut:], redlock.WithKeyPrefix(name[:cut]),
-				redlock.WithGenValueFunc(w.gen), redlock.WithEvents(ledger.events()))
+			opts := []redlock.Option{redlock.WithKeyPrefix(name[:cut]),
+				redlock.WithGenValueFunc(w.gen), redlock.WithEvents(ledger.events())}
+			if w.shared = w.Shared && w.chance(0.6, "shared"); w.shared {
+				opts = append(opts, redlock.WithShared())
+			}
+			m = w.rl.NewMutex(name[cut:], opts...)
 		}
 		if !w.cycle(m, name) {
 			m = nil
@@ -364,10 +369,12 @@ func (w *worker) cycle(m *redlock.Mutex, name string) bool {
 
 	if held == nil {
 		l := w.begin(w.String(), name, last, m.FencingToken(), end)
+		l.shared = w.shared
 		w.work(ctx, m, l, nil)
 		return w.finishWork(m, l, values, nil)
 	}
 	l := w.begin(w.String(), name, last, m.FencingToken(), forever)
+	l.shared = w.shared
 	if parcel != nil {
 		w.adopted(parcel, l)
 	}
@@ -493,7 +500,8 @@ func (w *worker) gone(values []string) {
 		}
 		for name := range w.names() {
 			for _, v := range values {
-				if got := n.Value(w.lockName(name)); got != "" && plain(got) == plain(v) {
+				has := func(value string) bool { return plain(value) == plain(v) }
+				if n.Has(w.lockName(name), has) {
 					w.violate("I8 no leaks", "node %d holds %s, which %s gave up", i, plain(v), w)
 				}
 			}
@@ -505,11 +513,12 @@ func (w *worker) gone(values []string) {
 // all its data is as good, for as long as the key would have lived: until then it takes no part.
 func (w *worker) onQuorum(l *lease) {
 	values, now := w.nodes.Values(l.name), w.now()
+	has := func(value string) bool { return plain(value) == plain(l.value) }
 	w.history.mu.Lock()
 	n := 0
 	for i, r := range w.of(l.value).node {
 		switch at := r.confirmed(); {
-		case plain(values[i]) == plain(l.value):
+		case w.nodes[i].Has(l.name, has):
 			n++
 		case w.has(loss) && (values[i] == "" || strings.HasPrefix(values[i], "~")) &&
 			r.deleted < at && now < at+w.expiry()-w.expiry()/200:
@@ -789,7 +798,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease,
 // is claimed with the token before it is read. One was read when the lease began, and is shown
 // the token with the writes alone. One is shown none.
 func (w *worker) update(l *lease, i int64) {
-	if w.now() >= l.until() || !w.chance(0.7, "update", i) {
+	if l.shared || w.now() >= l.until() || !w.chance(0.7, "update", i) {
 		return
 	}
 	takes := w.between(0, w.expiry()/10, "update", i)

@@ -78,6 +78,7 @@ func (n nodeRecord) within(from, to time.Duration) bool {
 type lease struct {
 	owner, name, value string
 	token              uint64
+	shared             bool
 	from               time.Duration
 	first              time.Duration // when the first node granted it
 	to                 atomic.Int64
@@ -183,8 +184,14 @@ func (h *history) watch(e sim.Event) {
 			plain(e.Value), e.Reply, e.Err, e.Effect)
 	}
 	switch {
-	case e.Command == "raise":
+	case e.Command == "raise" || e.Command == "lift":
 		h.sometimes["raise round"]++
+	case e.Command == "share" && e.Reply == int64(0) && e.Shared:
+		h.sometimes["reader refused by a queue"]++
+	case e.Command == "share" && e.Shared && strings.HasSuffix(e.Member, "*") && e.Before == "":
+		h.sometimes["reader admitted"]++
+	case e.Command == "unshare" && e.Effect == sim.Deleted && !e.Shared:
+		h.sometimes["last reader"]++
 	case e.Command == "bid" && e.Effect == sim.Granted:
 		h.sometimes["bid taken up"]++
 		h.of(e.Value).bid = true
@@ -193,15 +200,20 @@ func (h *history) watch(e sim.Event) {
 	case e.Command == "release" && e.Back && h.of(e.Value).bid:
 		h.sometimes["bid taken back"]++
 	}
-	if e.Command == "release" && e.Effect == sim.Deleted && !e.Back && e.After == "~"+e.Member {
+	if e.Short {
+		h.violated(invariantSeats, "node %d lets the key end before a seat: %v", e.Node, e)
+	}
+	releases := e.Command == "release" || e.Command == "unshare"
+	if releases && e.Effect == sim.Deleted && !e.Back && e.After == "~"+e.Member {
 		h.violated("I8 no leaks", "node %d keeps the key for the one who releases it: %v", e.Node,
 			e)
 	}
-	if e.Command == "release" && !e.Back && e.Waits {
+	if releases && !e.Back && e.Waits {
 		h.violated("I8 no leaks", "node %d keeps the place of one who leaves: %v", e.Node, e)
 	}
 	h.alone(e)
-	if n, ok := e.Reply.(int64); ok && e.Command == "acquire" && n < 0 {
+	if n, ok := e.Reply.(int64); ok && (e.Command == "acquire" || e.Command == "share") &&
+		n < 0 {
 		h.sometimes["restart guard refused"]++
 	}
 	if e.Effect == sim.None {
@@ -209,7 +221,8 @@ func (h *history) watch(e sim.Event) {
 		return
 	}
 	free := e.Before == "" || e.Command == "swap" && h.handed[plain(e.Before)] ||
-		(e.Command == "claim" || e.Command == "heal") && strings.HasPrefix(e.Before, "~")
+		slices.Contains([]string{"claim", "heal", "share"}, e.Command) &&
+			strings.HasPrefix(e.Before, "~redlock:turn:")
 	if e.Effect != sim.Granted && e.Before != e.Value || e.Effect == sim.Granted && !free {
 		h.violated("I5 ownership", "%v", e)
 	}
@@ -239,7 +252,7 @@ func (h *history) alone(e sim.Event) {
 	if e.Command == "subscribe" {
 		return
 	}
-	for _, key := range [...]string{e.Beside[0], e.Beside[1], e.Beside[2], e.Beside[3], e.Key} {
+	for _, key := range append(e.Beside[:], e.Key) {
 		if lock, ok := h.locks[key]; key != "" && ok && lock != e.Key {
 			h.violated(invariantAlone, "node %d: %q is a key of %q and of %q", e.Node, key, lock,
 				e.Key)
@@ -259,8 +272,12 @@ func (h *history) alone(e sim.Event) {
 	}
 }
 
-// invariantAlone is the name of what alone checks.
-const invariantAlone = "I22 one lock"
+const (
+	// invariantAlone is the name of what alone checks.
+	invariantAlone = "I22 one lock"
+	// invariantSeats says that the key of readers never ends before a seat.
+	invariantSeats = "I23 seats"
+)
 
 // denied looks at a command that has changed nothing. What a client says of the nodes has to
 // follow from this, whether or not the reply has reached it.
@@ -270,8 +287,11 @@ func (h *history) denied(e sim.Event, now time.Duration) {
 	}
 	// Or reserved, which is no reason to lose a lock.
 	foreign := e.Before != "" && e.Before != e.Value
+	if e.Command == "share" || e.Command == "unshare" {
+		foreign = foreign || e.Shared && e.Before == "" // it is not one of the readers
+	}
 	switch e.Command {
-	case "set", "acquire", "claim", "heal":
+	case "set", "acquire", "claim", "heal", "share":
 		n := &h.of(e.Value).node[e.Node]
 		if foreign {
 			n.taken = now
@@ -280,15 +300,16 @@ func (h *history) denied(e sim.Event, now time.Duration) {
 		}
 	case "swap":
 		h.of(e.Value).node[e.Node].gone = now
-	case "release", "extend", "valid":
-		if strings.HasPrefix(e.Before, "~") && e.Command != "release" {
+	case "release", "extend", "valid", "unshare", "seat":
+		releases := e.Command == "release" || e.Command == "unshare"
+		if strings.HasPrefix(e.Before, "~redlock:turn:") && !releases {
 			foreign = false
 		}
 		n := &h.of(e.Value).node[e.Node]
 		if e.Before != e.Value {
 			n.gone = now
 		}
-		if foreign && e.Command == "release" {
+		if foreign && releases {
 			n.taken = now
 		}
 	}
@@ -304,8 +325,8 @@ func (h *history) sent(op sim.Op) {
 	if op.Command == "claim" {
 		h.sometimes["claim"]++
 	}
-	if op.Command == "release" || op.Command == "stand" || op.Command == "valid" ||
-		op.Command == "subscribe" || op.Command == "message" {
+	if slices.Contains([]string{"release", "stand", "valid", "unshare", "standshare", "subscribe",
+		"message"}, op.Command) {
 		return
 	}
 	if r := h.of(op.Value); r.ended {
@@ -455,15 +476,25 @@ func (h *history) finish() {
 
 // checkOverlap looks for two owners at a time. The leases are in the order in which they began.
 func (h *history) checkOverlap(leases []*lease) {
-	var last *lease // that ends latest
+	var last, alone *lease // that end latest, of all, and of those that exclude everybody
 	for _, l := range leases {
-		if last != nil && l.from < last.until() {
+		before := last
+		if l.shared {
+			before = alone
+		}
+		if l.shared && last != nil && last.shared && l.from < last.until() {
+			h.sometimes["readers together"]++
+		}
+		if last := before; last != nil && l.from < last.until() {
 			h.violated("I1 mutual exclusion", "%q: %s holds %s from %v while %s holds %s until %v",
 				l.name, l.owner, plain(l.value), l.from, last.owner, plain(last.value),
 				last.until())
 		}
 		if last == nil || l.until() > last.until() {
 			last = l
+		}
+		if !l.shared && (alone == nil || l.until() > alone.until()) {
+			alone = l
 		}
 	}
 }

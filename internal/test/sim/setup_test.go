@@ -142,6 +142,7 @@ type setup struct {
 	Live    bool // after the faults a minority stays out of order, and everybody must get a turn
 	Relay   bool // locks are handed over
 	Brief   bool // many want one lock, each for a short time
+	Shared  bool // some share the lock
 	Nodes   int
 	Clients int // processes
 	Workers int // in each
@@ -182,6 +183,9 @@ func (s setup) String() string {
 	if s.Brief {
 		text += " brief=true"
 	}
+	if s.Shared {
+		text += " shared=true"
+	}
 	if s.Op != "" {
 		text += fmt.Sprintf(" op=%s cancel=%d", s.Op, s.Cancel)
 	}
@@ -214,6 +218,9 @@ func parseSetup(text string) (s setup, err error) {
 			numErr = nil
 		case "brief":
 			s.Brief, err = strconv.ParseBool(value)
+			numErr = nil
+		case "shared":
+			s.Shared, err = strconv.ParseBool(value)
 			numErr = nil
 		case "nodes":
 			s.Nodes = n

@@ -69,6 +69,9 @@ const (
 	grants      = "TestSchedulesOfGrantsWhateverTheClocks"
 	bids        = "TestSchedulesOfBids"
 	liveness    = "TestEverybodyGetsATurn"
+	sharing     = "TestSchedulesOfReaders"
+	turns       = "TestNoReaderAndNoWriterIsOvertaken"
+	deadWriter  = "TestADeadWriterFreesReaders"
 
 	// Of package redlock:
 	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
@@ -275,7 +278,7 @@ var mutants = []mutant{
 		"	if false {\n		args[3] = 1\n",
 	}}, order, 1000, []string{"I20 order"}},
 	{"M42", "what is given back goes to those only who listen", []edit{{
-		"internal/test/sim.Node.handOn", " || c.code == cmdStand && n.get(c.key).value == " +
+		"internal/test/sim.Node.handOn", " || c.stands() && n.get(c.key).value == " +
 			"reserved(c.member) {", " {",
 	}}, regressions, 0, []string{"I9 liveness"}},
 	{"M43", "a dead waiter never leaves: it is waited for like the living", []edit{{
@@ -358,6 +361,58 @@ var mutants = []mutant{
 	{"M51", "the Lua of swap asks only whether there is a key", []edit{{
 		"internal/scripts/swap.lua", "ARGV.free = v == old\n", "ARGV.free = v\n",
 	}}, operations, 0, []string{"swap ["}},
+	{"M61", "a simulated node lets a reader in beside a writer", []edit{{
+		"internal/test/sim.Node.share", "	if exists && !reads && held.value",
+		"	if exists && !reads && c.member != \"\" && held.value",
+	}}, sharing, 100, []string{"I5 ownership", "I1 mutual exclusion"}},
+	{"M62", "the Lua of share keeps the seats of readers who had the key before", []edit{{
+		"internal/scripts/share.lua", "	call('DEL', seats)\n", "	call('EXISTS', seats)\n",
+	}}, operations, 0, []string{":seats after share [", "after share ["}},
+	{"M63", "a simulated node ends a reader's seat without asking whether readers have the key",
+		[]edit{
+			{"internal/test/sim.Node.unshare", "	reads := n.reads(c)\n	mine := reads &&",
+				"	reads := n.get(c.key).value != \"\"\n	mine := reads &&"},
+			{"internal/test/sim.Node.unshare", "last.value = wire.Marker",
+				"last.value = n.get(c.key).value"},
+			{"internal/test/sim.Node.unshare", "	if reads && !mine {\n",
+				"	if false && !mine {\n"},
+		}, sharing, 100, []string{"I5 ownership"}},
+	{"M64", "a simulated node ends the seats of all with that of one", []edit{{
+		"internal/test/sim.Node.unshare", "	if reads && n.keepSeats(c) {\n",
+		"	if reads && n.keepSeats(c) && !mine {\n",
+	}}, sharing, 100, []string{"I1 mutual exclusion", "I2 quorum", "I7 loss signal",
+		"I12 bounded"}},
+	{"M65", "a simulated node lets the key of readers end with the first of them", []edit{{
+		"internal/test/sim.Node.keepSeats",
+		"	q.expires = time.Duration(q.all[len(q.all)-1].ticket)",
+		"	q.expires = time.Duration(q.all[0].ticket)",
+	}}, sharing, 100, []string{"I23 seats"}},
+	{"M66", "a simulated node extends a seat that has ended", []edit{{
+		"internal/test/sim.Node.seat", " || !n.sits(c, c.value) {", " {",
+	}}, sharing, 200, []string{"I5 ownership"}},
+	{"M67", "the Lua of share takes another reader's marker for a grant", []edit{{
+		"internal/scripts/share.lua", "if KEYS[2] and (c ==", "if false and (c ==",
+	}}, operations, 0, []string{"share ["}},
+	{"M68", "a reader that comes passes a writer that waits", []edit{{
+		"internal/test/sim.Node.share", "		if n.waiting(c.queue) != nil {\n",
+		"		if false {\n",
+	}}, turns, 100, []string{"I20 order"}},
+	{"M69", "readers in the queue pass a writer that waits", []edit{{
+		"internal/test/sim.Node.admit", "		to := q.all[0].member\n",
+		"		to := q.all[0].member\n		for _, s := range q.all {\n			" +
+			"if strings.HasSuffix(s.member, wire.Shares) {\n				to = s.member\n" +
+			"			}\n		}\n",
+	}}, turns, 100, []string{"I20 order"}},
+	{"M70", "the Lua of lift takes the marker for that of any reader", []edit{{
+		"internal/scripts/lift.lua", " and sits(ARGV[1]) then", " then",
+	}}, operations, 0, []string{"lift ["}},
+	{"M71", "a waiting writer whose machine is gone keeps readers out for ever", []edit{{
+		"internal/test/sim.Node.callFirst", "	case due <= now:\n", "	case due <= now-1000:\n",
+	}}, deadWriter, 0, []string{"not less than or equal", "not acquired"}},
+	{"M72", "a reader extends whatever the nodes say of its seat", []edit{{
+		"internal/wire.Lock.held", "		script, keys = scripts.Seat, l.seated(keys)\n",
+		"		script, keys, args = scripts.Seat, l.seated(keys), args[:1]\n",
+	}}, sharing, 100, []string{"I6 continuity", "I2 validity", "I2 quorum"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.
@@ -532,7 +587,7 @@ it, within the number of schedules that mutants_test.go gives it, by what the bu
 [invariant](testing.md#what-is-checked), or bounds of its own. The same tests run for as long over
 the unchanged code, and find nothing.
 
-M5, M48, M58 and M60 are bugs of the simulation's nodes: they show that it checks their log. Bugs
-"of the Lua" are found by running the scripts beside the simulated nodes.
+M5, M48, M58, M60 and some of M61 to M71 are bugs of the simulation's nodes: they show that it
+checks their log. Bugs "of the Lua" are found by running the scripts beside the simulated nodes.
 
 `

@@ -38,10 +38,28 @@ func (p *plan) lockRights() []right {
 			right{"", []any{"GET", p.counter.example}, counters},
 			right{counters, nil, ""})
 	}
+	if p.Terms.Shared {
+		rights = append(rights, sharedRights(key, keys)...)
+	}
 	if p.Terms.Guard > 0 {
 		rights = append(rights, right{"+info", []any{"INFO", "server"}, ""})
 	}
 	return rights
+}
+
+// sharedRights are the rights that readers need, beyond those of other locks.
+func sharedRights(key, keys string) []right {
+	return []right{
+		{"+pexpireat", []any{"PEXPIREAT", key, 1}, keys},
+		{"+exists", []any{"EXISTS", key}, keys},
+		{"+time", []any{"TIME"}, ""},
+		{"+zadd", []any{"ZADD", key, "XX", 1, "v"}, keys},
+		{"+zrange", []any{"ZRANGE", key, 0, 0}, keys},
+		{"+zrem", []any{"ZREM", key, "v"}, keys},
+		{"+zremrangebyscore", []any{"ZREMRANGEBYSCORE", key, 1, 1}, keys},
+		{"+zrevrange", []any{"ZREVRANGE", key, 0, 0}, keys},
+		{"+zscore", []any{"ZSCORE", key, "v"}, keys},
+	}
 }
 
 // electionRights are the rights that elections need, beyond those of locks with shared counters.

@@ -25,6 +25,20 @@ func TestCheckAllowsForClientsThatResend(t *testing.T) {
 	})
 }
 
+// A lock that is shared is tried as such, and leaves nothing.
+func TestCheckTriesASharedLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		r, found := check(t, rl.With(redlock.WithShared()))
+		assert.NotContains(t, r.String(), "unreachable")
+		assert.Equal(t, []string{"note unknown [0 1 2]"}, found)
+		assert.Equal(t, 3, nodes.Count("share"))
+		assert.Equal(t, 3, nodes.Count("seat"))
+		for _, n := range nodes {
+			assert.Zero(t, n.Keys())
+		}
+	})
+}
+
 // An address behind which there are several servers grants what it does not have a moment later.
 func TestCheckFindsNodesThatForgetAtOnce(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {

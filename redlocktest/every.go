@@ -142,7 +142,7 @@ func (c *Cluster) count(see func(m moment)) {
 	c.after = func(cmd call) {
 		mu.Lock()
 		defer mu.Unlock()
-		if owner, held := c.Holder(cmd.lock); held && owner == cmd.value && !c.over() {
+		if c.holds(cmd.lock, cmd.value) && !c.over() {
 			number++
 			see(moment{number, cmd})
 		}

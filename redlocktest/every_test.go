@@ -118,6 +118,32 @@ func TestACorrectWorkerPassesAtEveryCommand(t *testing.T) {
 	}
 }
 
+// One who shares the lock loses it at every command, too.
+func TestACorrectReaderPassesAtEveryCommand(t *testing.T) {
+	reads := func(ctx context.Context, locks *redlock.Redlock, work func()) error {
+		return correct(ctx, locks.With(redlock.WithShared()), work)
+	}
+	redlocktest.AtEveryCommand(t, 3, writes(reads), redlocktest.Expired)
+	redlocktest.AtEveryCommand(t, 3, reports(reads), redlocktest.Stolen, redlocktest.Forgotten)
+}
+
+// While readers have a lock, its owner is nobody of them.
+func TestHolderOfASharedLock(t *testing.T) {
+	c := redlocktest.New(t, 3)
+	m := c.Redlock().NewMutex("x", redlock.WithShared())
+	if err := m.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	if owner, held := c.Holder("x"); !held || owner != redlocktest.Readers {
+		t.Errorf("%q, %v", owner, held)
+	}
+	c.Steal("x")
+	if _, err := m.Extend(); !errors.Is(err, redlock.ErrExpired) {
+		t.Error(err)
+	}
+	_, _ = m.Unlock()
+}
+
 // child is set in the processes that TestAtEveryCommandFindsBugs starts.
 const child = "REDLOCKTEST_BUG"
 

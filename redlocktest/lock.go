@@ -6,10 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
-// Other is the owner of the locks that Take, Steal and AtEveryCommand lock.
-const Other = "somebody else"
+const (
+	// Other is the owner of the locks that Take, Steal and AtEveryCommand lock.
+	Other = "somebody else"
+	// Readers is the owner of a lock that is shared, see [redlock.WithShared].
+	Readers = wire.Marker
+)
 
 // stay is for how long somebody has a lock that was stolen.
 const stay = time.Minute
@@ -88,8 +94,8 @@ func (c *Cluster) forget(name string) {
 }
 
 // Holder returns who has a lock: the value that a quorum of nodes holds, whether they can be
-// reached or not. It is what [redlock.Mutex.Value] returns to the holder, or [Other]. If no value
-// has a quorum, it reports false.
+// reached or not. It is what [redlock.Mutex.Value] returns to the holder, or [Other], or
+// [Readers]. If no value has a quorum, it reports false.
 func (c *Cluster) Holder(name string) (owner string, held bool) {
 	votes := map[string]int{}
 	for _, value := range c.sim.Values(name) {
@@ -98,6 +104,18 @@ func (c *Cluster) Holder(name string) (owner string, held bool) {
 		}
 	}
 	return "", false
+}
+
+// holds reports whether a quorum of nodes has the value, of one who has the lock alone or shares
+// it.
+func (c *Cluster) holds(name, value string) bool {
+	votes := 0
+	for _, n := range c.sim {
+		if n.Has(name, func(has string) bool { return has == value }) {
+			votes++
+		}
+	}
+	return votes >= c.quorum()
 }
 
 // WantFree fails the test t if a node holds the lock, for whomever. It waits for the commands that

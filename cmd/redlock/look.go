@@ -145,6 +145,8 @@ func (t *tool) forceRelease(ctx context.Context, locks *redlock.Redlock, name st
 		return exitUnavailable, nil
 	case in.Verdict == redlock.VerdictUnknown && after.Verdict == redlock.VerdictHeld:
 		return exitUnavailable, errors.New("not deleted: too few nodes answered in time, try again")
+	case after.Verdict == redlock.VerdictShared:
+		return exitTaken, errors.New("not deleted: readers share it, until their leases end")
 	case after.Verdict == redlock.VerdictHeld && values[after.Value]:
 		return exitTaken, errors.New("not deleted: a majority of the nodes still has it")
 	}

@@ -81,8 +81,8 @@ func useRedsync(pools []redsyncredis.Pool) library {
 	}
 }
 
-func useRedlock(t *testing.T, pools []pool.Pool) library {
-	rl := redlock.New(pools...)
+func useRedlock(t *testing.T, pools []pool.Pool, opts ...redlock.Option) library {
+	rl := redlock.New(pools...).With(opts...)
 	t.Cleanup(func() { _ = rl.Close() })
 	return library{
 		name: "redlock",
@@ -238,6 +238,71 @@ func TestHeldByOneIsRefusedByTheOther(t *testing.T) {
 		_, err = b.Unlock()
 		require.NoError(t, err)
 	})
+}
+
+// Readers share a lock among each other, and with nobody of Redsync, nor with one who has it alone.
+func TestReadersAndRedsyncExcludeEachOther(t *testing.T) {
+	nodes := redistest.Start(t, 3)
+	pools := func() (all []pool.Pool) {
+		for _, node := range nodes {
+			all = append(all, goredis.NewPool(goRedis(t, node.Addr())))
+		}
+		return all
+	}
+	var rsPools []redsyncredis.Pool
+	for _, node := range nodes {
+		rsPools = append(rsPools, redsyncgoredis.NewPool(goRedis(t, node.Addr())))
+	}
+	rs := useRedsync(rsPools).mutex("x", time.Second)
+	reader := func() mutex {
+		return useRedlock(t, pools(), redlock.WithShared()).mutex("x", time.Second)
+	}
+	a, b := reader(), reader()
+	require.NoError(t, rs.Lock())
+	require.Error(t, a.TryLock())
+	_, err := rs.Unlock()
+	require.NoError(t, err)
+	require.NoError(t, a.TryLock())
+	require.NoError(t, b.TryLock())
+	require.Error(t, rs.TryLock())
+	for _, m := range []mutex{a, b} {
+		_, err = m.Unlock()
+		require.NoError(t, err)
+	}
+
+	var all sync.WaitGroup
+	var inside, alone, together atomic.Int64
+	begun := time.Now()
+	work := func(m mutex, shared bool, turns *atomic.Int64) {
+		all.Go(func() {
+			for time.Since(begun) < 3*time.Second {
+				if m.Lock() != nil {
+					continue
+				}
+				weight := int64(1)
+				if !shared {
+					weight = 1000
+				}
+				if now := inside.Add(weight); now > 1000 || !shared && now != 1000 {
+					t.Errorf("%d inside", now)
+				}
+				time.Sleep(rand.N(3 * time.Millisecond))
+				inside.Add(-weight)
+				turns.Add(1)
+				_, _ = m.Unlock()
+				time.Sleep(rand.N(5 * time.Millisecond))
+			}
+		})
+	}
+	for range 3 {
+		work(reader(), true, &together)
+	}
+	work(rs, false, &alone)
+	work(useRedlock(t, pools()).mutex("x", time.Second), false, &alone)
+	all.Wait()
+	t.Logf("%d turns of readers, %d of others", together.Load(), alone.Load())
+	require.Positive(t, together.Load())
+	require.Positive(t, alone.Load())
 }
 
 // A value that is not the holder's releases and extends nothing, whichever library asks.

@@ -161,7 +161,7 @@ func TestAStoppedSupervisorKills(t *testing.T) {
 	dies(t, moved)
 }
 
-// Who stops the tool alone does not stop what runs beside it: a script, which nobody would continue.
+// Who stops the tool alone does not stop what runs beside it: nobody would continue a script.
 func TestAStopOfTheToolIsNotOneOfItsGroup(t *testing.T) {
 	t.Parallel()
 	nodes, _ := setup(t)

@@ -201,7 +201,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			}
 			wait := e.m.cfg.Expiry / 4
 			if left := clock.Remaining(now, seen.ends); left > 0 {
-				wait = min(wait, left+time.Millisecond)
+				wait = min(wait, clock.Add(left, time.Millisecond))
 			}
 			if !e.m.core.Pause(ctx, wait) {
 				return

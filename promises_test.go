@@ -197,7 +197,8 @@ func TestTryLockIsOverInTime(t *testing.T) {
 			rl = redlock.New(pools...)
 			start := time.Now()
 			err := rl.NewMutex("x", opts...).TryLock()
-			assert.LessOrEqual(t, time.Since(start), rounds+time.Millisecond, "seed %d: %v", seed, err)
+			took := time.Since(start)
+			assert.LessOrEqual(t, took, rounds+time.Millisecond, "seed %d: %v", seed, err)
 			nodes.Close()
 			require.NoError(t, rl.CloseContext(t.Context()))
 		})
@@ -216,4 +217,159 @@ func TestLogEventsWithoutALogger(t *testing.T) {
 		nodes[0].Restart(true)
 	}, redlock.WithEvents(redlock.LogEvents(nil)))
 	assert.Contains(t, log.String(), "no quorum of nodes")
+}
+
+// A release that a node does not answer is pending for a minute, or for the lock's expiry if that
+// is longer, and no longer.
+func TestForHowLongAReleaseIsPending(t *testing.T) {
+	for _, tt := range []struct {
+		silent, expiry time.Duration
+		released       bool
+	}{
+		{50 * time.Second, 8 * time.Second, true},
+		{70 * time.Second, 8 * time.Second, false},
+		{70 * time.Second, 80 * time.Second, true},
+		{90 * time.Second, 80 * time.Second, false},
+	} {
+		t.Run(fmt.Sprint(tt.silent, " of ", tt.expiry), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
+				pools, start, asked := nodes.Pools("b"), time.Now(), time.Time{}
+				pools[2].(*sim.Link).Plan(func(op sim.Op) sim.Fate {
+					switch {
+					case op.Command == "set":
+						return sim.Fate{Request: tt.silent} // and is not answered in time
+					case time.Since(start) < tt.silent:
+						asked = time.Now()
+						return sim.Hang()
+					}
+					return sim.Fate{}
+				})
+				rl := redlock.New(pools...)
+				m := rl.NewMutex("x", redlock.WithExpiry(tt.expiry),
+					redlock.WithNodeTimeout(400*time.Millisecond))
+				require.NoError(t, m.Lock())
+				mustUnlock(t, m)
+				time.Sleep(time.Until(start.Add(tt.silent + 2*time.Second)))
+				assert.Equal(t, tt.released, nodes[2].Value("x") == "")
+				last := max(time.Minute, tt.expiry) // and a node timeout
+				assert.LessOrEqual(t, asked.Sub(start), last+time.Second)
+				require.NoError(t, rl.CloseContext(t.Context()))
+			})
+		})
+	}
+}
+
+// A leader's TTL is not 0 while it leads, also in its last millisecond.
+func TestALeaderHasATTLUpToItsEnd(t *testing.T) {
+	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+		for _, n := range nodes {
+			n.Set("leader", "somebody:AAAAAAAAAAAAAAAAAAAAAA==", 2*trip)
+		}
+		l, err := c.Leader(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "somebody", l.Owner)
+		assert.Equal(t, time.Millisecond, l.TTL)
+	})
+}
+
+// A leader whose keys last for ever has no end. Observe expects none while the nodes are silent,
+// and asks as seldom as ever.
+func TestALeaderForEver(t *testing.T) {
+	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
+		for _, n := range nodes {
+			n.Set("leader", "somebody:AAAAAAAAAAAAAAAAAAAAAA==", 0)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		time.AfterFunc(time.Minute, func() { c.dead.Store(true) })
+		var seen []redlock.Leader
+		for l, err := range c.Observe(ctx) {
+			assert.NoError(t, err)
+			seen = append(seen, l)
+		}
+		assert.Equal(t, []redlock.Leader{{Owner: "somebody", TTL: redlock.NoExpiry}}, seen)
+		assert.LessOrEqual(t, nodes[0].Count("inspect"), 1+int(time.Minute*4/redlock.DefaultExpiry))
+	})
+}
+
+// A Lock that fails has waited for all of the time that it took.
+func TestEventsTellHowLongAFailedLockHasWaited(t *testing.T) {
+	var told redlock.Acquired
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes {
+			n.Set("x", "somebody else's", time.Hour)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.Equal(t, "DeadlineExceeded Failed Taken", matched(rl.NewMutex("x").LockContext(ctx)))
+		assert.Equal(t, time.Second, told.Took)
+		assert.Equal(t, told.Took, told.Waited)
+	}, redlock.WithEvents(&redlock.Events{
+		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context,
+			func(redlock.Acquired)) {
+			return ctx, func(a redlock.Acquired) { told = a }
+		},
+	}))
+}
+
+// The nodes have five seconds for a renewal, twice as long after each that failed, and half of the
+// time left at most. After an error that comes at once, an eighth of the time left passes.
+func TestHowLongARenewalWaits(t *testing.T) {
+	const accuracy = 2 * time.Millisecond // a round ends a millisecond early
+	for name, fate := range map[string]sim.Fate{
+		"silence": sim.Hang(), "errors": sim.Fail(errOops),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var began, ended []time.Time
+			bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+				m := rl.NewMutex("x", redlock.WithExpiry(time.Minute))
+				held, err := m.Hold(t.Context())
+				require.NoError(t, err)
+				until := m.Until()
+				all(nodes, fate)
+				<-held.Done()
+				all(nodes, sim.Fate{})
+				require.Greater(t, len(ended), 4)
+				for i := range 4 {
+					left, took := until.Sub(began[i]), ended[i].Sub(began[i])
+					next := began[i+1].Sub(began[i])
+					if name == "errors" {
+						assert.Zero(t, took)
+						assert.InDelta(t, min(left/8, 5*time.Second), next, float64(accuracy))
+						continue
+					}
+					assert.InDelta(t, min(5*time.Second<<i, left/2), took, float64(accuracy))
+					assert.InDelta(t, took, next, float64(accuracy))
+				}
+				_, _ = m.Unlock()
+			}, redlock.WithEvents(&redlock.Events{
+				Extend: func(ctx context.Context, _ redlock.Extending) (context.Context,
+					func(redlock.Extended)) {
+					began = append(began, time.Now())
+					return ctx, func(redlock.Extended) { ended = append(ended, time.Now()) }
+				},
+			}))
+		})
+	}
+}
+
+// A client that sends each command twice is refused by its own key each time. The attempt is made
+// anew three times, and not for ever.
+func TestAnAttemptIsMadeAnewThreeTimes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes {
+			for range 40 {
+				n.Next("set", sim.Fate{ReplyLost: true, Again: time.Millisecond})
+			}
+		}
+		attempts := 0
+		m := rl.NewMutex("x", redlock.WithGenValueFunc(func() (string, error) {
+			attempts++
+			return "me", nil
+		}))
+		assert.Error(t, m.TryLock())
+		assert.Equal(t, 1+3, attempts)
+		landed()
+		assert.Empty(t, holders(nodes, "x"))
+	})
 }

@@ -509,8 +509,9 @@ func TestCheckNamesTheMissingRight(t *testing.T) {
 		rules []string
 		opts  []redlock.Option
 	}{
-		"shared counters": {rulesBut(), opts},
-		"own counters":    {rulesBut("WithFencing"), own},
+		"shared counters": {rulesBut("WithShared"), opts},
+		"own counters":    {rulesBut("WithFencing", "WithShared"), own},
+		"shared lock":     {rulesBut(), append(slices.Clone(opts), redlock.WithShared())},
 	} {
 		t.Run(counters, func(t *testing.T) {
 			t.Parallel()

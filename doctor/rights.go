@@ -38,9 +38,7 @@ func (p *plan) lockRights() []right {
 			right{"", []any{"GET", p.counter.example}, counters},
 			right{counters, nil, ""})
 	}
-	if p.Terms.Shared {
-		rights = append(rights, sharedRights(key, keys)...)
-	}
+	rights = append(rights, p.sharedRights()...)
 	if p.Terms.Guard > 0 {
 		rights = append(rights, right{"+info", []any{"INFO", "server"}, ""})
 	}
@@ -48,7 +46,11 @@ func (p *plan) lockRights() []right {
 }
 
 // sharedRights are the rights that readers need, beyond those of other locks.
-func sharedRights(key, keys string) []right {
+func (p *plan) sharedRights() []right {
+	if !p.Terms.Shared {
+		return nil
+	}
+	key, keys := p.key.example, p.key.pattern("~")
 	return []right{
 		{"+pexpireat", []any{"PEXPIREAT", key, 1}, keys},
 		{"+exists", []any{"EXISTS", key}, keys},
@@ -114,9 +116,11 @@ func (q *inquiry) readRights() {
 	d := denials{end: time.Now().Add(q.plan.Terms.NodeTimeout), do: q.do}
 	lock, announcements := q.plan.lockRights(), q.plan.announcementRights()
 	// The trial says nothing of some rights. It needs EVAL only where the node does not know a
-	// script, PING only if nothing happens for seconds, and others only to release many locks.
-	if err := d.try(rightOf(lock, "+eval")); err != nil && n.Err == nil {
-		n.Err = err
+	// script, PING only if nothing happens for seconds, some only beside other readers, and others
+	// only to release many locks.
+	err := d.try(append(q.plan.sharedRights(), rightOf(lock, "+eval"))...)
+	if err != nil && (n.Err == nil || n.Guarded > 0) {
+		n.Err, n.Guarded = err, 0
 	}
 	if isDenied(n.Err) {
 		d.try(lock...)

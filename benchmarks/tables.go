@@ -71,15 +71,14 @@ func (r *report) table(of section, metric string) string {
 
 // markdown lays rows out as a Markdown table that also reads well on a terminal.
 func markdown(head []string, rows [][]string) string {
-	rule := slices.Repeat([]string{"-:"}, len(head))
-	rule[0] = "-"
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
-	for _, row := range slices.Concat([][]string{head, rule}, rows) {
+	for _, row := range append([][]string{head}, rows...) {
 		fmt.Fprintf(w, "| %s\t|\n", strings.Join(row, "\t| "))
 	}
 	_ = w.Flush()
-	return b.String()
+	top, rest, _ := strings.Cut(b.String(), "\n")
+	return top + "\n|-" + strings.Repeat("|-:", len(head)-1) + "|\n" + rest
 }
 
 // tables are those of all sections.

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/sim"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkLockUnlock is what the library itself costs: the nodes answer at once.
@@ -74,4 +78,29 @@ func everything() *redlock.Events {
 		NoQuorum: func(redlock.Failure) {}, NodeState: func(redlock.NodeState) {},
 		Node: func(redlock.NodeCall) {},
 	}
+}
+
+// Locks without Events, and with a logger that is off, allocate the same.
+func TestEventsThatAreNotWantedAllocateNothing(t *testing.T) {
+	const pairs = 200
+	allocs := func(opts ...redlock.Option) float64 {
+		rl := redlock.New(sim.NewNodes(5).Instants("a")...).With(opts...)
+		defer func() { require.NoError(t, rl.Close()) }()
+		m := rl.NewMutex("x")
+		return testing.AllocsPerRun(5, func() {
+			for range pairs {
+				if m.Lock() != nil {
+					t.Error("not locked")
+				}
+				if _, err := m.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		}) / pairs
+	}
+	quiet := slog.New(slog.NewTextHandler(&bytes.Buffer{},
+		&slog.HandlerOptions{Level: slog.LevelWarn}))
+	none := allocs()
+	assert.InDelta(t, none, allocs(redlock.WithEvents(redlock.LogEvents(quiet))), 0.4)
+	assert.Less(t, none+2, allocs(redlock.WithEvents(everything())), "the test can see allocations")
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/embedded"
 	"github.com/redlock-go/redlock/internal/test/redistest"
+
+	"github.com/redlock-go/redlock/pool/goredis"
 )
 
 // Each script is told of, once, and has all that an operator wants to know. Some files are parts
@@ -69,7 +71,9 @@ func TestScriptsCanBeLoadedInAdvance(t *testing.T) {
 		assert.Equal(t, script.ID, s.Must("SCRIPT", "LOAD", script.Source), script.Name)
 	}
 	s.Must("CONFIG", "RESETSTAT")
-	m := redlock.New(adapters["goredis"](t, s.Addr())).NewMutex("x")
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer client.Close()
+	m := redlock.New(goredis.NewPool(client)).NewMutex("x")
 	require.NoError(t, m.Lock())
 	_, err := m.Unlock()
 	require.NoError(t, err)

@@ -1,0 +1,226 @@
+package behaviour_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/redistest"
+	"github.com/redlock-go/redlock/internal/test/sim"
+	"github.com/redlock-go/redlock/internal/wire"
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Readers have the lock together, a writer has it alone, and they wait for each other.
+func TestWithSharedReadersTogetherWritersAlone(t *testing.T) {
+	nodes := redistest.Start(t, 3)
+	reader, other, writer := process(t, nodes), process(t, nodes), process(t, nodes)
+	a := reader.NewMutex("x", redlock.WithShared())
+	b := other.NewMutex("x", redlock.WithShared())
+	w := writer.NewMutex("x")
+	require.NoError(t, a.TryLock())
+	require.NoError(t, b.TryLock())
+	require.ErrorIs(t, w.TryLock(), redlock.ErrTaken)
+	_, err := a.Extend()
+	require.NoError(t, err)
+	_, err = a.Unlock()
+	require.NoError(t, err)
+	require.ErrorIs(t, w.TryLock(), redlock.ErrTaken)
+	_, err = b.Valid()
+	require.NoError(t, err)
+
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, w.Lock()) })
+	lineUp(t, nodes, "x", 1)
+	require.ErrorIs(t, a.TryLock(), redlock.ErrTaken, "a writer waits")
+	_, err = b.Unlock()
+	require.NoError(t, err)
+	wg.Wait()
+	require.ErrorIs(t, a.TryLock(), redlock.ErrTaken)
+	wg.Go(func() { assert.NoError(t, a.Lock()) })
+	wg.Go(func() { assert.NoError(t, b.Lock()) })
+	lineUp(t, nodes, "x", 2)
+	_, err = w.Unlock()
+	require.NoError(t, err)
+	start := time.Now()
+	wg.Wait()
+	t.Log(time.Since(start))
+	for _, m := range []*redlock.Mutex{a, b} {
+		_, err = m.Unlock()
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.TryLockContext(context.Background()))
+}
+
+// process returns a client of the nodes as another process has it.
+func process(t *testing.T, nodes []*redistest.Server, opts ...redlock.Option) *redlock.Redlock {
+	var pools []pool.Pool
+	for _, n := range nodes {
+		pools = append(pools, adapters["goredis"](t, n.Addr()))
+	}
+	rl := redlock.New(pools...).With(redlock.WithExpiry(time.Minute),
+		redlock.WithTries(redlock.Unlimited)).With(opts...)
+	t.Cleanup(func() { _ = rl.Close() })
+	return rl
+}
+
+// lineUp waits until so many are in the queue of a quorum of nodes.
+func lineUp(t *testing.T, nodes []*redistest.Server, key string, n int64) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " in the queue"), func() bool {
+		has := 0
+		for _, node := range nodes {
+			if node.Must("ZCARD", wire.QueueKey(key)) == n {
+				has++
+			}
+		}
+		return has > len(nodes)/2
+	})
+}
+
+// Readers of one process have one lock together: the nodes hear of one. Each has a context of its
+// own. The last to return releases it.
+func TestWithSharedDoJoinsALeaseOfItsProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared(), redlock.WithFencing())
+		defer rl.Close()
+		other := redlock.New(nodes.Pools("b")...)
+		defer other.Close()
+		type key struct{}
+		var all sync.WaitGroup
+		tokens := make([]uint64, 50)
+		for i := range tokens {
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, i))
+				err := rl.Do(ctx, "x", func(ctx context.Context) error {
+					assert.Equal(t, i, ctx.Value(key{}))
+					tokens[i] = redlock.FencingToken(ctx)
+					assert.ErrorIs(t, rl.Do(ctx, "x", noWork), redlock.ErrSelf)
+					time.Sleep(time.Duration(1+i) * time.Millisecond)
+					assert.NoError(t, ctx.Err())
+					assert.ErrorIs(t, other.NewMutex("x").TryLock(), redlock.ErrTaken)
+					if i == 0 {
+						cancel()
+						assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
+					}
+					return nil
+				})
+				assert.NoError(t, err)
+				cancel()
+			})
+		}
+		all.Wait()
+		for _, token := range tokens {
+			assert.Equal(t, tokens[0], token)
+		}
+		assert.Equal(t, 3, nodes.Count("share"))
+		assert.NoError(t, other.NewMutex("x").TryLock())
+	})
+}
+
+// A reader that comes later than 20 ms after the grant asks for itself: a writer that waits is not
+// kept waiting for readers that come again and again.
+func TestWithSharedDoJoinsForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...)
+		defer rl.Close()
+		var all sync.WaitGroup
+		over := make(chan struct{})
+		for range 8 {
+			all.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					assert.NoError(t, rl.Do(t.Context(), "x", func(context.Context) error {
+						time.Sleep(5 * time.Millisecond)
+						return nil
+					}, redlock.WithShared()))
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		other := redlock.New(nodes.Pools("b")...)
+		defer other.Close()
+		for range 20 {
+			asked := time.Now()
+			assert.NoError(t, other.Do(t.Context(), "x", noWork))
+			assert.LessOrEqual(t, time.Since(asked), 30*time.Millisecond)
+		}
+		close(over)
+		all.Wait()
+	})
+}
+
+// noWork is the work of one who wants the lock alone.
+func noWork(context.Context) error { return nil }
+
+// All who have a lock together learn that it is lost, and why.
+func TestWithSharedDoLosesALeaseForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared())
+		defer rl.Close()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				err := rl.Do(t.Context(), "x", func(ctx context.Context) error {
+					<-ctx.Done()
+					assert.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
+					return nil
+				})
+				assert.ErrorIs(t, err, redlock.ErrLost)
+				assert.ErrorIs(t, err, redlock.ErrNotReleased)
+			})
+		}
+		time.Sleep(time.Second)
+		for _, n := range nodes {
+			n.Flush()
+		}
+		all.Wait()
+	})
+}
+
+// A caller whose context ends leaves the others alone, and what they wait for.
+func TestWithSharedDoGoesOnWithoutTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		other := redlock.New(nodes.Pools("b")...)
+		defer other.Close()
+		w := other.NewMutex("x")
+		require.NoError(t, w.Lock())
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared())
+		defer rl.Close()
+		first, cancel := context.WithCancel(t.Context())
+		second, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { assert.ErrorIs(t, rl.Do(first, "x", noWork), context.Canceled) })
+		time.Sleep(time.Millisecond)
+		all.Go(func() { assert.ErrorIs(t, rl.Do(second, "x", noWork), context.Canceled) })
+		all.Go(func() { assert.NoError(t, rl.Do(t.Context(), "x", noWork)) })
+		time.Sleep(100 * time.Millisecond)
+		stop()
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		_, err := w.Unlock()
+		require.NoError(t, err)
+		all.Wait()
+	})
+}

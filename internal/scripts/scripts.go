@@ -39,7 +39,7 @@ var (
 
 	// What readers send instead, see seats.lua: for Acquire, Claim and Heal; Release; Extend and
 	// Valid; Stand; Raise. Readers tells who they are.
-	Share = script("share", "f72ca05fb2c91a21658ec72effbf1e73c66f704f",
+	Share = script("share", "acb82f679114e1e8a8de82615946aa61f6a8a6f4",
 		"hears", "seats", "local function acquire()", "acquire", "end", "share")
 	Unshare = script("unshare", "64a07c0a9a117cfc74056f2ff1d59d3430cb29e8",
 		"hears", "seats", "local function release()", "release", "handon", "end", "unshare")

@@ -21,7 +21,7 @@ if held and not reads and held ~= '~' .. member
 	and not (member == '*' and string.sub(held, 1, 14) == '~redlock:turn:') then
 	return 0
 end
-if reads and member == '' and not sits(value) then
+if reads and member == '' and call('EXISTS', queue) == 1 and not sits(value) then
 	admit(window)
 	if call('EXISTS', queue) == 1 then return 0 end
 elseif not reads and call('EXISTS', seats) == 1 then

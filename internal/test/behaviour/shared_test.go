@@ -166,7 +166,7 @@ func TestWithSharedDoJoinsForAMoment(t *testing.T) {
 	})
 }
 
-// noWork is the work of one who wants the lock alone.
+// noWork is the work of one who wants a lock for a moment.
 func noWork(context.Context) error { return nil }
 
 // All who have a lock together learn that it is lost, and why.
@@ -222,5 +222,139 @@ func TestWithSharedDoGoesOnWithoutTheFirst(t *testing.T) {
 		_, err := w.Unlock()
 		require.NoError(t, err)
 		all.Wait()
+	})
+}
+
+// What only one who has a lock alone can do is refused at once.
+func TestWithSharedRefuses(t *testing.T) {
+	nodes := sim.NewNodes(3)
+	defer nodes.Close()
+	rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared())
+	defer rl.Close()
+	var wrong *redlock.OptionError
+	m := rl.NewMutex("x")
+	_, err := m.Handoff()
+	require.ErrorAs(t, err, &wrong)
+	_, err = m.Adopt(t.Context(), "…")
+	require.ErrorAs(t, err, &wrong)
+	_, err = rl.NewElection("x").Campaign(t.Context())
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorAs(t, rl.NewMutex("x", redlock.WithValue("v")).TryLock(), &wrong)
+	require.ErrorAs(t, rl.NewMutex("a}b").TryLock(), &wrong)
+	assert.Equal(t, "WithShared", wrong.Option)
+	require.NoError(t, rl.With().NewMutex("{a}b").TryLock())
+	plain := redlock.New(nodes.Pools("b")...)
+	defer plain.Close()
+	require.ErrorAs(t, plain.NewMutex("x", redlock.WithValue("~redlock:shared")).TryLock(), &wrong)
+	gen := func() (string, error) { return "~redlock:shared", nil }
+	require.ErrorIs(t, plain.NewMutex("x", redlock.WithGenValueFunc(gen)).TryLock(),
+		redlock.ErrFailed)
+}
+
+// Inspect tells who shares a lock, and nobody's value.
+func TestInspectOfASharedLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared())
+		defer rl.Close()
+		a := rl.NewMutex("x", redlock.WithOwner("ada"), redlock.WithExpiry(time.Second))
+		b := rl.NewMutex("x", redlock.WithOwner("grace"), redlock.WithExpiry(2*time.Second))
+		require.NoError(t, a.Lock())
+		require.NoError(t, b.Lock())
+		time.Sleep(time.Millisecond)
+		in, err := rl.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		assert.Equal(t, redlock.VerdictShared, in.Verdict)
+		assert.Equal(t, 1999*time.Millisecond, in.TTL)
+		assert.Equal(t, []redlock.Reader{{"ada", 3, 999 * time.Millisecond},
+			{"grace", 3, 1999 * time.Millisecond}}, in.Readers)
+		for _, secret := range []string{a.Value(), b.Value()} {
+			assert.NotContains(t, in.String(), secret[len(secret)-18:])
+			for _, n := range in.Nodes {
+				assert.True(t, n.Shared)
+				assert.NotContains(t, n.Value, secret)
+			}
+		}
+		assert.Contains(t, in.String(), `lock "x": shared by 2 on 3 of 3 nodes`)
+		time.Sleep(time.Second)
+		in, err = rl.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		assert.Equal(t, []redlock.Reader{{"grace", 3, 999 * time.Millisecond}}, in.Readers)
+	})
+}
+
+// A reader's tokens lie between those of the writers before and after it.
+func TestWithSharedTokens(t *testing.T) {
+	nodes := redistest.Start(t, 3)
+	for _, opts := range [][]redlock.Option{{redlock.WithFencing()},
+		{redlock.WithFencing(), redlock.WithFencePerName()}} {
+		rl := process(t, nodes, opts...)
+		last := uint64(0)
+		for i := range 20 {
+			var all []*redlock.Mutex
+			greatest := last
+			for range 1 + i%3 {
+				m := rl.NewMutex("tokens", redlock.WithShared())
+				if i%3 == 0 {
+					m = rl.NewMutex("tokens")
+				}
+				require.NoError(t, m.Lock())
+				assert.Greater(t, m.FencingToken(), last)
+				_, err := m.Extend()
+				require.NoError(t, err)
+				greatest = max(greatest, m.FencingToken())
+				all = append(all, m)
+			}
+			for _, m := range all {
+				_, err := m.Unlock()
+				require.NoError(t, err)
+			}
+			last = greatest
+		}
+	}
+}
+
+// A server that is full lets nobody in, and readers go on.
+func TestWithSharedOnFullServers(t *testing.T) {
+	nodes := redistest.Start(t, 3)
+	rl := process(t, nodes)
+	m := rl.NewMutex("x", redlock.WithShared())
+	require.NoError(t, m.Lock())
+	for _, n := range nodes {
+		n.Must("CONFIG", "SET", "maxmemory", "1")
+	}
+	_, err := m.Extend()
+	require.NoError(t, err)
+	err = rl.NewMutex("x", redlock.WithShared()).TryLock()
+	require.ErrorContains(t, err, "OOM")
+	_, err = m.Unlock()
+	require.NoError(t, err)
+	err = rl.NewMutex("y", redlock.WithShared()).TryLock()
+	require.ErrorContains(t, err, "OOM")
+	for _, n := range nodes {
+		n.Must("CONFIG", "SET", "maxmemory", "0")
+		assert.Equal(t, int64(0), n.Must("DBSIZE"))
+	}
+}
+
+// The seat of a reader stays for the minimum hold, and no longer.
+func TestWithSharedMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...)
+		defer rl.Close()
+		m := rl.NewMutex("x", redlock.WithShared(), redlock.WithMinHold(time.Second))
+		require.NoError(t, m.Lock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		w := rl.NewMutex("x")
+		require.ErrorIs(t, w.TryLock(), redlock.ErrTaken)
+		require.NoError(t, rl.Do(t.Context(), "x", noWork, redlock.WithShared()))
+		time.Sleep(900 * time.Millisecond)
+		require.ErrorIs(t, w.TryLock(), redlock.ErrTaken)
+		time.Sleep(120 * time.Millisecond)
+		require.NoError(t, w.TryLock())
 	})
 }

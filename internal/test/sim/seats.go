@@ -94,7 +94,7 @@ func (n *Node) share(c *command) (any, Effect, error) {
 	}
 	mine := reads && n.sits(c, c.value)
 	switch {
-	case reads && c.member == "" && !mine:
+	case reads && c.member == "" && !mine && n.waiting(c.queue) != nil:
 		n.admit(c, "")
 		if n.waiting(c.queue) != nil {
 			return integer(0), None, nil

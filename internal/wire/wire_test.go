@@ -25,6 +25,7 @@ func lock(terms wire.Terms) *wire.Lock {
 func TestReplies(t *testing.T) {
 	l := lock(wire.Terms{Expiry: time.Second, Guard: time.Second, Queue: true,
 		NodeTimeout: 50 * time.Millisecond})
+	r := lock(wire.Terms{Expiry: time.Second, Shared: true, NodeTimeout: 50 * time.Millisecond})
 	ms := time.Millisecond
 	for _, tt := range []struct {
 		name  string
@@ -46,6 +47,14 @@ func TestReplies(t *testing.T) {
 			quorum.Reply{Means: quorum.Foreign, Left: quorum.Forever}},
 		{"somebody else's for 5 ms", l.Release("v", ""), int64(-7),
 			quorum.Reply{Means: quorum.Foreign, Left: 5 * ms}},
+		{"a reader", r.Acquire("v"), int64(1), quorum.Reply{Means: quorum.Done, Number: 1}},
+		{"a writer waits", r.Acquire("v"), int64(0), quorum.Reply{Means: quorum.Foreign}},
+		{"no seat", r.Extend("v"), int64(0), quorum.Reply{Means: quorum.Gone}},
+		{"others go on reading", r.Release("v", ""), int64(3), quorum.Reply{Means: quorum.Shared}},
+		{"only others read", r.Release("v", ""), int64(-7),
+			quorum.Reply{Means: quorum.Foreign, Left: 5 * ms}},
+		{"a reader's turn", r.Stand(member, 1), []any{int64(3), int64(-1), int64(-1)},
+			quorum.Reply{Means: quorum.Turn, Number: 3, Left: quorum.Forever}},
 		{"the first in the queue", l.Stand(member, 1), []any{int64(3), int64(0), int64(9)},
 			quorum.Reply{Means: quorum.Standing, Number: 3, Left: 9 * ms}},
 		{"behind two", l.Stand(member, 1), []any{int64(3), int64(2), int64(-1)},
@@ -139,6 +148,7 @@ func TestCommandsOfOneNode(t *testing.T) {
 		for _, terms := range []wire.Terms{
 			{Expiry: time.Second, Queue: true, NodeTimeout: 50 * time.Millisecond},
 			{Expiry: time.Second, Guard: time.Second, Fencing: true, FencePerName: true},
+			{Expiry: time.Second, NodeTimeout: 50 * time.Millisecond, Shared: true},
 		} {
 			l := lock(terms)
 			l.Alone = alone

@@ -78,6 +78,7 @@ const (
 	leading = "TestLeadingDoesNotTrustTimers"
 	observe = "TestObserve"
 	rests   = "TestRunCampaignsAgain"
+	joins   = "TestWithSharedDoJoinsForAMoment"
 )
 
 // anyTicket lets a waiter agree with fewer nodes than a quorum, without a panic.
@@ -413,6 +414,10 @@ var mutants = []mutant{
 		"internal/wire.Lock.held", "		script, keys = scripts.Seat, l.seated(keys)\n",
 		"		script, keys, args = scripts.Seat, l.seated(keys), args[:1]\n",
 	}}, sharing, 100, []string{"I6 continuity", "I2 validity", "I2 quorum"}},
+	{"M73", "readers of a process join a lock however long ago it was granted", []edit{{
+		"reads.join", "(time.Since(rd.since) > joinable || !rd.hold.keeps(m))",
+		"!rd.hold.keeps(m)",
+	}}, joins, 0, []string{"Received unexpected error", "not less than or equal"}},
 }
 
 // overlay writes the mutated files to dir and returns the name of the overlay.
@@ -460,7 +465,7 @@ var (
 // printed and whether it passed.
 func simulate(overlay, test string, schedules int) (text string, passed bool) {
 	pkg := "./internal/test/sim"
-	if slices.Contains([]string{resent, leading, observe, rests}, test) {
+	if slices.Contains([]string{resent, leading, observe, rests, joins}, test) {
 		pkg = "."
 	}
 	args := []string{"test", "-vet=off", "-count=1", "-timeout=10m", "-ldflags=-s -w", "-overlay",

@@ -213,10 +213,10 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 	return option(func(c *config) { c.Guard, c.guardBy = maxTTL, true })
 }
 
-// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from when it was granted. Then
-// the held context is cancelled with the cause [ErrLost], and the lock is extended no more. It is
-// not released: work can be wound down under it until [Mutex.Until]. That is usually at least two
-// thirds of the expiry away. Unlock releases it. At least the expiry. Default: no bound.
+// WithMaxHold bounds how long [Mutex.Hold] keeps a lock extended, from the beginning of the attempt
+// by which it was granted. Then the held context is cancelled with the cause [ErrLost], and the
+// lock is extended no more, nor released: work can be wound down under it until [Mutex.Until],
+// usually two thirds of the expiry away or more. At least the expiry. Default: no bound.
 func WithMaxHold(limit time.Duration) Option {
 	return option(func(c *config) { c.maxHold, c.maxHoldBy = limit, true })
 }
@@ -231,12 +231,12 @@ func WithMargin(margin time.Duration) Option {
 	return option(func(c *config) { c.margin = margin })
 }
 
-// WithMinHold makes Unlock leave the lock taken until d after it was granted. Then a job of a
-// millisecond runs once in a period, although the clocks of its replicas differ by seconds. Choose
-// a d that is longer than the clocks differ, and by as much shorter than the period. Replicas whose
-// clocks agree ask at the same moment, and may split the vote: give them several tries, and
-// [WithoutWaiting], or one that waits runs the job when d is over. Once d has passed, Unlock
-// releases the lock.
+// WithMinHold makes Unlock leave the lock taken until d after the beginning of the attempt by which
+// it was granted. Then a job of a millisecond runs once in a period, although the clocks of its
+// replicas differ by seconds. Choose a d that is longer than the clocks differ, and by as much
+// shorter than the period. Replicas whose clocks agree ask at the same moment, and may split the
+// vote: give them several tries, and [WithoutWaiting], or one that waits runs the job when d is
+// over. Once d has passed, Unlock releases the lock.
 //
 // The keys live on for what is left of d and the drift of that: left × drift factor + 2 ms. Only an
 // Unlock that succeeds leaves the lock taken. One that is lost, or whose process dies, is free when

@@ -23,9 +23,9 @@ const maxNames = 64
 //
 // DoAll waits for each lock as Do does, with the options for each: by default for about five
 // seconds, or until ctx is done. Meanwhile it holds the locks that it has. If one cannot be
-// acquired, DoAll releases the others and returns the error of that one, which has its name and
-// matches [ErrFailed]; fn is not called. The other errors are those of Do. Between 1 and 64 names
-// are allowed; anything else is an [*OptionError].
+// acquired, DoAll unlocks the others, which [WithMinHold] leaves taken, and returns the error of
+// that one, which has its name and matches [ErrFailed]; fn is not called. The other errors are
+// those of Do. Between 1 and 64 names are allowed; anything else is an [*OptionError].
 //
 // [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
 // [FencingTokenOf].
@@ -142,7 +142,7 @@ func (r *Redlock) holdAny(ctx context.Context, caller string, names []string, op
 // owner extends and unlocks it. [Redlock.HoldAny] keeps it extended.
 //
 // It tries the names in a random order, up to 20 of them. If none is free, it waits for one, chosen
-// at random, for a retry delay, tries two others, and goes on like that. Each such round costs a
+// at random, for a retry delay, tries two, and goes on like that. Each such round costs a
 // try. It gives up when its tries are used up, by default after about five seconds, or when ctx is
 // done. With [WithoutWaiting] it only tries them. Among those who wait for different names there is
 // no order.

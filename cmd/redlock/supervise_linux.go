@@ -27,7 +27,7 @@ const supervisor = "redlock supervisor"
 
 // runSupervisor reports whether the arguments of this process make it a supervisor, and is one.
 func runSupervisor(args []string) bool {
-	if args[0] != supervisor {
+	if args[0] != supervisor || len(args) < 5 { // else it is not start who calls
 		return false
 	}
 	supervise(args[1:])

@@ -174,7 +174,7 @@ func TestTryLockIsOverInTime(t *testing.T) {
 		if seed%2 == 1 {
 			opts, rounds = append(opts, redlock.WithFencing()), 3*timeout
 		}
-		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, _ *redlock.Redlock) {
 			for i, n := range nodes {
 				if r.IntN(3) == 0 {
 					n.Set("x", "somebody else's", time.Minute)
@@ -194,7 +194,7 @@ func TestTryLockIsOverInTime(t *testing.T) {
 				}
 				return sim.Slow(between(r, 0, 3*timeout/2))
 			})
-			rl = redlock.New(pools...)
+			rl := redlock.New(pools...)
 			start := time.Now()
 			err := rl.NewMutex("x", opts...).TryLock()
 			took := time.Since(start)

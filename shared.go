@@ -10,7 +10,7 @@ import (
 )
 
 // WithShared makes a lock one that is shared, a read lock: any number of owners have it at the same
-// time if all of them ask with WithShared. One who asks without has it alone, as a write lock.
+// time if all of them ask with WithShared. For one who asks without, it is exclusive, a write lock.
 // Together that is a reader/writer lock like [sync.RWMutex], for all processes.
 //
 //	err := rl.Do(ctx, "catalogue", read, redlock.WithShared()) // beside other readers
@@ -32,14 +32,14 @@ import (
 // and less than that of every writer after it. Readers at the same time may have tokens in any
 // order. A resource checks a reader's token, and is not claimed by it: WHERE fence <= $token.
 //
-// Calls of [Redlock.Do] with WithShared and the same options have one lock together, if the first
-// of them was granted it at most 20 ms before the others come. It is released when the last of
-// them has returned, and [Events] are told of it once. So thousands of readers in a process cost
-// the nodes as much as a few.
+// Calls of [Redlock.Do] with WithShared and the same options share one lock, if the first of them
+// was granted it at most 20 ms before the others come. It is released when the last of them has
+// returned, and [Events] are told of it once. So thousands of readers in a process cost the nodes
+// as much as a few. With [WithOwner] or [WithGenValueFunc] each call has a lock of its own.
 //
 // A shared lock cannot be handed off, nor be taken over with [WithValue], and wins no election:
 // these are an [*OptionError]. So is a name with a closing brace and no hash tag, for which the
-// nodes of a cluster have no place to keep readers. Default: off, the lock is had alone.
+// nodes of a cluster have no place to keep readers. Default: off, the lock is exclusive.
 func WithShared() Option {
 	return option(func(c *config) { c.Shared = true })
 }
@@ -61,7 +61,8 @@ type reads struct {
 	all map[readTerms]*read
 }
 
-// readTerms are what callers agree on who have a read together.
+// readTerms are what callers agree on who have a read together: all options that matter once the
+// lock is granted.
 type readTerms struct {
 	key                                string
 	terms                              wire.Terms
@@ -127,9 +128,11 @@ func (rs *reads) leave(rd *read, terms readTerms) (last bool) {
 }
 
 // doShared is Do for one who shares the lock. If the first of those who would have it together is
-// not granted it, the others ask by themselves. Where the number of waiters is bounded, all do.
+// not granted it, the others ask by themselves. All do where the number of waiters is bounded, and
+// where the value tells whose the lock is.
 func (m *Mutex) doShared(ctx context.Context, fn func(ctx context.Context) error) (err error) {
-	if m.lock.Misuse != nil || m.self(ctx) != nil || m.cfg.MaxWaiters != Unlimited {
+	if m.lock.Misuse != nil || m.self(ctx) != nil || m.cfg.MaxWaiters != Unlimited ||
+		m.cfg.GenValue != nil {
 		return m.do(ctx, fn)
 	}
 	rs, terms := &m.core.reads, m.terms()

@@ -15,7 +15,8 @@ const maxUnanswered = 64
 // breaker keeps commands back from a node that has stopped answering: it has been silent for a
 // quarter of the node timeout, and maxUnanswered commands wait on it. This bounds the goroutines
 // and connections that a frozen node can hold, and what it executes when it thaws. A node that
-// answers, however slowly, has no limit.
+// answers, however slowly, has no limit. An error that comes at once is an answer, too: see
+// Node.left.
 //
 // No command fails because of the breaker. What it keeps back is sent as soon as the node answers
 // anything, and ends when its own time is over. As a client may never return from earlier calls,

@@ -286,6 +286,30 @@ func TestInspectOfASharedLock(t *testing.T) {
 	})
 }
 
+// Readers who say who they are have each a lock of their own, also in one process.
+func TestWithSharedReadersWithOwnersAreToldApart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		var all sync.WaitGroup
+		for _, owner := range []string{"ada", "grace"} {
+			all.Go(func() {
+				assert.NoError(t, rl.Do(t.Context(), "x", func(context.Context) error {
+					time.Sleep(time.Second)
+					return nil
+				}, redlock.WithOwner(owner)))
+			})
+		}
+		time.Sleep(time.Second / 2)
+		in, err := rl.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		var owners []string
+		for _, r := range in.Readers {
+			owners = append(owners, r.Owner)
+		}
+		assert.ElementsMatch(t, []string{"ada", "grace"}, owners)
+		all.Wait()
+	}, redlock.WithShared())
+}
+
 // A reader's tokens lie between those of the writers before and after it.
 func TestWithSharedTokens(t *testing.T) {
 	nodes := redistest.Start(t, 3)

@@ -73,7 +73,7 @@ const (
 	turns       = "TestNoReaderAndNoWriterIsOvertaken"
 	deadWriter  = "TestADeadWriterFreesReaders"
 
-	// Of package redlock:
+	// Of internal/test/behaviour:
 	resent  = "TestAFreeLockIsNotTakenBecauseOfAResentSet"
 	leading = "TestLeadingDoesNotTrustTimers"
 	observe = "TestObserve"
@@ -466,7 +466,7 @@ var (
 func simulate(overlay, test string, schedules int) (text string, passed bool) {
 	pkg := "./internal/test/sim"
 	if slices.Contains([]string{resent, leading, observe, rests, joins}, test) {
-		pkg = "."
+		pkg = "./internal/test/behaviour"
 	}
 	args := []string{"test", "-vet=off", "-count=1", "-timeout=10m", "-ldflags=-s -w", "-overlay",
 		overlay, pkg, "-run", "^" + test + "$", "-v"}

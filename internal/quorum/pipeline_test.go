@@ -153,7 +153,9 @@ func TestAReleaseDoesNotWaitForAQuestion(t *testing.T) {
 					Budget: 2 * budget, Writes: m})
 				startRound(t.Context(), pipelines, plan{Op: j.op("set", 0, 1, nil), Kind: Write,
 					Need: 1, Budget: 2 * budget, Writes: next})
+				pipelines[0].mu.Lock()
 				assert.Len(t, pipelines[0].waiting, tt.waiting)
+				pipelines[0].mu.Unlock()
 				later(2 * time.Second)
 				assert.Equal(t, tt.want, j.read())
 				assert.ErrorIs(t, extend.Outcomes()[0].Err, ErrTimeout)

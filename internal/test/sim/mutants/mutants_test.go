@@ -219,7 +219,7 @@ var mutants = []mutant{
 	{"M29", "the Lua of acquire writes tokens with 14 digits", []edit{{
 		"internal/scripts/acquire.lua", "token = string.format('%.0f'",
 		"token = string.format('%.14g'",
-	}}, operations, 0, []string{"acquire [", "claim [", "heal ["}},
+	}}, operations, 0, []string{"acquire [", "claim [", "heal [", "share ["}},
 	{"M30", "a node that cannot be reached has granted the lock, through the adapters", []edit{
 		{"internal/quorum.Round.settle", "r.tally.Failed++\n	case yes",
 			"r.tally.Yes++\n	case yes"},

@@ -90,13 +90,13 @@ type Error struct {
 	// in time: see WithOwner.
 	Owner string
 
-	failed string  // what did not happen: "not acquired"
-	kinds  []error // the decisions that this error matches
-	reason string  // why, in words
-	more   string  // follows the reason, and what is known of the owner
-	causes []error // errors.Is looks into these; they are not in the text
-	last   *Error  // what the last attempt had come to; one of the causes
-	from   *lease.Failure
+	failed string         // what did not happen: "not acquired"
+	kinds  []error        // the decisions that this error matches
+	reason string         // why, in words
+	more   string         // follows the reason, and what is known of the owner
+	causes []error        // errors.Is looks into these; they are not in the text
+	last   *Error         // what the last attempt had come to; one of the causes
+	from   *lease.Failure // which it was made of
 	nodes  *multierror.Error
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -86,7 +85,7 @@ func (m *Mutex) keep(ctx context.Context, l *lease.Lease) (context.Context, erro
 		return &h.held, nil
 	}
 	cancel(ErrReleased)
-	return nil, m.error(notAcquired, &lease.Failure{Kind: lease.Closed, Reason: "closed"})
+	return nil, m.error(notAcquired, lease.ErrClosed)
 }
 
 // begin begins to keep the lease extended. It reports false if the lease has ended meanwhile: Close
@@ -156,13 +155,13 @@ func (h *hold) tick() {
 	var after lease.Effects
 	switch {
 	case clock.Remaining(now, l.Until) <= 0:
-		after = l.Lose(lease.EndLost, h.tooLate())
+		after = l.Lose(lease.EndLost, lease.NotInTime(h.failed))
 	case !h.limit.IsZero() && clock.Remaining(now, h.limit) <= 0:
 		after = l.LetGo(lease.EndMaxHold, &lease.Failure{
 			Reason: fmt.Sprintf("held for the maximum of %v", m.cfg.maxHold),
 		})
 	case clock.Remaining(now, h.deadline()) <= 0:
-		after = l.LetGo(lease.EndMargin, h.tooLate())
+		after = l.LetGo(lease.EndMargin, lease.NotInTime(h.failed))
 	case l.State == lease.StateHeld && clock.Remaining(now, h.next) <= 0:
 		l.Change(lease.StateRenewing, "", nil)
 		m.core.renewals.Add(h, h.deadline())
@@ -186,18 +185,6 @@ func (h *hold) tick() {
 // d is an [*OptionError]. Default: 0, which tells nothing.
 func WithLongHold(d time.Duration) Option {
 	return option(func(c *config) { c.longHold = d })
-}
-
-// tooLate says why the lease was not extended in time. The caller holds Mu.
-func (h *hold) tooLate() *lease.Failure {
-	const reason = "not extended in time"
-	if h.failed == nil {
-		return &lease.Failure{Reason: reason}
-	}
-	// Nodes that have answered since the round was decided did their part.
-	f := lease.Denial(h.failed)
-	f.Reason = reason + ": " + strings.TrimPrefix(f.Reason, "lost: ")
-	return f
 }
 
 // renewalTimeout is how long the nodes have for a renewal, at least, unless half of the time left

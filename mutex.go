@@ -26,6 +26,7 @@ type Mutex struct {
 	lock lease.Lock // its leases, and what is said to the nodes
 	held *hold      // the latest; the lock's Mu guards it
 	tell *notifier  // nil: nobody is told what happens
+	asks bool       // whose a taken lock is, also after a single try: see WithOwner
 }
 
 // Name returns the name given to NewMutex, without the key prefix.
@@ -165,7 +166,7 @@ func (m *Mutex) obtain(ctx context.Context, tries int, value string, w lease.Wit
 		if tries != 1 && slices.ContainsFunc(m.core.holds.list(), neighbour) {
 			last.More += ", held by another mutex of this process"
 		}
-		if m.cfg.owned || tries != 1 && ctx.Err() == nil {
+		if m.asks || tries != 1 && ctx.Err() == nil {
 			last.Owner = m.lock.Owner(ctx, last)
 		}
 	}

@@ -142,10 +142,10 @@ func (r *Redlock) holdAny(ctx context.Context, caller string, names []string, op
 // owner extends and unlocks it. [Redlock.HoldAny] keeps it extended.
 //
 // It tries the names in a random order, up to 20 of them. If none is free, it waits for one, chosen
-// at random, for a retry delay, tries two, and goes on like that. Each such round costs a
-// try. It gives up when its tries are used up, by default after about five seconds, or when ctx is
-// done. With [WithoutWaiting] it only tries them. Among those who wait for different names there is
-// no order.
+// at random, for a retry delay, tries two, and goes on like that. Each such round costs a try. It
+// gives up when its tries are used up, by default after about five seconds, or when ctx is done.
+// With [WithoutWaiting] it only tries them. Among those who wait for different names there is no
+// order.
 //
 // The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
@@ -171,45 +171,52 @@ func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, op
 	*Mutex, error) {
 	r.mustBeMade()
 	needContext(ctx)
-	var all, others []*Mutex // others than the caller holds itself, which it would wait for in vain
+	var all, others []*Mutex // others are those that the caller does not hold itself
 	for _, name := range distinct(names) {
 		m := r.NewMutex(name, opts...)
 		if m.lock.Misuse != nil {
 			return nil, m.error(notAcquired, m.lock.Misuse)
 		}
+		m.asks = false // many are refused: only the error that is returned says whose the lock is
 		all = append(all, m)
 		if m.self(ctx) == nil {
 			others = append(others, m)
 		}
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		return nil, &OptionError{caller, names, "needs a name"}
-	}
-	if len(others) > 0 {
+	case len(others) > 0: // it would wait for those that it holds until it gives up
 		all = others
 	}
-	cfg := all[0].cfg
-	quiet := *cfg
-	quiet.owned = false // many are refused: only the error that is returned says whose the lock is
-	for _, m := range all {
-		m.cfg = &quiet
+	won, err := lockOneOf(ctx, all)
+	if err != nil {
+		return nil, nameHolder(ctx, all, err)
 	}
-	won, err := lockOneOf(ctx, cfg, all)
+	won.asks = won.cfg.owned
+	return won, nil
+}
+
+// nameHolder completes the error of one of the mutexes: it says whose the lock is.
+func nameHolder(ctx context.Context, all []*Mutex, err error) error {
 	var e *Error
+	if !errors.Is(err, ErrTaken) || !errors.As(err, &e) {
+		return err
+	}
 	for _, m := range all {
-		m.cfg = cfg
-		if cfg.owned && errors.As(err, &e) && e.Name == m.name && errors.Is(err, ErrTaken) {
+		if m.cfg.owned && m.name == e.Name {
 			e.Owner = m.lock.Owner(ctx, e.from.Attempt())
 			if e.last != nil {
 				e.last.Owner = e.Owner
 			}
 		}
 	}
-	return won, err
+	return err
 }
 
-// lockOneOf locks one of the mutexes, all of which have that config.
-func lockOneOf(ctx context.Context, cfg *config, all []*Mutex) (*Mutex, error) {
+// lockOneOf locks one of the mutexes, which have the same options.
+func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
+	cfg := all[0].cfg
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		m, err := probe(ctx, all[:min(probes, len(all))])

@@ -237,7 +237,7 @@ func (a *acquirer) Waits(r *quorum.Round, began time.Time, cut bool) queue.Refus
 func (a *acquirer) Stopped(latest queue.Refusal) error {
 	if a.ctx.Err() == nil {
 		if a.lock.Process.Open.Err() != nil {
-			return errClosed
+			return ErrClosed
 		}
 		return nil
 	}

@@ -77,7 +77,7 @@ func (l *Lease) attempt(ctx context.Context, how queue.Attempt,
 }
 
 // bid tells the nodes in advance what the member claims, each with a number of its own, and does
-// not wait. The validity counts from here.
+// not wait. The validity counts from when the lease was made, just before.
 func (l *Lease) bid(ctx context.Context, member wire.Member, numbers []string) {
 	l.Member, l.Ticket = member.ID, member.Ticket
 	l.Write(ctx, quorum.Spec{Command: l.lock.Bid(l.Value, member.ID, numbers)})

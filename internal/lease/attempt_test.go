@@ -252,7 +252,7 @@ func TestFailedAttempts(t *testing.T) {
 		assert.False(t, all.note(attempt(cut)), "the nodes are well")
 		assert.Same(t, first, all.newest())
 
-		wrong := &FailedAttempt{final: true, wrong: errClosed}
+		wrong := &FailedAttempt{final: true, wrong: ErrClosed}
 		assert.True(t, all.note(wrong))
 		assert.Same(t, wrong, all.newest())
 	})

@@ -54,27 +54,40 @@ func (l *Lease) confirm(ctx context.Context, question quorum.Command,
 	if has {
 		return r, nil
 	}
-	denial := Denial(r)
+	why := denial(r)
 	l.lock.Mu.Lock()
 	// An Unlock, for instance, makes the pipelines leave out what has not been sent.
 	f := l.changed()
-	if f != nil || denial.Kind != Expired {
+	if f != nil || why.Kind != Expired {
 		l.lock.Mu.Unlock()
 		if f == nil {
-			f = denial
+			f = why
 		}
 		return r, f
 	}
-	after := l.Lose(EndLost, denial)
+	after := l.Lose(EndLost, why)
 	l.lock.Mu.Unlock()
 	after.Run()
 	l.Release(ctx, quorum.Spec{})
-	return r, denial
+	return r, why
 }
 
-// Denial is why no quorum has affirmed a question: it is Expired if the answers prove that the lock
+// NotInTime is why a lease was not extended in time, of which last is the renewal that failed last,
+// or nil.
+func NotInTime(last *quorum.Round) *Failure {
+	const reason = "not extended in time"
+	if last == nil {
+		return &Failure{Reason: reason}
+	}
+	// Nodes that have answered since the round was decided did their part.
+	f := denial(last).loss(false)
+	f.Reason = reason + ": " + f.Reason
+	return f
+}
+
+// denial is why no quorum has affirmed a question: it is Expired if the answers prove that the lock
 // is gone.
-func Denial(r *quorum.Round) *Failure {
+func denial(r *quorum.Round) *Failure {
 	said := r.Outcomes()
 	return verdict(said, said.Count(quorum.Outcome.Yes), said.Count(quorum.Outcome.No),
 		"confirmed by", lostFor+"gone on %d of %d nodes")

@@ -112,5 +112,5 @@ func Interrupted(ctx context.Context, last *Failure) *Failure {
 		Causes: []error{err, cause}, Last: last}
 }
 
-// errClosed is the failure of what begins after Close.
-var errClosed = failed(Closed, "closed")
+// ErrClosed is the failure of what begins after Close.
+var ErrClosed = failed(Closed, "closed")

@@ -100,7 +100,7 @@ func (k *Lock) TakeOver(value string) {
 
 // Lease is a lock that was acquired, or handed over. This is all it can be:
 //
-//	        a third of what was left has passed
+//	        a third of the validity has passed
 //	held ----------------------------------------> renewing
 //	|  ^     a quorum confirmed: until moves         |  |
 //	|  +---------------------------------------------+  |

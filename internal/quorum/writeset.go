@@ -40,10 +40,10 @@ func (w *WriteSet) Doubt() {
 // Cease says that nothing of these writes is sent any more: what waits on its pipeline is dropped.
 func (w *WriteSet) Cease() {
 	for i := range w.writes {
-		l := &w.pipelines[i]
-		l.mu.Lock()
+		p := &w.pipelines[i]
+		p.mu.Lock()
 		w.writes[i].over = true
-		l.mu.Unlock()
+		p.mu.Unlock()
 	}
 }
 
@@ -126,9 +126,9 @@ func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
 
 // ReleasedOn reports whether a Release has taken back something on a node.
 func (w *WriteSet) ReleasedOn(node int) bool {
-	l := &w.pipelines[node]
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	p := &w.pipelines[node]
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return w.writes[node].released
 }
 

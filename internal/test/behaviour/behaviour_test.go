@@ -53,9 +53,9 @@ func beside(t *testing.T, f func(t *testing.T, shard, shards uint64)) {
 	})
 }
 
-// bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has
-// returned, nothing may be left: no command in a client's hands, no goroutine, no timer that
-// would keep the bubble from ending.
+// bubble runs f in virtual time with n simulated nodes and a Redlock on them. When f has returned,
+// nothing may be left that would keep the bubble from ending: no command in flight, no goroutine,
+// no timer.
 func bubble(t *testing.T, n int, f func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock),
 	opts ...redlock.Option) {
 	t.Helper()
@@ -119,6 +119,43 @@ func refused(t *testing.T, ok bool, err error) error {
 	assert.False(t, ok)
 	require.Error(t, err)
 	return err
+}
+
+// lesson L3
+func TestNewNeedsNoNodeAndSendsNothing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		for _, n := range nodes {
+			n.Crash()
+		}
+		m := rl.NewMutex("x")
+		assert.Zero(t, nodes.Count(""))
+		assert.ErrorIs(t, m.TryLock(), redlock.ErrNoQuorum)
+		for _, n := range nodes {
+			n.Restart(false)
+		}
+		assert.NoError(t, m.TryLock())
+	})
+}
+
+func TestWithLeavesTheOriginalAlone(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		long := rl.With(redlock.WithExpiry(time.Hour), redlock.WithKeyPrefix("p:"))
+		longer := long.With(redlock.WithExpiry(2 * time.Hour))
+		require.NoError(t, longer.NewMutex("x").Lock())
+		require.NoError(t, long.NewMutex("y").Lock())
+		require.NoError(t, long.NewMutex("z", redlock.WithKeyPrefix("")).Lock())
+		require.NoError(t, rl.NewMutex("x").Lock())
+		assert.Equal(t, 2*time.Hour, nodes[0].TTL("p:x"))
+		assert.Equal(t, time.Hour, nodes[0].TTL("p:y"))
+		assert.Equal(t, time.Hour, nodes[0].TTL("z"))
+		assert.Equal(t, redlock.DefaultExpiry, nodes[0].TTL("x"))
+	})
+}
+
+func TestAMutexHasItsNameWithoutThePrefix(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		assert.Equal(t, "x", rl.NewMutex("x").Name())
+	}, redlock.WithKeyPrefix("p:"))
 }
 
 // same is a pool that is told apart from others by its value.

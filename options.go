@@ -248,7 +248,7 @@ func WithMinHold(d time.Duration) Option {
 }
 
 // WithPolling makes a waiting Lock ask the nodes again after each retry delay, instead of waiting
-// in their queue. It does not subscribe to anything. An Unlock frees the lock for whoever asks
+// in their queue. It does not subscribe to anything. An Unlock frees the lock for the one who asks
 // first, so there is no order among processes, and those that do queue wait until they next ask. A
 // waiter is still woken by releases of its own process.
 //

@@ -29,8 +29,8 @@ func (s *suite) processes() {
 	}
 }
 
-// rounds is how often p processes of a contender are measured. One round has to do for few of them,
-// for many of a peer, and on a client where redlock is not measured beside it.
+// rounds is how often p processes of a contender are measured. A single round is enough for a few
+// processes, for many processes of a peer, and for any client other than go-redis.
 func (c config) rounds(who *contender, p int) int {
 	if p < 16 || p > 256 && who.peer || who.client != onGoredis {
 		return 1

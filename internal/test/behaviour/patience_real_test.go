@@ -22,8 +22,8 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// wanter is a process that wants a lock again and again, and what it came to.
-type wanter struct {
+// contender is a process that asks for a lock again and again, and how that went.
+type contender struct {
 	Adapter string
 	Addrs   []string
 	Name    string
@@ -35,68 +35,68 @@ type wanter struct {
 	Asked, Granted int
 }
 
-// wanterEnv has a wanter as JSON, for a test binary that is to be one.
-const wanterEnv = "REDLOCK_TEST_WANTER"
+// contenderEnv is the environment variable that makes a test binary a contender, given as JSON.
+const contenderEnv = "REDLOCK_TEST_CONTENDER"
 
-// TestWanter is no test: it is what the processes of TestShortContextsOfProcesses run.
-func TestWanter(t *testing.T) {
-	var w wanter
-	if os.Getenv(wanterEnv) == "" {
+// TestContender is no test: it is what the processes of TestShortContextsOfProcesses run.
+func TestContender(t *testing.T) {
+	var c contender
+	if os.Getenv(contenderEnv) == "" {
 		t.Skip("not started by TestShortContextsOfProcesses")
 	}
-	require.NoError(t, json.Unmarshal([]byte(os.Getenv(wanterEnv)), &w))
+	require.NoError(t, json.Unmarshal([]byte(os.Getenv(contenderEnv)), &c))
 	var pools []pool.Pool
-	for _, addr := range w.Addrs {
-		pools = append(pools, adapters[w.Adapter](t, addr))
+	for _, addr := range c.Addrs {
+		pools = append(pools, adapters[c.Adapter](t, addr))
 	}
 	rl := redlock.New(pools...)
-	m := rl.NewMutex(w.Name)
+	m := rl.NewMutex(c.Name)
 	lock := m.LockContext
-	if w.Tries {
+	if c.Tries {
 		lock = m.TryLockContext
 	}
-	for time.Now().Before(w.Until) {
-		ctx, cancel := context.WithTimeout(t.Context(), w.Context)
+	for time.Now().Before(c.Until) {
+		ctx, cancel := context.WithTimeout(t.Context(), c.Context)
 		err := lock(ctx)
 		cancel()
-		w.Asked++
+		c.Asked++
 		if err == nil {
-			w.Granted++
+			c.Granted++
 			time.Sleep(time.Millisecond)
 			mustUnlock(t, m)
 		}
-		if w.Pause > 0 {
-			time.Sleep(rand.N(w.Pause))
+		if c.Pause > 0 {
+			time.Sleep(rand.N(c.Pause))
 		}
 	}
 	mustClose(t, rl)
-	told, err := json.Marshal(w)
+	told, err := json.Marshal(c)
 	require.NoError(t, err)
 	fmt.Printf("%s\n", told)
 }
 
 // runAll runs the processes beside each other.
-func runAll(t *testing.T, wanters []wanter) {
+func runAll(t *testing.T, contenders []contender) {
 	t.Helper()
 	var all sync.WaitGroup
-	for i := range wanters {
+	for i := range contenders {
 		all.Go(func() {
-			what, err := json.Marshal(wanters[i])
+			what, err := json.Marshal(contenders[i])
 			assert.NoError(t, err)
-			cmd := exec.Command(os.Args[0], "-test.run=^TestWanter$")
-			cmd.Env = append(os.Environ(), wanterEnv+"="+string(what))
+			cmd := exec.Command(os.Args[0], "-test.run=^TestContender$")
+			cmd.Env = append(os.Environ(), contenderEnv+"="+string(what))
 			out, err := cmd.CombinedOutput()
 			assert.NoError(t, err, "%s", out)
 			told, _, _ := strings.Cut(string(out), "\n")
-			assert.NoError(t, json.Unmarshal([]byte(told), &wanters[i]), "%s", out)
+			assert.NoError(t, json.Unmarshal([]byte(told), &contenders[i]), "%s", out)
 		})
 	}
 	all.Wait()
 }
 
-// lesson L113: and so it is with processes and servers. The lock is free for most of the time, and
-// one who only tries has it then. (Without pauses, 16 processes leave nothing for others, whether
-// they wait or try.)
+// lesson L113: so it is with processes and servers, too. The lock is free most of the time, and a
+// process that only tries gets it then. (Without pauses, 16 processes leave nothing for others,
+// whether they wait or try.)
 func TestShortContextsOfProcesses(t *testing.T) {
 	redistest.Require(t)
 	if *more < 3 {
@@ -112,16 +112,16 @@ func TestShortContextsOfProcesses(t *testing.T) {
 			// run returns how often the lock is granted to 16 processes, and which share of its
 			// tries one beside them wins.
 			run := func(tries bool) (granted int, beside float64) {
-				w := wanter{
+				c := contender{
 					Adapter: adapter, Addrs: addrs, Name: fmt.Sprint(d, tries), Context: d,
 					Tries: tries, Pause: 400 * ms, Until: time.Now().Add(larger(500 * ms)),
 				}
-				all := slices.Repeat([]wanter{w}, 16)
-				w.Tries, w.Pause = true, 40*ms
-				all = append(all, w)
+				all := slices.Repeat([]contender{c}, 16)
+				c.Tries, c.Pause = true, 40*ms
+				all = append(all, c)
 				runAll(t, all)
-				for _, w := range all[:16] {
-					granted += w.Granted
+				for _, c := range all[:16] {
+					granted += c.Granted
 				}
 				return granted, float64(all[16].Granted) / float64(all[16].Asked)
 			}

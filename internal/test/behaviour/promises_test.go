@@ -71,7 +71,7 @@ func TestABadNameAmongSeveralSendsNothing(t *testing.T) {
 	})
 }
 
-// Whoever campaigns waits, whatever the options of the Redlock say.
+// A candidate waits to be elected even if the Redlock has WithoutWaiting.
 func TestCampaignWaitsAlsoWithoutWaiting(t *testing.T) {
 	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
 		rival := newCandidate(nodes, "rival")

@@ -33,7 +33,7 @@ type Event struct {
 	Value   string // the value that the command carried
 	Member  string // of the queue
 	Final   bool   // the member has agreed on its ticket
-	Back    bool   // the member gives back what it was granted, and takes its place again
+	Back    bool   // the member returns what it was granted, and goes back to its place
 	Waits   bool   // the member is in the queue now
 	// What the key held before, and what it holds now. While readers have the key, it holds the
 	// value of each for that one, and nothing for a reader without a seat.

@@ -92,7 +92,8 @@ func TestADeadWriterFreesReaders(t *testing.T) {
 	}
 }
 
-// A reader that has crashed keeps a writer out until its own lease ends, whoever else has read.
+// A reader that has crashed keeps writers out until its own lease ends, however many others have
+// read since.
 func TestACrashedReaderKeepsWritersOutForItsOwnLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &readers{nodes: sim.NewNodes(3)}

@@ -364,9 +364,11 @@ func TestABidThatIsRepeatedOnAnotherNodeIsNotHeard(t *testing.T) {
 		})
 	}
 	channel, number := member[:39], member[39:]
-	servers[0].Must("PUBLISH", channel, number+"+") // it is the next, and bids
 	for _, s := range servers {
 		eventually(t, "it has bid", func() bool {
+			// It is the next, and bids as soon as it listens there and all nodes have it in
+			// the queue.
+			servers[0].Must("PUBLISH", channel, number+"+")
 			return s.Must("EXISTS", "x:{x}:redlock:bid") == int64(1)
 		})
 	}

@@ -425,7 +425,8 @@ func TestLockAnyAsksOnceWhoHasTheLock(t *testing.T) {
 		} {
 			asked, err := nodes.Count("inspect"), lock()
 			assert.Equal(t, "pod-7", ownerIn(t, err), what)
-			assert.Equal(t, 3, nodes.Count("inspect")-asked, what)
+			// Those nodes that have refused by then: a quorum, or all.
+			assert.Contains(t, []int{2, 3}, nodes.Count("inspect")-asked, what)
 			synctest.Wait()
 		}
 		m, err := rl.LockAny(t.Context(), []string{"y"})

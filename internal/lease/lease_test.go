@@ -160,6 +160,7 @@ func TestHandOff(t *testing.T) {
 		assert.Nil(t, next.Unlock(t.Context(), false, nil))
 		_, f = k.Adopt(t.Context(), string(h.Value), nil)
 		assert.Equal(t, Expired, f.Kind)
-		assert.Equal(t, "gone on 2 of 3 nodes: it has expired, or was adopted before", f.Reason)
+		assert.Regexp(t, // a quorum has answered by then, or all
+			"^gone on [23] of 3 nodes: it has expired, or was adopted before$", f.Reason)
 	})
 }

@@ -277,12 +277,12 @@ var serverFaults = map[string]serverFault{
 		opts: []redistest.Option{redistest.Args("--rdbcompression", "no",
 			"--loading-process-events-interval-bytes", "1024")},
 		prepare: func(_ *testing.T, s *redistest.Server) {
-			s.Must("DEBUG", "POPULATE", "500", "key", "2048")
+			s.Must("DEBUG", "POPULATE", "1500", "key", "2048")
 		},
 		inject: func(_ *testing.T, s *redistest.Server) {
 			s.Must("SAVE")
 			// While it loads, a server sleeps 20 ms before each key, and answers after it: this
-			// takes ten seconds, in which another server is restarted.
+			// takes half a minute, in which another server is restarted.
 			s.Restart(redistest.Loading(), redistest.Args("--key-load-delay", "20000"))
 		},
 		heal:   func(_ *testing.T, s *redistest.Server) { s.Restart() },

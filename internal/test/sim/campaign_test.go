@@ -378,7 +378,7 @@ func difference(a, b []string) string {
 	return ""
 }
 
-// TestReplay runs one schedule and prints everything that happens.
+// TestReplay runs one schedule, prints everything that happens, and draws it.
 func TestReplay(t *testing.T) {
 	if *schedule == "" {
 		t.Skip("needs -schedule")
@@ -387,5 +387,6 @@ func TestReplay(t *testing.T) {
 	require.NoError(t, err)
 	h := run(t, s, true)
 	t.Log("\n" + strings.Join(h.lines, "\n"))
+	h.save(t)
 	require.Empty(t, h.violations, some(h.violations))
 }

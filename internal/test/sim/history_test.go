@@ -25,6 +25,7 @@ type history struct {
 	leases     []*lease
 	traces     bool     // whether somebody wants the trace
 	lines      []string // of the trace
+	picture    *picture // or nil
 	sometimes  map[string]int
 	locks      map[string]string // by the keys that they use alone
 	fenced     map[string]*resource
@@ -145,11 +146,19 @@ func (h *history) note(format string, args ...any) {
 	h.noted(format, args...)
 }
 
-// noted is note. The caller holds mu. To write a trace takes a quarter of the time of a schedule.
+// noted is note. The caller holds mu.
 func (h *history) noted(format string, args ...any) {
 	if h.traces {
-		h.lines = append(h.lines, fmt.Sprintf("%v "+format, append([]any{h.now()}, args...)...))
+		h.line(format, args...)
 	}
+	if h.picture != nil {
+		h.picture.noted(h.now(), fmt.Sprintf(format, args...))
+	}
+}
+
+// line adds to the trace, which takes a quarter of the time of a schedule. The caller holds mu.
+func (h *history) line(format string, args ...any) {
+	h.lines = append(h.lines, fmt.Sprintf("%v "+format, append([]any{h.now()}, args...)...))
 }
 
 // plain cuts off the random part of a value, or of a channel.
@@ -179,8 +188,11 @@ func (h *history) watch(e sim.Event) {
 		h.event()
 	}
 	now := h.now()
+	if h.picture != nil {
+		h.picture.executed(now, e)
+	}
 	if h.traces {
-		h.noted("node %d %s %s %s %q: %v %v %v", e.Node, e.Client, e.Command, plain(e.Key),
+		h.line("node %d %s %s %s %q: %v %v %v", e.Node, e.Client, e.Command, plain(e.Key),
 			plain(e.Value), e.Reply, e.Err, e.Effect)
 	}
 	switch {
@@ -321,6 +333,9 @@ func (h *history) sent(op sim.Op) {
 	defer h.mu.Unlock()
 	if h.event != nil {
 		h.event()
+	}
+	if h.picture != nil {
+		h.picture.sent(h.now(), op)
 	}
 	if op.Command == "claim" {
 		h.sometimes["claim"]++

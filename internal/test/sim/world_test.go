@@ -30,6 +30,9 @@ func run(t *testing.T, s setup, traces bool) *history {
 	bubble(t, s.replay(), func(t *testing.T) {
 		h = newHistory(s)
 		h.traces = traces
+		if traces {
+			h.picture = newPicture()
+		}
 		w := &world{history: h, nodes: sim.NewNodes(s.Nodes)}
 		w.nodes.Log().Watch(h.watch)
 		if s.Op != "" {

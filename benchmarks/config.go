@@ -28,6 +28,9 @@ type config struct {
 	HeldWatch      time.Duration
 	HeldPatience   time.Duration // how long holding and releasing them may take beside
 
+	Slots       []int         // of semaphores
+	FamilySlice time.Duration // readers', sets' and slots' turn
+
 	Who string // an expression for the contenders that take part
 }
 
@@ -42,6 +45,7 @@ var full = config{
 	Resigns: 60, Kills: 20, IdleWatch: 3500 * time.Millisecond,
 	FrozenRounds: 3, FrozenSlice: time.Second, FrozenPatience: 12 * time.Second,
 	HeldWatch: 12 * time.Second, HeldPatience: 2 * time.Minute,
+	Slots: []int{1, 5, 10, 50}, FamilySlice: 5 * time.Second,
 }
 
 // quick shows that everything works. Its figures are not worth quoting.
@@ -54,4 +58,5 @@ var quick = config{
 	Resigns: 2, Kills: 1, IdleWatch: 100 * time.Millisecond,
 	FrozenRounds: 1, FrozenSlice: 50 * time.Millisecond, FrozenPatience: 300 * time.Millisecond,
 	HeldWatch: 300 * time.Millisecond, HeldPatience: 30 * time.Second,
+	Slots: []int{1, 5}, FamilySlice: 500 * time.Millisecond,
 }

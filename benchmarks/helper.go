@@ -17,6 +17,7 @@ const helperEnv = "REDLOCK_BENCHMARK_HELPER"
 type job struct {
 	Crew, Candidate *roll
 	Etcd            *member
+	Team            *team
 }
 
 // help is the program of a helper.
@@ -31,6 +32,8 @@ func help(text string) error {
 		return crewMain(*j.Crew, orders, answers)
 	case j.Candidate != nil:
 		return candidateMain(*j.Candidate, orders, answers)
+	case j.Team != nil:
+		return teamMain(*j.Team, orders, answers)
 	default:
 		return etcdMain(*j.Etcd, orders, answers)
 	}
@@ -48,6 +51,13 @@ type helper struct {
 func start(j job) (*helper, error) {
 	text, _ := json.Marshal(j) // only strings and numbers
 	h := &helper{cmd: exec.Command("/proc/self/exe")}
+	if j.Team != nil && j.Team.NPM {
+		cmd, err := npmTeam()
+		if err != nil {
+			return nil, err
+		}
+		h.cmd = cmd
+	}
 	h.cmd.Env = append(os.Environ(), helperEnv+"="+string(text))
 	h.cmd.Stderr = os.Stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}

@@ -79,7 +79,7 @@ func (r *report) page() (string, error) {
 	charts := r.charts()
 	t := template.Must(template.New("page").Funcs(template.FuncMap{
 		"table": r.headTable, "better": r.better, "notes": r.notes, "dates": r.dates,
-		"machine": r.machine, "losses": r.losses,
+		"machine": r.machine, "losses": r.losses, "family": r.familyTable,
 		"sharing": func(who string, processes int, metric string) string {
 			return number(r.median(sharing(processes, metric).by(who)))
 		},

@@ -45,6 +45,9 @@ var sections = []section{
 	{name: frozenPart, run: (*suite).frozen, metrics: []string{pairsPerSecond, onePair}},
 	{name: heldPart, run: (*suite).held, own: true, metrics: []string{bytesPerLock,
 		goroutinesPerLock, busy}},
+	{name: familyPart, run: (*suite).family, metrics: []string{readsPerSecond, writesPerSecond,
+		readP99, writeP99, setsPerSecond, longestSet, longestSingle, slotsUsed, mostAtOnce,
+		slotsFair, slotP99}},
 }
 
 // sectionNamed returns a section, or nil.

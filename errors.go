@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -187,45 +186,22 @@ func (e *OptionError) Error() string {
 
 // ReplyError is the outcome of a node that answered a script with something else than the script
 // returns: an integer, usually. It is never taken for a yes.
-type ReplyError struct {
-	Script string // the script's name
-	Reply  any    // what came instead
-}
+// Its fields are Script, the script's name, and Reply, which is what came instead.
+type ReplyError = wire.ReplyError
 
-func (e *ReplyError) Error() string { return (*wire.ReplyError)(e).Error() }
+// GuardError is the outcome of a node that has not been up long enough; see [WithRestartGuard]. Its
+// field Wait is how long the node will go on refusing, rounded up to whole seconds.
+type GuardError = wire.GuardError
 
-// GuardError is the outcome of a node that has not been up long enough; see [WithRestartGuard].
-type GuardError struct {
-	// Wait is how long the node will go on refusing, rounded up to whole seconds.
-	Wait time.Duration
-}
-
-func (e *GuardError) Error() string { return (*wire.GuardError)(e).Error() }
-
-// exported returns the error of a node so that a user finds those of package wire in it, and so
-// that its text can be shown: see [errtext.Said].
+// exported returns the error of a node so that its text can be shown: see [errtext.Said].
 func exported(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := errtext.Said(err.Error())
-	var found error
-	var guard *wire.GuardError
-	var reply *wire.ReplyError
-	switch {
-	case errors.As(err, &guard):
-		found = (*GuardError)(guard)
-	case errors.As(err, &reply):
-		found = (*ReplyError)(reply)
-	case text == err.Error():
-		return err
-	default:
+	if text := errtext.Said(err.Error()); text != err.Error() {
 		return errtext.Error(text, err)
 	}
-	if found.Error() == err.Error() {
-		return found
-	}
-	return errtext.Error(text, err, found)
+	return err
 }
 
 // What a node says of a key that should be ours.

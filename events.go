@@ -215,45 +215,31 @@ func WithEvents(e *Events) Option {
 				&OptionError{"WithEvents", nil, "needs events that are not nil"})
 		})
 	}
-	own := e.guarded()
-	return option(func(c *config) { c.events = c.events.join(own) })
-}
-
-// join returns events that tell both. The first may be nil.
-func (e *Events) join(next *Events) *Events {
-	if e == nil {
-		return next
-	}
-	return &Events{
-		Acquire:   nested(e.Acquire, next.Acquire),
-		Extend:    nested(e.Extend, next.Extend),
-		Release:   nested(e.Release, next.Release),
-		End:       both(e.End, next.End),
-		Lost:      both(e.Lost, next.Lost),
-		Overrun:   both(e.Overrun, next.Overrun),
-		NoQuorum:  both(e.NoQuorum, next.NoQuorum),
-		Waiting:   both(e.Waiting, next.Waiting),
-		LongHold:  both(e.LongHold, next.LongHold),
-		NodeState: both(e.NodeState, next.NodeState),
-		Node:      both(e.Node, next.Node),
-	}
-}
-
-// guarded returns a copy of e whose functions do not panic.
-func (e *Events) guarded() *Events {
 	p := &panics{}
+	own := (&Events{}).join(p, e)
+	return option(func(c *config) {
+		if c.events == nil {
+			c.events = own
+		} else {
+			c.events = c.events.join(p, own)
+		}
+	})
+}
+
+// join returns events that tell e, and then the next ones, whose functions do not panic then.
+func (e *Events) join(p *panics, next *Events) *Events {
 	return &Events{
-		Acquire:   guardBegin(p, "Acquire", e.Acquire),
-		Extend:    guardBegin(p, "Extend", e.Extend),
-		Release:   guardBegin(p, "Release", e.Release),
-		End:       guard(p, "End", e.End),
-		Lost:      guard(p, "Lost", e.Lost),
-		Overrun:   guard(p, "Overrun", e.Overrun),
-		NoQuorum:  guard(p, "NoQuorum", e.NoQuorum),
-		Waiting:   guard(p, "Waiting", e.Waiting),
-		LongHold:  guard(p, "LongHold", e.LongHold),
-		NodeState: guard(p, "NodeState", e.NodeState),
-		Node:      guard(p, "Node", e.Node),
+		Acquire:   nested(e.Acquire, guardBegin(p, "Acquire", next.Acquire)),
+		Extend:    nested(e.Extend, guardBegin(p, "Extend", next.Extend)),
+		Release:   nested(e.Release, guardBegin(p, "Release", next.Release)),
+		End:       both(e.End, guard(p, "End", next.End)),
+		Lost:      both(e.Lost, guard(p, "Lost", next.Lost)),
+		Overrun:   both(e.Overrun, guard(p, "Overrun", next.Overrun)),
+		NoQuorum:  both(e.NoQuorum, guard(p, "NoQuorum", next.NoQuorum)),
+		Waiting:   both(e.Waiting, guard(p, "Waiting", next.Waiting)),
+		LongHold:  both(e.LongHold, guard(p, "LongHold", next.LongHold)),
+		NodeState: both(e.NodeState, guard(p, "NodeState", next.NodeState)),
+		Node:      both(e.Node, guard(p, "Node", next.Node)),
 	}
 }
 
@@ -269,13 +255,33 @@ func LogEvents(l *slog.Logger) *Events {
 	}
 	e := eventLog{l}
 	return &Events{
-		Acquire: e.acquire, Extend: e.extend, Release: e.release,
+		Acquire: logged[Acquiring](e, func(ctx context.Context, a Acquired) {
+			e.ended(ctx, "acquired", a.Name, a.Token, a.Err, slog.Duration("took", a.Took),
+				slog.Int("attempts", a.Attempts), slog.Bool("queued", a.Queued))
+		}),
+		Extend: logged[Extending](e, func(ctx context.Context, x Extended) {
+			e.ended(ctx, "extended", x.Name, x.Token, x.Err, slog.Duration("took", x.Took),
+				slog.Duration("left", x.Left), slog.Bool("renewal", x.Renewal))
+		}),
+		Release: logged[Releasing](e, func(ctx context.Context, r Released) {
+			e.ended(ctx, "released", r.Name, r.Token, r.Err, slog.Duration("took", r.Took))
+		}),
 		Lost: e.lost, Overrun: e.overrun, NoQuorum: e.noQuorum, Waiting: e.waiting,
 		LongHold: e.longHold, NodeState: e.nodeState,
 	}
 }
 
 type eventLog struct{ *slog.Logger }
+
+// logged returns what logs the ends of operations, if their level is on when they begin.
+func logged[B, E any](e eventLog, end func(context.Context, E)) beginFunc[B, E] {
+	return func(ctx context.Context, _ B) (context.Context, func(E)) {
+		if !e.Enabled(ctx, slog.LevelDebug) {
+			return ctx, nil
+		}
+		return ctx, func(what E) { end(ctx, what) }
+	}
+}
 
 // ended writes how an operation ended.
 func (e eventLog) ended(ctx context.Context, what, name string, token uint64, err error,
@@ -286,11 +292,15 @@ func (e eventLog) ended(ctx context.Context, what, name string, token uint64, er
 	e.log(ctx, slog.LevelDebug, "lock "+what, name, token, err, more...)
 }
 
-// log writes one line about a lock. The token is left out if it is 0, and err if it is nil.
+// log writes one line about a lock, if the level is on. The token is left out if it is 0, and err
+// if it is nil.
 func (e eventLog) log(
 	ctx context.Context, level slog.Level, text, name string, token uint64, err error,
 	more ...slog.Attr,
 ) {
+	if !e.Enabled(ctx, level) {
+		return
+	}
 	attrs := make([]slog.Attr, 0, 3+len(more))
 	attrs = append(attrs, slog.String("lock", errtext.Cut(name)))
 	if token != 0 {
@@ -303,41 +313,8 @@ func (e eventLog) log(
 	e.LogAttrs(ctx, level, "redlock: "+text, attrs...)
 }
 
-func (e eventLog) debug(ctx context.Context) bool { return e.Enabled(ctx, slog.LevelDebug) }
-
-func (e eventLog) acquire(ctx context.Context, _ Acquiring) (context.Context, func(Acquired)) {
-	if !e.debug(ctx) {
-		return ctx, nil
-	}
-	return ctx, func(a Acquired) {
-		e.ended(ctx, "acquired", a.Name, a.Token, a.Err, slog.Duration("took", a.Took),
-			slog.Int("attempts", a.Attempts), slog.Bool("queued", a.Queued))
-	}
-}
-
-func (e eventLog) extend(ctx context.Context, _ Extending) (context.Context, func(Extended)) {
-	if !e.debug(ctx) {
-		return ctx, nil
-	}
-	return ctx, func(x Extended) {
-		e.ended(ctx, "extended", x.Name, x.Token, x.Err, slog.Duration("took", x.Took),
-			slog.Duration("left", x.Left), slog.Bool("renewal", x.Renewal))
-	}
-}
-
-func (e eventLog) release(ctx context.Context, _ Releasing) (context.Context, func(Released)) {
-	if !e.debug(ctx) {
-		return ctx, nil
-	}
-	return ctx, func(r Released) {
-		e.ended(ctx, "released", r.Name, r.Token, r.Err, slog.Duration("took", r.Took))
-	}
-}
-
 func (e eventLog) warn(text, name string, token uint64, err error, more ...slog.Attr) {
-	if ctx := context.Background(); e.Enabled(ctx, slog.LevelWarn) {
-		e.log(ctx, slog.LevelWarn, text, name, token, err, more...)
-	}
+	e.log(context.Background(), slog.LevelWarn, text, name, token, err, more...)
 }
 
 func (e eventLog) lost(d Ended) {
@@ -355,15 +332,13 @@ func (e eventLog) noQuorum(f Failure) {
 }
 
 func (e eventLog) waiting(w Waiting) {
-	ctx, level := context.Background(), slog.LevelWarn
+	level := slog.LevelWarn
 	if w.Err == nil || errors.Is(w.Err, ErrTaken) {
 		level = slog.LevelInfo
 	}
-	if e.Enabled(ctx, level) {
-		e.log(ctx, level, "still waiting for the lock", w.Name, 0, w.Err,
-			slog.Duration("waited", w.Waited), slog.Int("callers", w.Callers),
-			slog.Int("ahead", w.Ahead))
-	}
+	e.log(context.Background(), level, "still waiting for the lock", w.Name, 0, w.Err,
+		slog.Duration("waited", w.Waited), slog.Int("callers", w.Callers),
+		slog.Int("ahead", w.Ahead))
 }
 
 func (e eventLog) longHold(h LongHold) {

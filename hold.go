@@ -164,7 +164,7 @@ func (h *hold) tick() {
 		after = l.LetGo(lease.EndMargin, lease.NotInTime(h.failed))
 	case l.State == lease.StateHeld && clock.Remaining(now, h.next) <= 0:
 		l.Change(lease.StateRenewing, "", nil)
-		m.core.renewals.Add(h, h.deadline())
+		m.core.renewals.Add(h.renew, h.deadline())
 		fallthrough
 	default:
 		h.timer.Reset(h.wait(now))
@@ -195,14 +195,14 @@ const renewalTimeout = 5 * time.Second
 // expected to answer within less.
 const leastLeft = time.Millisecond
 
-// Renew extends the lease, unless the hold is over by now, and reports whether a quorum confirmed
+// renew extends the lease, unless the hold is over by now, and reports whether a quorum confirmed
 // it. It ends within its budget.
 //
 // Nobody waits for a renewal, as others do for a Lock. So the nodes have five seconds at least, and
 // twice as long after each renewal that failed, but no more than half of the time left. Say that an
 // outage ends with a time L left before the deadline. Then the renewal under way ends with no less
 // than half of L left, and the next begins.
-func (h *hold) Renew() (renewed bool) {
+func (h *hold) renew() (renewed bool) {
 	l, m := h.l, h.m
 	m.lock.Mu.Lock()
 	kept, start := l.Kept(), m.core.Now()

@@ -132,12 +132,9 @@ func (m *Mutex) acquire(ctx context.Context, tries int, value string) (l *lease.
 		return m.obtain(ctx, tries, value, nil)
 	}
 	ctx, told := m.tell.acquiring(ctx, tries)
+	w := granted(told)
 	err = errPanicked
-	defer func() { m.tell.acquired(told, err) }()
-	var w lease.Witness
-	if told != nil {
-		w = witness{told}
-	}
+	defer func() { m.tell.acquired(told, w, err) }()
 	l, err = m.obtain(ctx, tries, value, w)
 	return l, err
 }
@@ -145,7 +142,7 @@ func (m *Mutex) acquire(ctx context.Context, tries int, value string) (l *lease.
 // obtain is acquire for a witness, or nil. Its error says whether the lock is this process's, if it
 // has waited for that, and whose it is. If the mutex has no owner itself, that is not asked after a
 // single try or the end of ctx, which many callers may come to at once.
-func (m *Mutex) obtain(ctx context.Context, tries int, value string, w lease.Witness) (*lease.Lease,
+func (m *Mutex) obtain(ctx context.Context, tries int, value string, w *lease.Witness) (*lease.Lease,
 	error) {
 	if value != "" {
 		l, f := m.lock.Adopt(ctx, value, w)

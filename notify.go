@@ -204,28 +204,29 @@ func (m *Mutex) acquiring(tries int) Acquiring {
 }
 
 // acquired tells what is left to be told when a Lock is over.
-func (t *notifier) acquired(told *operation[Acquired], err error) {
+func (t *notifier) acquired(told *operation[Acquired], w *lease.Witness, err error) {
 	over(t, told, "acquire", nil, byOwner, err, func(what *Acquired, now time.Time) {
 		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
-		what.Waited = what.Took
+		what.Waited, what.Attempts, what.Queued = what.Took, w.Attempts, w.Waited
 	})
 }
 
-// witness lets Events know how a Lock went.
-type witness struct{ *operation[Acquired] }
-
-// Attempts implements [lease.Witness].
-func (w witness) Attempts() { w.what.Attempts++ }
-
-// Waits implements [lease.Witness].
-func (w witness) Waits() { w.what.Queued = true }
-
-// Granted implements [lease.Witness].
-func (w witness) Granted(l *lease.Lease) {
-	w.end(func(what *Acquired, now time.Time) {
-		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(w.start), l.Began.Sub(w.start)
-		what.Raised, what.Token, what.Until = l.Raised, l.Token, l.Until
-	})
+// granted returns what sees how a Lock goes on, and notes, under Mu, that it is granted. It is nil
+// if nobody wants to know.
+func granted(told *operation[Acquired]) *lease.Witness {
+	if told == nil {
+		return nil
+	}
+	w := &lease.Witness{}
+	w.Granted = func(l *lease.Lease) {
+		told.end(func(what *Acquired, now time.Time) {
+			what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(told.start),
+				l.Began.Sub(told.start)
+			what.Attempts, what.Queued, what.Raised = w.Attempts, w.Waited, l.Raised
+			what.Token, what.Until = l.Token, l.Until
+		})
+	}
+	return w
 }
 
 // waits tells that a Lock has waited for long.

@@ -75,8 +75,9 @@ type Lock struct {
 	// be nil, and must not block.
 	OnLongWait func(tries int, waited time.Duration, l queue.LongWait)
 
-	Mu      sync.Mutex // guards what follows, and the marked fields of leases
-	current *Lease     // nil: never acquired, or released
+	Mu       sync.Mutex // guards what follows, and the marked fields of leases
+	current  *Lease     // nil: never acquired, or released
+	unlocked sync.Cond  // told when an Unlock ends
 	notes
 }
 
@@ -142,9 +143,8 @@ type Lease struct {
 
 	// The lock's Mu guards these once the lease is acquired.
 	Standing
-	renewal  *renewal      // under way, or nil
-	overran  bool          // see Overrun
-	unlocked chan struct{} // closed when the Unlock under way ends; nil if nobody waits
+	renewal *renewal // under way, or nil
+	overran bool     // see Overrun
 }
 
 // Standing is how a lease stands.

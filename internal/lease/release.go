@@ -22,7 +22,10 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 		linger = l.linger()
 	}
 	k.Mu.Lock()
-	l.awaitUnlock()
+	for l.State == StateReleasing { // by another Unlock, which is bounded by its node timeout
+		k.unlocked.L = &k.Mu
+		k.unlocked.Wait()
+	}
 	from := l.State
 	after := l.releasing(EndReleased)
 	if l.Loss != nil {
@@ -63,27 +66,10 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 	return f
 }
 
-// awaitUnlock waits until no other Unlock is under way. The caller holds Mu, which awaitUnlock
-// unlocks meanwhile.
-func (l *Lease) awaitUnlock() {
-	for l.State == StateReleasing {
-		if l.unlocked == nil {
-			l.unlocked = make(chan struct{})
-		}
-		other := l.unlocked
-		l.lock.Mu.Unlock()
-		<-other // bounded by its node timeout
-		l.lock.Mu.Lock()
-	}
-}
-
 // endUnlock ends the Unlock under way, and lets the next one begin. It is unfinished if too few
 // nodes answered; then Unlock may be called again. The caller holds Mu.
 func (l *Lease) endUnlock(unfinished bool) {
-	if l.unlocked != nil {
-		close(l.unlocked)
-		l.unlocked = nil
-	}
+	l.lock.unlocked.Broadcast()
 	if unfinished {
 		l.Change(StateUnreleased, "", nil)
 		return

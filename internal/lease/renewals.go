@@ -1,9 +1,8 @@
 package lease
 
 import (
-	"container/heap"
-	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,41 +33,42 @@ const (
 // Nodes that answer slowly, one renewal after the other, do not seem so. More renewals would only
 // make them slower.
 type Renewals struct {
-	mu        sync.Mutex  // guards what follows
-	waiting   waiting     // for a place
-	placed    list.List   // of *dueRenewal: those with a place, in the order in which they began
-	confirmed time.Time   // when the last renewal was
-	timer     *time.Timer // ends in hurry; nil if nobody waits
-}
-
-// Renewer is what is renewed.
-type Renewer interface {
-	// Renew renews the lease and reports whether that was confirmed. It must end by itself.
-	Renew() (confirmed bool)
+	mu        sync.Mutex    // guards what follows
+	waiting   []*dueRenewal // for a place, in the order of their deadlines
+	placed    []*dueRenewal // those with a place, in the order in which they began
+	confirmed time.Time     // when the last renewal was
+	timer     *time.Timer   // ends in hurry; nil if nobody waits
 }
 
 // dueRenewal is a renewal that is due or under way.
 type dueRenewal struct {
-	lease    Renewer
+	renew    func() (confirmed bool)
 	deadline time.Time
 	began    time.Time
-	place    *list.Element // nil without one
 }
 
-// Add renews the lease, on a goroutine of its own, when its turn comes. It does not block.
-func (q *Renewals) Add(l Renewer, deadline time.Time) {
+// Add calls renew, which renews a lease and reports whether that was confirmed, on a goroutine of
+// its own when its turn comes. It does not block. The renewal must end by itself.
+func (q *Renewals) Add(renew func() (confirmed bool), deadline time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	heap.Push(&q.waiting, &dueRenewal{lease: l, deadline: deadline})
+	r := &dueRenewal{renew: renew, deadline: deadline}
+	i, _ := slices.BinarySearchFunc(q.waiting, r, func(a, b *dueRenewal) int {
+		return a.deadline.Compare(b.deadline)
+	})
+	q.waiting = slices.Insert(q.waiting, i, r)
 	q.begin()
 }
 
 // begin begins as many renewals as there are places. The caller holds mu.
 func (q *Renewals) begin() {
 	now := time.Now()
-	for len(q.waiting) > 0 && q.placed.Len() < maxPlaces {
-		r := heap.Pop(&q.waiting).(*dueRenewal)
-		r.began, r.place = now, q.placed.PushBack(r)
+	for len(q.waiting) > 0 && len(q.placed) < maxPlaces {
+		r := q.waiting[0]
+		q.waiting[0] = nil
+		q.waiting = q.waiting[1:]
+		r.began = now
+		q.placed = append(q.placed, r)
 		go q.run(r)
 	}
 	if len(q.waiting) > 0 && q.timer == nil {
@@ -79,14 +79,14 @@ func (q *Renewals) begin() {
 // run renews a lease that has a place.
 func (q *Renewals) run(r *dueRenewal) {
 	confirmed := false
-	defer func() { q.end(r, confirmed) }() // also if the goroutine ends within Renew
-	confirmed = r.lease.Renew()
+	defer func() { q.end(r, confirmed) }() // also if the goroutine ends within renew
+	confirmed = r.renew()
 }
 
 // lost returns when the oldest renewal loses its place, if none is confirmed before. The caller
 // holds mu.
 func (q *Renewals) lost() time.Time {
-	since := q.placed.Front().Value.(*dueRenewal).began
+	since := q.placed[0].began
 	if q.confirmed.After(since) {
 		since = q.confirmed
 	}
@@ -98,7 +98,7 @@ func (q *Renewals) hurry() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timer = nil
-	if now := time.Now(); q.placed.Len() > 0 && !now.Before(q.lost()) {
+	if now := time.Now(); len(q.placed) > 0 && !now.Before(q.lost()) {
 		q.evict(now)
 	}
 	q.begin()
@@ -107,49 +107,21 @@ func (q *Renewals) hurry() {
 // evict takes their places from renewals that began so long before now that they have lost them.
 // The caller holds mu.
 func (q *Renewals) evict(now time.Time) {
-	for q.placed.Len() > 0 {
-		oldest := q.placed.Front().Value.(*dueRenewal)
-		if now.Sub(oldest.began) < patience {
-			return
-		}
-		q.leave(oldest)
-	}
+	q.placed = slices.DeleteFunc(q.placed, func(r *dueRenewal) bool {
+		return now.Sub(r.began) >= patience
+	})
 }
 
-// leave ends the place of r, if it has one. The caller holds mu.
-func (q *Renewals) leave(r *dueRenewal) {
-	if r.place != nil {
-		q.placed.Remove(r.place)
-		r.place = nil
-	}
-}
-
-// end ends r, which was confirmed or not.
+// end ends r, which was confirmed or not, and its place, if it still has one.
 func (q *Renewals) end(r *dueRenewal, confirmed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.leave(r)
+	q.placed = slices.DeleteFunc(q.placed, func(other *dueRenewal) bool { return other == r })
 	if confirmed {
 		q.confirmed = time.Now()
 		q.evict(r.began)
 	}
 	q.begin()
-}
-
-// waiting is a [heap.Interface] of renewals, that with the earliest deadline first.
-type waiting []*dueRenewal
-
-func (w waiting) Len() int           { return len(w) }
-func (w waiting) Less(i, j int) bool { return w[i].deadline.Before(w[j].deadline) }
-func (w waiting) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
-func (w *waiting) Push(r any)        { *w = append(*w, r.(*dueRenewal)) }
-
-func (w *waiting) Pop() any {
-	end := len(*w) - 1
-	r := (*w)[end]
-	(*w)[end] = nil
-	*w = (*w)[:end]
-	return r
 }
 
 // renewal is one under way, which somebody may stop. A nil renewal is none.

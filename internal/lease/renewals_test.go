@@ -13,11 +13,6 @@ import (
 	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
-// lease is a Renewer whose renewal is a function.
-type lease func() bool
-
-func (l lease) Renew() bool { return l() }
-
 // Those with the earliest deadlines come first, where there are too few places. A place whose
 // goroutine has ended is free again.
 func TestTheEarliestDeadlineComesFirst(t *testing.T) {
@@ -25,9 +20,9 @@ func TestTheEarliestDeadlineComesFirst(t *testing.T) {
 		var q Renewals
 		now, busy := time.Now(), make(chan struct{})
 		for range maxPlaces - 1 {
-			q.Add(lease(func() bool { <-busy; return true }), now)
+			q.Add(func() bool { <-busy; return true }, now)
 		}
-		q.Add(lease(func() bool { time.Sleep(time.Millisecond); runtime.Goexit(); return true }),
+		q.Add(func() bool { time.Sleep(time.Millisecond); runtime.Goexit(); return true },
 			now)
 		var mu sync.Mutex // guards order
 		var order []int
@@ -38,20 +33,20 @@ func TestTheEarliestDeadlineComesFirst(t *testing.T) {
 			return order
 		}
 		for _, i := range []int{2, 0, 3, 1} {
-			q.Add(lease(func() bool {
+			q.Add(func() bool {
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
 				time.Sleep(time.Millisecond)
 				return true
-			}), now.Add(time.Duration(i)*time.Second))
+			}, now.Add(time.Duration(i)*time.Second))
 		}
 		assert.Empty(t, so(), "all places are taken")
 		time.Sleep(10 * time.Millisecond)
 		assert.Equal(t, []int{0, 1, 2, 3}, so())
 		close(busy)
 		synctest.Wait()
-		assert.Zero(t, q.placed.Len())
+		assert.Empty(t, q.placed)
 	})
 }
 
@@ -62,14 +57,14 @@ func TestSilenceCostsThePlace(t *testing.T) {
 		now := time.Now()
 		answered := make(chan struct{})
 		for range maxPlaces {
-			q.Add(lease(func() bool { <-answered; return false }), now)
+			q.Add(func() bool { <-answered; return false }, now)
 		}
 		began := make(chan time.Duration, 1)
-		q.Add(lease(func() bool { began <- time.Since(now); return true }), now)
+		q.Add(func() bool { began <- time.Since(now); return true }, now)
 		assert.Equal(t, patience, <-began)
 		close(answered)
 		synctest.Wait()
-		assert.Zero(t, q.placed.Len())
+		assert.Empty(t, q.placed)
 		assert.Nil(t, q.timer)
 	})
 }

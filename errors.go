@@ -122,30 +122,14 @@ func (e *Error) why() string {
 
 // Is makes [errors.Is] work as the type's comment says.
 func (e *Error) Is(target error) bool {
-	for _, k := range e.kinds {
-		if k == target {
-			return true
-		}
-	}
-	for _, d := range decisions {
-		if d == target {
-			return false
-		}
+	if slices.Contains(decisions, target) {
+		return slices.Contains(e.kinds, target)
 	}
 	return e.nodes != nil && errors.Is(e.nodes, target)
 }
 
 // As makes [errors.As] find the nodes' errors.
-func (e *Error) As(target any) bool {
-	if e.nodes == nil {
-		return false
-	}
-	if t, ok := target.(**multierror.Error); ok {
-		*t = e.nodes
-		return true
-	}
-	return errors.As(e.nodes, target)
-}
+func (e *Error) As(target any) bool { return e.nodes != nil && errors.As(e.nodes, target) }
 
 // Unwrap returns the causes: the context's error and cause, the last attempt's error, or a
 // mistake in the options.
@@ -204,23 +188,13 @@ func exported(err error) error {
 	return err
 }
 
-// What a node says of a key that should be ours.
+// What a node says of a key that should be ours, and what that matches when it is looked at alone.
 var (
-	errNodeTaken        = &nodeAnswer{"taken", ErrTaken}
-	errNodeGone         = &nodeAnswer{"the key is gone", ErrExpired}
-	errNodeNotHandedOff = &nodeAnswer{"the key is not that of the handoff", ErrExpired}
-	errNodeForeign      = &nodeAnswer{"the key is somebody else's", ErrExpired}
+	errNodeTaken        = errtext.Error("taken", ErrTaken)
+	errNodeGone         = errtext.Error("the key is gone", ErrExpired)
+	errNodeNotHandedOff = errtext.Error("the key is not that of the handoff", ErrExpired)
+	errNodeForeign      = errtext.Error("the key is somebody else's", ErrExpired)
 )
-
-// nodeAnswer is an answer, not a failure, of a node.
-type nodeAnswer struct {
-	text string
-	is   error // what it matches when it is looked at alone
-}
-
-func (a *nodeAnswer) Error() string { return a.text }
-
-func (a *nodeAnswer) Is(target error) bool { return target == a.is }
 
 // What errors say that has not happened, or has.
 const (

@@ -216,9 +216,9 @@ func WithEvents(e *Events) Option {
 		})
 	}
 	p := &panics{}
-	own := (&Events{}).join(p, e)
+	own := nobody.join(p, e)
 	return option(func(c *config) {
-		if c.events == nil {
+		if c.events == nobody {
 			c.events = own
 		} else {
 			c.events = c.events.join(p, own)

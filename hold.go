@@ -297,14 +297,11 @@ func (hs *holds) list() []*hold {
 	return slices.Collect(maps.Keys(hs.all))
 }
 
-// close lets nothing be added any more, and leaves what is there. It reports false if that was done
-// before.
-func (hs *holds) close() (first bool) {
+// close lets nothing be added any more, and leaves what is there.
+func (hs *holds) close() {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	first = !hs.isClosed()
 	hs.end()
-	return first
 }
 
 // heldContext is the context of a hold. It shows what is known of that: the deadline of

@@ -43,10 +43,10 @@ func TestHoldsAreClosed(t *testing.T) {
 	assert.Len(t, hs.list(), 1)
 
 	assert.False(t, hs.isClosed())
-	assert.True(t, hs.close())
+	hs.close()
 	<-hs.open.Done()
 	assert.True(t, hs.isClosed())
-	assert.False(t, hs.close())
+	hs.close() // again
 	assert.False(t, hs.add(none))
 	assert.Len(t, hs.list(), 1)
 	hs.remove(two)

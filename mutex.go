@@ -25,8 +25,8 @@ type Mutex struct {
 	key  string
 	lock lease.Lock // its leases, and what is said to the nodes
 	held *hold      // the latest; the lock's Mu guards it
-	tell *notifier  // nil: nobody is told what happens
-	asks bool       // whose a taken lock is, also after a single try: see WithOwner
+	tell notifier
+	asks bool // whose a taken lock is, also after a single try: see WithOwner
 }
 
 // Name returns the name given to NewMutex, without the key prefix.
@@ -126,24 +126,17 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 }
 
 // acquire locks m, or adopts the lock that was handed off with the value, if that is not "". It
-// tells Events of it.
-func (m *Mutex) acquire(ctx context.Context, tries int, value string) (l *lease.Lease, err error) {
-	if m.tell == nil {
-		return m.obtain(ctx, tries, value, nil)
-	}
+// tells Events of it. Its error says whether the lock is this process's, if it has waited for that,
+// and whose it is. If the mutex has no owner itself, that is not asked after a single try or the
+// end of ctx, which many callers may come to at once.
+func (m *Mutex) acquire(ctx context.Context, tries int, value string) (_ *lease.Lease, err error) {
 	ctx, told := m.tell.acquiring(ctx, tries)
-	w := granted(told)
+	var w lease.Witness
+	if told != nil {
+		w = witness{told}
+	}
 	err = errPanicked
-	defer func() { m.tell.acquired(told, w, err) }()
-	l, err = m.obtain(ctx, tries, value, w)
-	return l, err
-}
-
-// obtain is acquire for a witness, or nil. Its error says whether the lock is this process's, if it
-// has waited for that, and whose it is. If the mutex has no owner itself, that is not asked after a
-// single try or the end of ctx, which many callers may come to at once.
-func (m *Mutex) obtain(ctx context.Context, tries int, value string, w *lease.Witness) (*lease.Lease,
-	error) {
+	defer func() { m.tell.acquired(told, err) }()
 	if value != "" {
 		l, f := m.lock.Adopt(ctx, value, w)
 		return l, m.error(notAdopted, f)
@@ -215,7 +208,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease.Lease, who by) error {
 	if err == nil { // or nothing was sent
 		err = m.error(notReleased, f)
 	}
-	over(m.tell, told, "release", l, who, err, outcome(told, err))
+	over(&m.tell, told, "release", l, who, err, outcome(told, err))
 	return err
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// notifier tells Events what happens to one mutex. A nil notifier tells nobody.
+// notifier tells Events what happens to one mutex.
 //
 // What happens is noted while the Mu of the mutex's lock is held, and told without it by the first
 // who comes. So the order is that of the states, and no function is called twice at a time. A
@@ -27,35 +27,28 @@ type notifier struct {
 	silent bool // renewals fail for want of a quorum; Mu guards it
 }
 
-// newNotifier returns the notifier of a mutex, or nil if nobody wants to be told.
-func newNotifier(m *Mutex) *notifier {
-	if m.cfg.events == nil {
-		return nil
-	}
-	t := &notifier{Events: m.cfg.events, m: m}
+// nobody wants to be told.
+var nobody = &Events{}
+
+// attach lets the notifier tell what happens to a mutex.
+func (t *notifier) attach(m *Mutex) {
+	t.Events, t.m = m.cfg.events, m
 	if t.Node != nil || t.NodeState != nil {
 		quorum.Watched(m.lock.Pipelines, t.called)
 	}
 	if t.Waiting != nil {
 		m.lock.OnLongWait = t.waits
 	}
-	return t
 }
 
 // all tells what was noted. The caller does not hold Mu.
-func (t *notifier) all() {
-	if t != nil {
-		t.m.lock.Tell()
-	}
-}
+func (t *notifier) all() { t.m.lock.Tell() }
 
 // end notes that nobody relies on the lease any more. The caller holds Mu.
 func (t *notifier) end(l *lease.Lease, reason EndReason, cause error) {
-	if t == nil || l.Began.IsZero() { // zero: the lock was handed over
-		return
-	}
 	lost := reason == EndLost || reason == EndMargin || reason == EndMaxHold
-	if t.End == nil && !(lost && t.Lost != nil) {
+	handedOver := l.Began.IsZero()
+	if handedOver || t.End == nil && !(lost && t.Lost != nil) {
 		return
 	}
 	now := t.m.core.Now()
@@ -77,7 +70,7 @@ func (t *notifier) end(l *lease.Lease, reason EndReason, cause error) {
 // longHold notes that a hold lasts for long. The caller holds Mu.
 func (t *notifier) longHold(h *hold, now time.Time) {
 	held := now.Sub(h.l.Began)
-	if h.long == 0 || held < h.long || t == nil || t.LongHold == nil || !h.l.Kept() {
+	if h.long == 0 || held < h.long || t.LongHold == nil || !h.l.Kept() {
 		return
 	}
 	h.long = clock.Times(held, 2)
@@ -167,9 +160,6 @@ var errPanicked = errors.New("redlock: the call has panicked, or its goroutine h
 // one after the other for want of a quorum, only the first is told as a failure.
 func over[E any](t *notifier, o *operation[E], name string, l *lease.Lease, who by, err error,
 	fill func(what *E, now time.Time)) {
-	if t == nil {
-		return
-	}
 	t.m.lock.Mu.Lock()
 	o.end(fill)
 	if o != nil && o.overdue > 0 {
@@ -191,9 +181,6 @@ func over[E any](t *notifier, o *operation[E], name string, l *lease.Lease, who 
 // acquiring tells that a Lock begins.
 func (t *notifier) acquiring(ctx context.Context, tries int) (context.Context,
 	*operation[Acquired]) {
-	if t == nil {
-		return ctx, nil
-	}
 	b := t.m.acquiring(tries)
 	return begin(ctx, t, t.Acquire, b, Acquired{Acquiring: b}, 0)
 }
@@ -204,29 +191,25 @@ func (m *Mutex) acquiring(tries int) Acquiring {
 }
 
 // acquired tells what is left to be told when a Lock is over.
-func (t *notifier) acquired(told *operation[Acquired], w *lease.Witness, err error) {
+func (t *notifier) acquired(told *operation[Acquired], err error) {
 	over(t, told, "acquire", nil, byOwner, err, func(what *Acquired, now time.Time) {
 		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
-		what.Waited, what.Attempts, what.Queued = what.Took, w.Attempts, w.Waited
+		what.Waited = what.Took
 	})
 }
 
-// granted returns what sees how a Lock goes on, and notes, under Mu, that it is granted. It is nil
-// if nobody wants to know.
-func granted(told *operation[Acquired]) *lease.Witness {
-	if told == nil {
-		return nil
-	}
-	w := &lease.Witness{}
-	w.Granted = func(l *lease.Lease) {
-		told.end(func(what *Acquired, now time.Time) {
-			what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(told.start),
-				l.Began.Sub(told.start)
-			what.Attempts, what.Queued, what.Raised = w.Attempts, w.Waited, l.Raised
-			what.Token, what.Until = l.Token, l.Until
-		})
-	}
-	return w
+// witness lets Events know how a Lock goes on. It implements [lease.Witness].
+type witness struct{ *operation[Acquired] }
+
+func (w witness) Attempts() { w.what.Attempts++ }
+
+func (w witness) Waits() { w.what.Queued = true }
+
+func (w witness) Granted(l *lease.Lease) {
+	w.end(func(what *Acquired, now time.Time) {
+		what.Outcome, what.Took, what.Waited = OutcomeOK, now.Sub(w.start), l.Began.Sub(w.start)
+		what.Raised, what.Token, what.Until = l.Raised, l.Token, l.Until
+	})
 }
 
 // waits tells that a Lock has waited for long.
@@ -241,9 +224,6 @@ func (t *notifier) waits(tries int, waited time.Duration, l queue.LongWait) {
 // extending tells that an extension or a renewal begins.
 func (t *notifier) extending(ctx context.Context, l *lease.Lease,
 	who by) (context.Context, *operation[Extended]) {
-	if t == nil {
-		return ctx, nil
-	}
 	b := Extending{Name: t.m.name, Key: t.m.key, Token: l.Token, Renewal: who == byHold}
 	return begin(ctx, t, t.Extend, b, Extended{Extending: b}, t.overdue(l))
 }
@@ -282,9 +262,6 @@ func remaining(now, until time.Time) time.Duration {
 // releasing tells that an Unlock begins.
 func (t *notifier) releasing(ctx context.Context, l *lease.Lease,
 	who by) (context.Context, *operation[Released]) {
-	if t == nil {
-		return ctx, nil
-	}
 	overdue := time.Duration(0)
 	if who == byOwner { // the work was over when Close began, or its owner was told
 		overdue = t.overdue(l)

@@ -68,12 +68,17 @@ type config struct {
 	prefix         string
 	fenceTTLBy     bool
 	guardBy        bool
-	maxHold        time.Duration // 0: no bound
 	maxHoldBy      bool
-	margin         time.Duration
-	longHold       time.Duration // or 0
-	events         *Events       // nil: nobody is told
-	nilErr         error         // a nil Option was given, or nil events
+	holding
+	nilErr error // a nil Option was given, or nil events
+}
+
+// holding are options that nobody needs before the lock is held, but for events.
+type holding struct {
+	maxHold  time.Duration // 0: no bound
+	margin   time.Duration
+	longHold time.Duration // or 0
+	events   *Events
 }
 
 func defaults() config {
@@ -88,6 +93,7 @@ func defaults() config {
 		},
 		tries:         DefaultTries,
 		timeoutFactor: DefaultTimeoutFactor,
+		holding:       holding{events: nobody},
 	}
 }
 

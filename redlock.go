@@ -68,8 +68,11 @@ type core struct {
 func New(pools ...pool.Pool) *Redlock {
 	cfg, tracker, own := defaults(), quorum.NewTracker(), clock.Of(pools)
 	c := &core{
-		err: checkPools(pools), quorum: quorum.Majority(len(pools)), tracker: tracker,
+		quorum: quorum.Majority(len(pools)), tracker: tracker,
 		holds: newHolds(),
+	}
+	if what, rule := quorum.Unfit(pools); rule != "" {
+		c.err = &OptionError{"New", what, rule}
 	}
 	c.Nodes, c.Open, c.Now = quorum.Nodes(pools, tracker), c.holds.open, own.Now
 	c.tokens.Now = c.Now
@@ -100,14 +103,6 @@ func needContext(ctx context.Context) {
 	if ctx == nil {
 		panic("redlock: nil context")
 	}
-}
-
-// checkPools says what is wrong with the pools.
-func checkPools(pools []pool.Pool) error {
-	if what, rule := quorum.Unfit(pools); rule != "" {
-		return &OptionError{"New", what, rule}
-	}
-	return nil
 }
 
 // With returns a Redlock on the same nodes whose mutexes have the given options by default, added
@@ -153,7 +148,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	k.Process, k.Options = &r.core.Process, &cfg.Options
 	k.Alone, k.Denied, k.OnEnd = len(k.Pipelines) == 1, heldBy, m.ended
 	m.mistaken(err)
-	m.tell = newNotifier(m)
+	m.tell.attach(m)
 	if cfg.value != nil {
 		k.TakeOver(*cfg.value)
 	}
@@ -226,15 +221,11 @@ func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	if fn == nil {
 		return &OptionError{"Do", nil, "needs a function"}
 	}
-	m := r.NewMutex(name, opts...)
-	if m.cfg.Shared {
-		return m.doShared(ctx, fn)
-	}
-	return m.do(ctx, fn)
+	return r.NewMutex(name, opts...).do(ctx, fn)
 }
 
-// do is Do by the mutex alone.
-func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) error {
+// doAlone is Do by the mutex alone.
+func (m *Mutex) doAlone(ctx context.Context, fn func(ctx context.Context) error) error {
 	held, err := m.Hold(ctx)
 	if err != nil {
 		return err
@@ -330,9 +321,8 @@ func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Durati
 // closeHolds lets nothing begin any more and unlocks what is held. All held contexts are
 // cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
 func (c *core) closeHolds(ctx context.Context) error {
-	if c.holds.close() {
-		c.Queues.End()
-	}
+	c.holds.close()
+	c.Queues.End()
 	all := c.holds.list()
 	afters := make([]lease.Effects, len(all))
 	for i, h := range all {

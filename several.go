@@ -31,42 +31,42 @@ const maxNames = 64
 // [FencingTokenOf].
 func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error,
 	opts ...Option) error {
-	r.mustBeMade()
-	needContext(ctx)
 	if fn == nil {
 		return &OptionError{"DoAll", nil, "needs a function"}
 	}
-	names = distinct(names)
-	if len(names) == 0 || len(names) > maxNames {
-		return &OptionError{"DoAll", fmt.Sprintf("%d names", len(names)),
+	all, err := r.mutexes(ctx, names, opts)
+	switch {
+	case err != nil:
+		return err
+	case len(all) == 0 || len(all) > maxNames:
+		return &OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
 			fmt.Sprintf("needs from 1 to %d names", maxNames)}
 	}
-	for _, name := range names { // before anything is sent
-		if m := r.NewMutex(name, opts...); m.lock.Misuse != nil {
-			return m.error(notAcquired, m.lock.Misuse)
-		}
-	}
-	return r.doAll(ctx, names, func(ctx context.Context) error {
+	run := func(ctx context.Context) error {
 		return fn(context.WithValue(ctx, tokenKey{}, uint64(0)))
-	}, opts)
-}
-
-// doAll is DoAll for names in their order.
-func (r *Redlock) doAll(ctx context.Context, names []string, fn func(ctx context.Context) error,
-	opts []Option) error {
-	if len(names) == 0 {
-		return fn(ctx)
 	}
-	return r.Do(ctx, names[0], func(ctx context.Context) error {
-		return r.doAll(ctx, names[1:], fn, opts)
-	}, opts...)
+	for _, m := range slices.Backward(all) {
+		inner := run
+		run = func(ctx context.Context) error { return m.do(ctx, inner) }
+	}
+	return run(ctx)
 }
 
-// distinct returns the names in their order, each once.
-func distinct(names []string) []string {
+// mutexes returns a mutex for each of the names, in their order, or what is wrong with one of them.
+func (r *Redlock) mutexes(ctx context.Context, names []string, opts []Option) ([]*Mutex, error) {
+	r.mustBeMade()
+	needContext(ctx)
 	names = slices.Clone(names)
 	slices.Sort(names)
-	return slices.Compact(names)
+	var all []*Mutex
+	for _, name := range slices.Compact(names) {
+		m := r.NewMutex(name, opts...)
+		if m.lock.Misuse != nil {
+			return nil, m.error(notAcquired, m.lock.Misuse)
+		}
+		all = append(all, m)
+	}
+	return all, nil
 }
 
 // FencingTokenOf is [FencingToken] of the lock with that name, of which ctx is the held context, or
@@ -109,7 +109,7 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 	if fn == nil {
 		return &OptionError{"DoAny", nil, "needs a function"}
 	}
-	held, m, err := r.holdAny(ctx, "DoAny", names, opts)
+	held, m, err := r.HoldAny(ctx, names, opts...)
 	if err != nil {
 		return err
 	}
@@ -121,13 +121,7 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 // Release, must follow.
 func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (context.Context,
 	*Mutex, error) {
-	return r.holdAny(ctx, "HoldAny", names, opts)
-}
-
-// holdAny is HoldAny for a caller of that name.
-func (r *Redlock) holdAny(ctx context.Context, caller string, names []string, opts []Option) (
-	context.Context, *Mutex, error) {
-	m, err := r.lockAny(ctx, caller, names, opts)
+	m, err := r.LockAny(ctx, names, opts...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,7 +147,39 @@ func (r *Redlock) holdAny(ctx context.Context, caller string, names []string, op
 // already, the round takes as long without a place there. Names that the caller holds itself are
 // left out; if it holds all, LockAny fails at once with [ErrSelf].
 func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (*Mutex, error) {
-	return r.lockAny(ctx, "LockAny", names, opts)
+	all, err := r.mutexes(ctx, names, opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, &OptionError{"names", names, "needs a name"}
+	}
+	var others []*Mutex // those that the caller does not hold itself
+	for _, m := range all {
+		m.asks = false // many are refused: only the error that is returned says whose the lock is
+		if m.self(ctx) == nil {
+			others = append(others, m)
+		}
+	}
+	if len(others) > 0 { // it would wait for those that it holds until it gives up
+		all = others
+	}
+	m, err := lockOneOf(ctx, all)
+	if err == nil {
+		m.asks = m.cfg.owned
+		return m, nil
+	}
+	last := *err.(*Error) // as acquire's are
+	if len(all) > 1 {
+		last.failed = fmt.Sprintf("%s, the last of %d names", notAcquired, len(all))
+	}
+	if m.cfg.owned && errors.Is(err, ErrTaken) {
+		last.Owner = m.lock.Owner(ctx, last.from.Attempt())
+		if last.last != nil {
+			last.last.Owner = last.Owner
+		}
+	}
+	return nil, &last
 }
 
 const (
@@ -166,76 +192,23 @@ const (
 	leastWait = 5 * time.Millisecond
 )
 
-// lockAny is LockAny for a caller of that name.
-func (r *Redlock) lockAny(ctx context.Context, caller string, names []string, opts []Option) (
-	*Mutex, error) {
-	r.mustBeMade()
-	needContext(ctx)
-	var all, others []*Mutex // others are those that the caller does not hold itself
-	for _, name := range distinct(names) {
-		m := r.NewMutex(name, opts...)
-		if m.lock.Misuse != nil {
-			return nil, m.error(notAcquired, m.lock.Misuse)
-		}
-		m.asks = false // many are refused: only the error that is returned says whose the lock is
-		all = append(all, m)
-		if m.self(ctx) == nil {
-			others = append(others, m)
-		}
-	}
-	switch {
-	case len(all) == 0:
-		return nil, &OptionError{caller, names, "needs a name"}
-	case len(others) > 0: // it would wait for those that it holds until it gives up
-		all = others
-	}
-	won, err := lockOneOf(ctx, all)
-	if err != nil {
-		return nil, nameHolder(ctx, all, err)
-	}
-	won.asks = won.cfg.owned
-	return won, nil
-}
-
-// nameHolder completes the error of one of the mutexes: it says whose the lock is.
-func nameHolder(ctx context.Context, all []*Mutex, err error) error {
-	var e *Error
-	if !errors.Is(err, ErrTaken) || !errors.As(err, &e) {
-		return err
-	}
-	for _, m := range all {
-		if m.cfg.owned && m.name == e.Name {
-			e.Owner = m.lock.Owner(ctx, e.from.Attempt())
-			if e.last != nil {
-				e.last.Owner = e.Owner
-			}
-		}
-	}
-	return err
-}
-
-// lockOneOf locks one of the mutexes, which have the same options.
+// lockOneOf locks one of the mutexes, which have the same options. If it fails, it returns the last
+// that it has tried.
 func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
 	cfg := all[0].cfg
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		m, err := probe(ctx, all[:min(probes, len(all))])
-		switch {
-		case err == nil, ctx.Err() != nil, !mayPass(err):
+		if err == nil || ctx.Err() != nil || !mayPass(err) || try == cfg.tries || cfg.NoWait {
 			return m, err
-		case try == cfg.tries || cfg.NoWait:
-			return nil, lastOf(len(all), err)
 		}
 		began, delay := time.Now(), max(cfg.Delay(try), leastWait)
 		patience, cancel := context.WithTimeout(ctx, delay)
 		m = all[len(all)-1]
 		_, err = m.acquire(patience, Unlimited, "")
 		cancel()
-		if err == nil {
-			return m, nil
-		}
-		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
-			return nil, err
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			return m, err
 		}
 		m.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
 	}
@@ -247,28 +220,14 @@ func mayPass(err error) bool {
 		(errors.Is(err, ErrTaken) || errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrExpired))
 }
 
-// probe tries mutexes once, one after the other, until one is locked. It stops early if the nodes
-// are the reason that one is not.
-func probe(ctx context.Context, mutexes []*Mutex) (_ *Mutex, err error) {
-	for _, m := range mutexes {
+// probe tries mutexes once, one after the other, until one is locked, and returns the last of them.
+// It stops early if the nodes are the reason that one is not locked.
+func probe(ctx context.Context, mutexes []*Mutex) (m *Mutex, err error) {
+	for _, m = range mutexes {
 		_, err = m.acquire(ctx, 1, "")
-		if err == nil {
-			return m, nil
-		}
-		if ctx.Err() != nil || !errors.Is(err, ErrTaken) {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, ErrTaken) {
 			break
 		}
 	}
-	return nil, err
-}
-
-// lastOf says in the error of the last of n names that it was one of them.
-func lastOf(n int, err error) error {
-	var e *Error
-	if n == 1 || !errors.As(err, &e) {
-		return err
-	}
-	last := *e
-	last.failed = fmt.Sprintf("%s, the last of %d names", notAcquired, n)
-	return &last
+	return m, err
 }

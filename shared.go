@@ -64,12 +64,12 @@ type reads struct {
 // readTerms are what callers agree on who have a read together: all options that matter once the
 // lock is granted.
 type readTerms struct {
-	key                                string
-	terms                              wire.Terms
-	tries                              int
-	noWait                             bool
-	minHold, maxHold, margin, longHold time.Duration
-	events                             *Events
+	key     string
+	terms   wire.Terms
+	tries   int
+	noWait  bool
+	minHold time.Duration
+	holding
 }
 
 // read is a shared lock of some callers.
@@ -80,13 +80,6 @@ type read struct {
 	// The mutex of reads guards these.
 	callers int
 	since   time.Time // when the lock was granted; zero: it is not yet
-}
-
-// terms are what m's callers agree on with others.
-func (m *Mutex) terms() readTerms {
-	c := m.cfg
-	return readTerms{m.key, c.Terms, c.tries, c.NoWait, c.MinHold, c.maxHold, c.margin, c.longHold,
-		c.events}
 }
 
 // join returns the read that a caller has part in, and whether that begins with it.
@@ -127,15 +120,17 @@ func (rs *reads) leave(rd *read, terms readTerms) (last bool) {
 	return rd.callers == 0
 }
 
-// doShared is Do for one who shares the lock. If the first of those who would have it together is
-// not granted it, the others ask by themselves. All do where the number of waiters is bounded, and
-// where the value tells whose the lock is.
-func (m *Mutex) doShared(ctx context.Context, fn func(ctx context.Context) error) (err error) {
-	if m.lock.Misuse != nil || m.self(ctx) != nil || m.cfg.MaxWaiters != Unlimited ||
-		m.cfg.GenValue != nil {
-		return m.do(ctx, fn)
+// do is Do: with others, by one who shares the lock. If the first of those who would have it
+// together is not granted it, the others ask by themselves. All do where the number of waiters is
+// bounded, and where the value tells whose the lock is.
+func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	c := m.cfg
+	if !c.Shared || m.lock.Misuse != nil || m.self(ctx) != nil || c.MaxWaiters != Unlimited ||
+		c.GenValue != nil {
+		return m.doAlone(ctx, fn)
 	}
-	rs, terms := &m.core.reads, m.terms()
+	rs := &m.core.reads
+	terms := readTerms{m.key, c.Terms, c.tries, c.NoWait, c.MinHold, c.holding}
 	rd, first := rs.join(m, terms)
 	if first {
 		if err := m.begin(ctx, rd, terms); err != nil {
@@ -148,10 +143,10 @@ func (m *Mutex) doShared(ctx context.Context, fn func(ctx context.Context) error
 		if rs.leave(rd, terms) && rd.hold != nil {
 			_ = rd.hold.m.finish(ctx, rd.hold.l) // the others had it, and have left meanwhile
 		}
-		return m.do(ctx, fn)
+		return m.doAlone(ctx, fn)
 	}
 	if rd.hold == nil {
-		return m.do(ctx, fn)
+		return m.doAlone(ctx, fn)
 	}
 	of, l := rd.hold.m, rd.hold.l
 	held, end := rd.hold.beside(ctx)

@@ -11,17 +11,20 @@ import (
 )
 
 // Witness is told how an acquisition goes on.
-type Witness struct {
-	Attempts int            // how many have begun
-	Waited   bool           // for the lock to be free, or behind others
-	Granted  func(l *Lease) // called when the lock is granted, under Mu: it must not block
+type Witness interface {
+	// Attempts is called before each attempt.
+	Attempts()
+	// Waits is called when the caller begins to wait, for the lock to be free or behind others.
+	Waits()
+	// Granted is called when the lock is granted, under Mu: it must not block.
+	Granted(l *Lease)
 }
 
 // acquirer asks the nodes for one Lock. Package queue decides when it does.
 type acquirer struct {
 	lock *Lock
 	ctx  context.Context
-	to   *Witness       // or nil
+	to   Witness        // or nil
 	ends bool           // its tries are limited
 	bid  *Lease         // what it has bid with, or nil
 	won  *Lease         // nil until the lock is granted
@@ -32,7 +35,7 @@ type acquirer struct {
 // Get makes attempts until one wins, tries of them have failed, or ctx is done. Any number of tries
 // goes on for ever if it is below 1. A free lock is asked for directly. If it is taken, or others
 // of this process wait for it, the caller joins their local queue. The witness may be nil.
-func (k *Lock) Get(ctx context.Context, tries int, w *Witness) (*Lease, *Failure) {
+func (k *Lock) Get(ctx context.Context, tries int, w Witness) (*Lease, *Failure) {
 	if k.Misuse != nil {
 		return nil, k.Misuse
 	}
@@ -56,7 +59,7 @@ func (k *Lock) Get(ctx context.Context, tries int, w *Witness) (*Lease, *Failure
 		return a.result(answer.Err)
 	}
 	if w != nil {
-		w.Waited = true
+		w.Waits()
 	}
 	if k.OnLongWait != nil {
 		began := k.now()
@@ -121,7 +124,7 @@ func (a *acquirer) attempt(how queue.Attempt, member *wire.Member) *FailedAttemp
 // counts counts an attempt.
 func (a *acquirer) counts() {
 	if a.to != nil {
-		a.to.Attempts++
+		a.to.Attempts()
 	}
 }
 

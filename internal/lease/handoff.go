@@ -63,7 +63,7 @@ func (l *Lease) HandOff() *Failure {
 // Adopt goes on with a lock that was handed off with the old value: it writes a new value where the
 // nodes have that. The lease is granted as in an attempt of [Lock.Get]. If it fails, both values
 // are released: the work under the old one is over.
-func (k *Lock) Adopt(ctx context.Context, oldValue string, w *Witness) (*Lease, *Failure) {
+func (k *Lock) Adopt(ctx context.Context, oldValue string, w Witness) (*Lease, *Failure) {
 	a := acquirer{lock: k, ctx: ctx, to: w}
 	if err := a.Stopped(nil); err != nil {
 		return a.result(err)

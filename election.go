@@ -56,10 +56,11 @@ func (r *Redlock) NewElection(name string, opts ...Option) *Election {
 	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts, []Option{waits})
 	locks := r.With(all...)
 	e := &Election{locks: locks, m: locks.NewMutex(name)}
-	if locks.cfg.Shared && e.m.lock.Misuse == nil {
+	switch d := locks.cfg.MinHold; {
+	case e.m.lock.Misuse != nil:
+	case locks.cfg.Shared:
 		e.m.mistaken(notShared("NewElection"))
-	}
-	if d := locks.cfg.MinHold; d != 0 && e.m.lock.Misuse == nil {
+	case d != 0:
 		e.m.mistaken(&OptionError{"WithMinHold", d,
 			"must be 0 in an election: after Resign nobody could lead for the rest of it"})
 	}
@@ -195,8 +196,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			}
 			now := e.m.core.Now()
 			news := seen.update(now, value, l, err)
-			var misuse *OptionError
-			if (news || first) && !yield(l, err) || errors.As(err, &misuse) {
+			if (news || first) && !yield(l, err) || e.m.lock.Misuse != nil {
 				return
 			}
 			wait := e.m.cfg.Expiry / 4

@@ -68,11 +68,16 @@ var (
 	ErrNodeTimeout = quorum.ErrTimeout
 )
 
-// decisions are the errors that speak of the whole quorum. One node's error never
-// counts as one of them, nor as the end of the caller's context.
-var decisions = []error{
-	ErrFailed, ErrTaken, ErrSelf, ErrNoQuorum, ErrExpired, ErrNotReleased, ErrNotHeld, ErrLost,
-	ErrReleased, ErrClosed, context.Canceled, context.DeadlineExceeded,
+// decisions are the errors that speak of the whole quorum, and the kinds of the failures that match
+// them. One node's error never counts as one of them, nor as the end of the caller's context.
+var decisions = []struct {
+	error
+	kind lease.Kind
+}{
+	{ErrTaken, lease.Taken}, {ErrSelf, lease.Self}, {ErrNoQuorum, lease.NoQuorum},
+	{ErrExpired, lease.Expired}, {ErrNotHeld, lease.NotHeld}, {ErrLost, lease.Lost},
+	{ErrReleased, lease.Released}, {ErrClosed, lease.Closed},
+	{ErrFailed, 0}, {ErrNotReleased, 0}, {context.Canceled, 0}, {context.DeadlineExceeded, 0},
 }
 
 // Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err
@@ -90,12 +95,10 @@ type Error struct {
 	Owner string
 
 	failed string         // what did not happen: "not acquired"
-	kinds  []error        // the decisions that this error matches
-	reason string         // why, in words
-	more   string         // follows the reason, and what is known of the owner
+	is     error          // the decision that follows from that, or nil
+	from   *lease.Failure // why
 	causes []error        // errors.Is looks into these; they are not in the text
 	last   *Error         // what the last attempt had come to; one of the causes
-	from   *lease.Failure // which it was made of
 	nodes  *multierror.Error
 }
 
@@ -106,11 +109,11 @@ func (e *Error) Error() string {
 
 // why says why it failed, and which nodes did what.
 func (e *Error) why() string {
-	text := e.reason
+	text := e.from.Reason
 	if e.Owner != "" && e.last == nil {
 		text += fmt.Sprintf(" by %q", e.Owner)
 	}
-	text = errtext.Text(text + e.more)
+	text = errtext.Text(text + e.from.More)
 	if e.last != nil {
 		text += "; the last attempt: " + e.last.why()
 	}
@@ -122,8 +125,10 @@ func (e *Error) why() string {
 
 // Is makes [errors.Is] work as the type's comment says.
 func (e *Error) Is(target error) bool {
-	if slices.Contains(decisions, target) {
-		return slices.Contains(e.kinds, target)
+	for _, d := range decisions {
+		if d.error == target {
+			return e.from.Kind&d.kind != 0 || e.is == target
+		}
 	}
 	return e.nodes != nil && errors.Is(e.nodes, target)
 }
@@ -217,19 +222,14 @@ func (m *Mutex) error(failed string, f *lease.Failure) error {
 // errorOf makes an error of why an operation on the lock of that name has failed.
 func (c *core) errorOf(name, failed string, f *lease.Failure) *Error {
 	e := &Error{
-		Name: name, Owner: f.Owner, from: f, failed: failed, reason: f.Reason, more: f.More,
-		causes: slices.Clone(f.Causes), nodes: c.nodeErrors(f.Outcomes, failed),
+		Name: name, Owner: f.Owner, from: f, failed: failed, causes: slices.Clone(f.Causes),
+		nodes: c.nodeErrors(f.Outcomes, failed),
 	}
 	switch failed {
 	case notAcquired, notAdopted:
-		e.kinds = append(e.kinds, ErrFailed)
+		e.is = ErrFailed
 	case notReleased:
-		e.kinds = append(e.kinds, ErrNotReleased)
-	}
-	for of, is := range kinds {
-		if f.Kind&of != 0 {
-			e.kinds = append(e.kinds, is)
-		}
+		e.is = ErrNotReleased
 	}
 	if f.Before != nil {
 		e.causes = append(e.causes, pastLoss{c.errorOf(name, lost, f.Before)})
@@ -239,13 +239,6 @@ func (c *core) errorOf(name, failed string, f *lease.Failure) *Error {
 		e.Owner, e.causes = e.last.Owner, append(e.causes, e.last)
 	}
 	return e
-}
-
-// kinds are what errors match by the kinds of failures.
-var kinds = map[lease.Kind]error{
-	lease.Taken: ErrTaken, lease.Self: ErrSelf, lease.NoQuorum: ErrNoQuorum,
-	lease.Expired: ErrExpired, lease.NotHeld: ErrNotHeld, lease.Lost: ErrLost,
-	lease.Released: ErrReleased, lease.Closed: ErrClosed,
 }
 
 // pastLoss is why a lease was lost, as a cause of what failed later. That too few nodes answered

@@ -147,7 +147,9 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	k.Pipelines = quorum.Pipelines(r.core.Nodes)
 	k.Process, k.Options = &r.core.Process, &cfg.Options
 	k.Alone, k.Denied, k.OnEnd = len(k.Pipelines) == 1, heldBy, m.ended
-	m.mistaken(err)
+	if err != nil {
+		m.mistaken(err)
+	}
 	m.tell.attach(m)
 	if cfg.value != nil {
 		k.TakeOver(*cfg.value)
@@ -155,12 +157,8 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	return m
 }
 
-// mistaken notes what is wrong with the options, or nil.
-func (m *Mutex) mistaken(err error) {
-	if err != nil {
-		m.lock.Misuse = lease.Because(err)
-	}
-}
+// mistaken notes what is wrong with the options.
+func (m *Mutex) mistaken(err error) { m.lock.Misuse = lease.Because(err) }
 
 // ended notes that nobody relies on the lease any more, and returns the cause for a held context.
 func (m *Mutex) ended(l *lease.Lease, reason lease.EndReason, why *lease.Failure) (cause error) {

@@ -2,7 +2,6 @@
 package errtext
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,21 +60,12 @@ func isOdd(c rune) bool { return !strconv.IsPrint(c) }
 
 // escape escapes what is odd in a line.
 func escape(line string) string {
-	var b strings.Builder
-	for len(line) > 0 {
-		r, size := utf8.DecodeRuneInString(line)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, line[0])
-		case isOdd(r):
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		default:
-			b.WriteRune(r)
-		}
-		line = line[size:]
-	}
-	return b.String()
+	quoted := strconv.Quote(line)
+	return asIs.Replace(quoted[1 : len(quoted)-1])
 }
+
+// asIs undoes what [strconv.Quote] does to characters that can be shown.
+var asIs = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
 
 // List is the text of several errors.
 func List(errs []error) string {

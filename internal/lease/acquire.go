@@ -85,8 +85,11 @@ func (a *acquirer) Attempt(how queue.Attempt) queue.Answer {
 		if err := a.Stopped(how.Latest); err != nil {
 			return queue.Answer{Err: err}
 		}
-		d := a.attempt(how, nil)
-		if d == nil {
+		d, wrong := a.attempt(how, nil)
+		switch {
+		case wrong != nil:
+			return queue.Answer{Err: wrong}
+		case d == nil:
 			return queue.Answer{Won: true}
 		}
 		a.open = d
@@ -107,18 +110,18 @@ func (a *acquirer) Attempt(how queue.Attempt) queue.Answer {
 }
 
 // attempt asks the nodes for the lock once, with a value of its own, and adopts the lease if it
-// wins. Only a claim has a member.
-func (a *acquirer) attempt(how queue.Attempt, member *wire.Member) *FailedAttempt {
+// wins. Only a claim has a member. The failure is that of making the value.
+func (a *acquirer) attempt(how queue.Attempt, member *wire.Member) (*FailedAttempt, *Failure) {
 	a.counts()
 	l, wrong := a.lock.try()
 	if wrong != nil {
-		return &FailedAttempt{final: true, wrong: wrong}
+		return nil, wrong
 	}
 	d := l.attempt(a.ctx, how, member)
 	if d == nil {
 		a.adopt(l)
 	}
-	return d
+	return d, nil
 }
 
 // counts counts an attempt.
@@ -166,7 +169,7 @@ func (a *acquirer) Claim(member wire.Member, takenUp int) queue.Answer {
 	}
 	a.counts()
 	began := a.lock.now()
-	if takenUp < quorum.Majority(len(a.lock.Pipelines)) || !bid.inTime() {
+	if takenUp < quorum.Majority(len(a.lock.Pipelines)) || bid.tooLate() != "" {
 		if d := bid.attempt(a.ctx, queue.Attempt{}, &member); d != nil {
 			a.met.note(d)
 			return d.answer()
@@ -183,8 +186,11 @@ func (a *acquirer) claimAnew(member wire.Member, old *Lease) (answer queue.Answe
 		// Also if a function of the caller's panics.
 		defer func() { old.withdraw(a.ctx, !answer.Won) }()
 	}
-	d := a.attempt(queue.Attempt{}, &member)
-	if d == nil {
+	d, wrong := a.attempt(queue.Attempt{}, &member)
+	switch {
+	case wrong != nil:
+		return queue.Answer{Err: wrong}
+	case d == nil:
 		return queue.Answer{Won: true}
 	}
 	a.met.note(d)

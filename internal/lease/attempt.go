@@ -117,8 +117,9 @@ func (l *Lease) take(ctx context.Context, s quorum.Spec) (d decision) {
 		d.said = d.round.Outcomes()
 		d.won, d.err = l.fence(ctx, d.said)
 	}
-	if d.won && !l.inTime() {
-		d.won, d.late = false, l.tooLate()
+	if d.won {
+		d.late = l.tooLate()
+		d.won = d.late == ""
 	}
 	if !d.won && d.said == nil {
 		d.said = d.round.Outcomes()
@@ -126,30 +127,27 @@ func (l *Lease) take(ctx context.Context, s quorum.Spec) (d decision) {
 	return d
 }
 
-// inTime reports whether the lock was granted in time: before its deadline, and under the restart
-// guard within [wire.AttemptRounds] node timeouts. Each round keeps to its node timeout, but the
-// process can stop between two of them. Meanwhile a node that has voted for this attempt may
-// restart without the key. If another client holds the lock, it heals the node, which then votes
-// for that client too. A node refuses to be healed until it has been up for as long as an attempt
-// may take, see [wire.Lock.Heal]. The node measures that time: limit allows for a slow clock here.
-func (l *Lease) inTime() bool {
-	k, end := l.lock, l.deadline()
-	limit := wire.AttemptRounds * float64(k.NodeTimeout) * (1 - k.DriftFactor)
-	if k.Guard > 0 && limit < float64(k.Validity()) {
-		end = l.Began.Add(time.Duration(limit))
-	}
-	return clock.Remaining(k.now(), end) > 0
-}
-
-// tooLate says why a lock cannot be trusted although a quorum has granted it.
+// tooLate says why a lock cannot be trusted although a quorum has granted it, or "": it was not
+// granted before its deadline, and under the restart guard within [wire.AttemptRounds] node
+// timeouts. Each round keeps to its node timeout, but the process can stop between two of them.
+// Meanwhile a node that has voted for this attempt may restart without the key. If another client
+// holds the lock, it heals the node, which then votes for that client too. A node refuses to be
+// healed until it has been up for as long as an attempt may take, see [wire.Lock.Heal]. The node
+// measures that time: limit allows for a slow clock here.
 func (l *Lease) tooLate() string {
-	if clock.Remaining(l.lock.now(), l.deadline()) > 0 {
+	k, now := l.lock, l.lock.now()
+	limit := wire.AttemptRounds * float64(k.NodeTimeout) * (1 - k.DriftFactor)
+	switch {
+	case clock.Remaining(now, l.deadline()) <= 0:
+		return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v",
+			k.Expiry)
+	case k.Guard > 0 && limit < float64(k.Validity()) &&
+		clock.Remaining(now, l.Began.Add(time.Duration(limit))) <= 0:
 		return fmt.Sprintf("granted by a quorum, but too late: in more than %d node timeouts of "+
 			"%v a node that forgot its vote may have been healed",
-			wire.AttemptRounds, l.lock.NodeTimeout)
+			wire.AttemptRounds, k.NodeTimeout)
 	}
-	return fmt.Sprintf("granted by a quorum, but too late: nothing is left of the expiry of %v",
-		l.lock.Expiry)
+	return ""
 }
 
 // fence settles the token of what a quorum has granted: the largest counter among the granting

@@ -252,9 +252,9 @@ func TestFailedAttempts(t *testing.T) {
 		assert.False(t, all.note(attempt(cut)), "the nodes are well")
 		assert.Same(t, first, all.newest())
 
-		wrong := &FailedAttempt{final: true, wrong: ErrClosed}
-		assert.True(t, all.note(wrong))
-		assert.Same(t, wrong, all.newest())
+		second := attempt(t.Context())
+		assert.True(t, all.note(second))
+		assert.Same(t, second, all.newest())
 	})
 }
 

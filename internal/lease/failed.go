@@ -18,11 +18,10 @@ import (
 // when does not change any more. It is its waiter's, who alone uses own, unsettled, giveBack and
 // settle. Others of the local queue may ask why.
 type FailedAttempt struct {
-	wrong *Failure // why; nil: Failure tells it from what follows
-	final bool     // further attempts make no sense
-	own   bool     // a node refused a key that was this attempt's own
-	cut   bool     // the context ended it
-	stood bool     // it asked for a place in the queue
+	final bool // further attempts make no sense
+	own   bool // a node refused a key that was this attempt's own
+	cut   bool // the context ended it
+	stood bool // it asked for a place in the queue
 	// The waiter's attempt before that, or nil.
 	tried *FailedAttempt
 
@@ -235,9 +234,6 @@ func (d *FailedAttempt) troubled() bool {
 // settled reports whether the nodes that have not said anything yet make no difference to why the
 // attempt did not win.
 func (d *FailedAttempt) settled() bool {
-	if d.wrong != nil {
-		return true
-	}
 	_, granted, refused, _ := d.count()
 	n := len(d.met)
 	return refused >= quorum.Blocking(n) || granted+refused >= quorum.Majority(n) || d.troubled()
@@ -246,11 +242,8 @@ func (d *FailedAttempt) settled() bool {
 // Failure says why the attempt did not win, as far as the nodes have told by now. It is nil if
 // there is no attempt.
 func (d *FailedAttempt) Failure() *Failure {
-	switch {
-	case d == nil:
+	if d == nil {
 		return nil
-	case d.wrong != nil:
-		return d.wrong
 	}
 	outcomes, granted, refused, bad := d.count()
 	n, more := len(outcomes), ""
@@ -271,13 +264,7 @@ func (d *FailedAttempt) Failure() *Failure {
 }
 
 // answer is what the local queue is told of the failed attempt, without the error of a final one.
-func (d *FailedAttempt) answer() queue.Answer {
-	a := queue.Answer{Keys: d.keys}
-	if d.asked != nil {
-		a.Refusal = d
-	}
-	return a
-}
+func (d *FailedAttempt) answer() queue.Answer { return queue.Answer{Keys: d.keys, Refusal: d} }
 
 // Answered implements [queue.Refusal].
 func (d *FailedAttempt) Answered() bool { return !d.troubled() }
@@ -294,7 +281,7 @@ func (d *FailedAttempt) Failing() bool {
 // lasts reports whether there is no quorum because of errors that do not mend themselves.
 func lasts(r queue.Refusal) bool {
 	d, _ := r.(*FailedAttempt)
-	if d == nil || d.wrong != nil {
+	if d == nil {
 		return false
 	}
 	said, _, _, _ := d.count()

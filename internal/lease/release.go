@@ -102,7 +102,16 @@ func (l *Lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won b
 // unreleased returns why a round has not released the lease, or nil if all rounds together have.
 // The caller holds Mu.
 func (l *Lease) unreleased(r *quorum.Round) *Failure {
-	outcomes, deleted, gone := l.released(r)
+	outcomes, deleted, gone := r.Outcomes(), 0, 0
+	for i, o := range outcomes {
+		switch {
+		case l.ReleasedOn(i):
+			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
+			deleted++
+		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
+			gone++
+		}
+	}
 	if deleted >= quorum.Majority(len(outcomes)) {
 		return nil
 	}
@@ -166,20 +175,4 @@ func (l *Lease) linger() *quorum.Command {
 		}
 		return l.lock.Linger(l.Value, left), true
 	}}
-}
-
-// released returns what all releases together have come to, of which r is the latest: how many
-// nodes have deleted the key, and on how many others it is gone.
-func (l *Lease) released(r *quorum.Round) (outcomes quorum.Outcomes, deleted, gone int) {
-	outcomes = r.Outcomes()
-	for i, o := range outcomes {
-		switch {
-		case l.ReleasedOn(i):
-			outcomes[i] = quorum.Outcome{Reply: quorum.Reply{Means: quorum.Done}}
-			deleted++
-		case o.Err == nil, errors.Is(o.Err, quorum.ErrUnsent):
-			gone++
-		}
-	}
-	return outcomes, deleted, gone
 }

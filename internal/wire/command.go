@@ -16,11 +16,11 @@ import (
 // Acquire asks a node for the lock: by a plain SET NX where that is enough.
 func (l *Lock) Acquire(value string) quorum.Command {
 	if !l.Fencing && l.Guard == 0 && !l.Shared {
-		return quorum.Command{
-			Command: l.setNX(value), Read: readSetNX,
-		}
+		c := pool.SetNX(l.keys[0], value, l.Expiry)
+		c.Alone = l.Alone
+		return quorum.Command{Command: c, Read: readSetNX}
 	}
-	return l.acquireBy(scripts.Acquire, value, l.guard(), l.Tokens.proposal())
+	return l.acquireBy(scripts.Acquire, value, uptime(l.Guard), l.Tokens.proposal())
 }
 
 // AcquireUnguarded asks for the lock without the restart guard.
@@ -31,7 +31,7 @@ func (l *Lock) AcquireUnguarded(value string) quorum.Command {
 // Claim asks a node for the lock if that is free, or reserved for the member of the queue. One that
 // is free ends the member's place.
 func (l *Lock) Claim(value, member string) quorum.Command {
-	return l.acquireBy(scripts.Claim, value, l.guard(), l.Tokens.proposal(), member)
+	return l.acquireBy(scripts.Claim, value, uptime(l.Guard), l.Tokens.proposal(), member)
 }
 
 // Bid leaves with the nodes what a member that is next in the queue will claim. The member hears a
@@ -57,10 +57,7 @@ func (l *Lock) Swap(value, old string) quorum.Command {
 // attempt must have come to its end before the node's vote is the holder's: see inTime of package
 // lease.
 func (l *Lock) Heal(value string, token uint64) quorum.Command {
-	guard := int64(0)
-	if l.Guard > 0 {
-		guard = uptime(AttemptRounds * min(l.NodeTimeout, l.Guard/AttemptRounds))
-	}
+	guard := uptime(AttemptRounds * min(l.NodeTimeout, l.Guard/AttemptRounds))
 	return l.acquireBy(scripts.Heal, value, guard, token)
 }
 
@@ -102,21 +99,13 @@ func (l *Lock) share(c quorum.Command, script *pool.Script, keys []string, args,
 	return c
 }
 
-// guard is what a node's uptime_in_seconds must show before it grants the lock, or 0.
-func (l *Lock) guard() int64 {
-	if l.Guard == 0 {
+// uptime is what a node's uptime_in_seconds must show after d. Redis cuts it off: one second more.
+// It is 0 for 0: the node need not show anything.
+func uptime(d time.Duration) int64 {
+	if d == 0 {
 		return 0
 	}
-	return uptime(l.Guard)
-}
-
-// uptime is what a node's uptime_in_seconds must show after d. Redis cuts it off: one second more.
-func uptime(d time.Duration) int64 {
-	seconds := int64(d / time.Second)
-	if d%time.Second > 0 {
-		seconds++
-	}
-	return seconds + 1
+	return int64(clock.Add(d, time.Second-1)/time.Second) + 1
 }
 
 // fenceTTL is what scripts are told of how long the counter lives, in milliseconds. A counter that
@@ -243,13 +232,6 @@ func (l *Lock) Stand(member Member, keep time.Duration) quorum.Command {
 		args = append(args, member.Value)
 	}
 	return quorum.Command{Command: l.eval(script, keys, args...), Read: readStood}
-}
-
-// setNX is SET NX PX for the lock's key.
-func (l *Lock) setNX(value string) *pool.Command {
-	c := pool.SetNX(l.keys[0], value, l.Expiry)
-	c.Alone = l.Alone
-	return c
 }
 
 // eval runs a script.

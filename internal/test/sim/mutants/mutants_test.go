@@ -90,8 +90,8 @@ var anyTicket = edit{
 
 var mutants = []mutant{
 	{"M1", "validity counted from the end of the attempt", []edit{
-		{"internal/lease.Lease.take", "	if d.won && !l.inTime() {",
-			"	l.Began = l.lock.now()\n	if d.won && !l.inTime() {"},
+		{"internal/lease.Lease.take", "		d.late = l.tooLate()\n",
+			"		l.Began = l.lock.now()\n		d.late = l.tooLate()\n"},
 		{"internal/lease.acquirer.adopt", "	a.won = l\n",
 			"	a.won, l.Until = l, l.deadline()\n"},
 	}, campaign, 100, []string{"I2 validity"}},
@@ -200,7 +200,8 @@ var mutants = []mutant{
 			"	}\n	return l.WriteSet.Release(ctx, s)\n",
 	}}, campaign, 300, []string{"I8 no leaks"}},
 	{"M24", "the restart guard is not asked for", []edit{{
-		"internal/wire.Lock.guard", "	return uptime(l.Guard)\n", "	return 0\n",
+		"internal/wire.Lock.acquireBy", "	keys, args :=",
+		"	if script != scripts.Heal {\n		guard = 0\n	}\n	keys, args :=",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
 		"internal/quorum.Round.Wait", "		case <-ctx.Done():\n" +
@@ -229,7 +230,7 @@ var mutants = []mutant{
 		[]edit{{
 			"internal/lease.acquirer.attempt", "	if d == nil {\n",
 			"	if d == nil && a.ctx.Err() != nil {\n" +
-				"		return &FailedAttempt{final: true, wrong: ErrClosed}\n	}\n" +
+				"		return nil, ErrClosed\n	}\n" +
 				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{

@@ -211,8 +211,7 @@ type NodeCall struct {
 func WithEvents(e *Events) Option {
 	if e == nil {
 		return option(func(c *config) {
-			c.nilErr = errtext.Join(c.nilErr,
-				&OptionError{"WithEvents", nil, "needs events that are not nil"})
+			c.wrong.add("WithEvents", nil, "needs events that are not nil")
 		})
 	}
 	p := &panics{}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +71,7 @@ type config struct {
 	guardBy        bool
 	maxHoldBy      bool
 	holding
-	nilErr error // a nil Option was given, or nil events
+	wrong mistakes // a nil Option was given, or nil events
 }
 
 // holding are options that nobody needs before the lock is held, but for events.
@@ -268,12 +269,13 @@ func WithPolling() Option {
 type mistakes []error
 
 func (w *mistakes) add(option string, value any, rule string, args ...any) {
-	*w = append(*w, &OptionError{option, value, fmt.Sprintf(rule, args...)})
+	// Copies of a config share what they have been given before.
+	*w = append(slices.Clip(*w), &OptionError{option, value, fmt.Sprintf(rule, args...)})
 }
 
 // finish fills in what follows from other options and says what is wrong with them.
 func (c *config) finish() error {
-	var wrong mistakes
+	wrong := c.wrong
 	c.finishExpiry(&wrong)
 	c.finishNodeTimeout(&wrong)
 	c.checkValue(&wrong)
@@ -292,9 +294,6 @@ func (c *config) finishExpiry(wrong *mistakes) {
 	}
 	if c.MaxWaiters < 1 && c.MaxWaiters != Unlimited {
 		wrong.add("WithMaxWaiters", c.MaxWaiters, "must be at least 1, or Unlimited")
-	}
-	if c.nilErr != nil {
-		*wrong = append(*wrong, c.nilErr)
 	}
 	if c.constantDelay < 0 {
 		wrong.add("WithRetryDelay", c.constantDelay, "must be at least 0")

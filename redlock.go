@@ -120,12 +120,12 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 	}
 	cfg := *r.cfg
 	for i, o := range opts {
-		if o == nil {
-			cfg.nilErr = errtext.Join(cfg.nilErr, &OptionError{"Option",
-				fmt.Sprintf("option %d is nil", i), "needs options that are not nil"})
-			continue
+		if o != nil {
+			o.apply(&cfg)
+		} else {
+			cfg.wrong.add("Option", fmt.Sprintf("option %d is nil", i),
+				"needs options that are not nil")
 		}
-		o.apply(&cfg)
 	}
 	return &cfg, errtext.Join(r.core.err, cfg.finish())
 }

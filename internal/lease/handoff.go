@@ -28,15 +28,10 @@ func (h Handoff) String() string {
 // ParseHandoff decodes a handoff.
 func ParseHandoff(text string) (h Handoff, ok bool) {
 	coded, ok := strings.CutPrefix(text, handoffPrefix)
-	if !ok {
-		return h, false
-	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(coded)
-	if err != nil || json.Unmarshal(b, &h) != nil {
-		return h, false
-	}
-	return h, len(h.Key) > 0 && len(h.Value) > 0 &&
-		!strings.HasPrefix(string(h.Value), wire.NoValue)
+	ok = ok && err == nil && json.Unmarshal(b, &h) == nil && len(h.Key) > 0 &&
+		len(h.Value) > 0 && !strings.HasPrefix(string(h.Value), wire.NoValue)
+	return h, ok
 }
 
 // HandOff gives the lease away without releasing it: what waits to be sent is dropped, and the

@@ -143,8 +143,8 @@ type Lease struct {
 
 	// The lock's Mu guards these once the lease is acquired.
 	Standing
-	renewal *renewal // under way, or nil
-	overran bool     // see Overrun
+	renewal renewal // under way, or none
+	overran bool    // see Overrun
 }
 
 // Standing is how a lease stands.
@@ -235,10 +235,10 @@ func (l *Lease) Change(to State, reason EndReason, why *Failure) Effects {
 
 // Effects are what follows a change of state. They run without Mu, because they wait.
 type Effects struct {
-	hold    func(EndReason, error) // that is over, or nil
-	reason  EndReason
-	cause   error    // of the held context
-	renewal *renewal // that is stopped, or nil
+	hold   func(EndReason, error) // that is over, or nil
+	reason EndReason
+	cause  error  // of the held context
+	stop   func() // ends the renewal under way, or nil
 }
 
 // Cancel ends the hold, and does not wait.
@@ -251,7 +251,9 @@ func (e Effects) Cancel() {
 // Run does all that follows.
 func (e Effects) Run() {
 	e.Cancel()
-	e.renewal.stop()
+	if e.stop != nil {
+		e.stop()
+	}
 }
 
 // Lose ends a lease that is gone. The caller holds Mu, and goes on as after Change.
@@ -266,7 +268,9 @@ func (l *Lease) Lose(reason EndReason, why *Failure) Effects {
 // LetGo ends the renewals of the lease. What is left of it is for the end of the work. The caller
 // holds Mu, and goes on as after Change.
 func (l *Lease) LetGo(reason EndReason, why *Failure) Effects {
-	l.renewal.cancel()
+	if l.renewal.cancel != nil {
+		l.renewal.cancel()
+	}
 	if why != nil {
 		why = why.loss(true)
 	}
@@ -276,7 +280,7 @@ func (l *Lease) LetGo(reason EndReason, why *Failure) Effects {
 // releasing begins a release of the lease. The caller holds Mu, and goes on as after Change.
 func (l *Lease) releasing(reason EndReason) Effects {
 	after := l.Change(StateReleasing, reason, nil)
-	after.renewal = l.renewal
+	after.stop = l.renewal.stop
 	return after
 }
 
@@ -285,7 +289,7 @@ func (l *Lease) Closing() Effects {
 	l.lock.Mu.Lock()
 	defer l.lock.Mu.Unlock()
 	after := l.LetGo(EndClosed, nil)
-	after.renewal = l.renewal
+	after.stop = l.renewal.stop
 	return after
 }
 

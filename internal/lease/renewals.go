@@ -124,42 +124,25 @@ func (q *Renewals) end(r *dueRenewal, confirmed bool) {
 	q.begin()
 }
 
-// renewal is one under way, which somebody may stop. A nil renewal is none.
-type renewal struct {
-	context.CancelFunc
-	done chan struct{}
-}
+// renewal is one under way: how to cancel its context, and how to wait for its end, too. The zero
+// renewal is none.
+type renewal struct{ cancel, stop func() }
 
 // Renew is Extend for the one who keeps the lease extended: the end of the lease stops it.
 func (l *Lease) Renew(ctx context.Context, budget time.Duration,
 	extended func(r *quorum.Round, before time.Time)) (*quorum.Round, *Failure) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &renewal{cancel, make(chan struct{})}
-	defer close(r.done)
+	done := make(chan struct{})
+	defer close(done)
 	defer cancel()
-	set := func(r *renewal) {
+	set := func(r renewal) {
 		l.lock.Mu.Lock()
 		defer l.lock.Mu.Unlock()
 		if l.renewal = r; !l.Kept() {
 			cancel()
 		}
 	}
-	set(r)
-	defer set(nil)
+	set(renewal{cancel, func() { cancel(); <-done }})
+	defer set(renewal{})
 	return l.Extend(ctx, budget, extended)
-}
-
-// cancel cancels its context, and does not wait.
-func (r *renewal) cancel() {
-	if r != nil {
-		r.CancelFunc()
-	}
-}
-
-// stop cancels its context, and waits for its end.
-func (r *renewal) stop() {
-	if r != nil {
-		r.CancelFunc()
-		<-r.done
-	}
 }

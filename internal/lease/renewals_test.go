@@ -96,7 +96,7 @@ func TestTheEndOfALeaseStopsItsRenewal(t *testing.T) {
 			k.Mu.Unlock()
 			after.Run()
 			if name == "released" {
-				assert.Nil(t, l.renewal, "Run has waited")
+				assert.Nil(t, l.renewal.stop, "Run has waited")
 			}
 			<-over
 			assert.Zero(t, time.Since(start))

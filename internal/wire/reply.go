@@ -45,29 +45,30 @@ func readSetNX(_ *pool.Command, reply any, err error) (quorum.Reply, error) {
 	return quorum.Reply{Means: quorum.Foreign}, nil
 }
 
-// number returns the reply of a script that is an integer.
-func number(c *pool.Command, reply any, err error) (int64, error) {
-	if err != nil {
-		return 0, err
+// integer reads the reply of a script that is an integer, of which means tells the meaning.
+func integer(
+	means func(i int64) (quorum.Reply, error),
+) func(*pool.Command, any, error) (quorum.Reply, error) {
+	return func(c *pool.Command, reply any, err error) (quorum.Reply, error) {
+		if err != nil {
+			return quorum.Reply{}, err
+		}
+		if i, ok := reply.(int64); ok {
+			return means(i)
+		}
+		return quorum.Reply{}, &ReplyError{Script: c.Script().Name, Reply: reply}
 	}
-	if i, ok := reply.(int64); ok {
-		return i, nil
-	}
-	return 0, &ReplyError{Script: c.Script().Name, Reply: reply}
 }
 
-func readAcquired(c *pool.Command, reply any, err error) (quorum.Reply, error) {
-	switch i, err := number(c, reply, err); {
-	case err != nil:
-		return quorum.Reply{}, err
+var readAcquired = integer(func(i int64) (quorum.Reply, error) {
+	switch {
 	case i < 0:
 		return quorum.Reply{}, &GuardError{Wait: clock.Times(time.Second, -max(i, -math.MaxInt64))}
 	case i == 0:
 		return quorum.Reply{Means: quorum.Foreign}, nil
-	default:
-		return quorum.Reply{Means: quorum.Done, Number: i}, nil
 	}
-}
+	return quorum.Reply{Means: quorum.Done, Number: i}, nil
+})
 
 // readAcquiredInOneSlot is readAcquired for a command on a shared counter. A node of a cluster
 // refuses two keys that lie in different slots.
@@ -79,23 +80,18 @@ func readAcquiredInOneSlot(c *pool.Command, reply any, err error) (quorum.Reply,
 	return readAcquired(c, reply, err)
 }
 
-func readHeld(c *pool.Command, reply any, err error) (quorum.Reply, error) {
-	switch i, err := number(c, reply, err); {
-	case err != nil:
-		return quorum.Reply{}, err
+var readHeld = integer(func(i int64) (quorum.Reply, error) {
+	switch {
 	case i < 0:
 		return quorum.Reply{Means: quorum.Foreign}, nil
 	case i == 0:
 		return quorum.Reply{Means: quorum.Gone}, nil
-	default:
-		return quorum.Reply{Means: quorum.Done}, nil
 	}
-}
+	return quorum.Reply{Means: quorum.Done}, nil
+})
 
-func readReleased(c *pool.Command, reply any, err error) (quorum.Reply, error) {
-	switch i, err := number(c, reply, err); {
-	case err != nil:
-		return quorum.Reply{}, err
+var readReleased = integer(func(i int64) (quorum.Reply, error) {
+	switch {
 	case i == -1:
 		return quorum.Reply{Means: quorum.Foreign, Left: quorum.Forever}, nil
 	case i < 0:
@@ -106,10 +102,9 @@ func readReleased(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 		return quorum.Reply{Means: quorum.Done}, nil
 	case i == 3:
 		return quorum.Reply{Means: quorum.Shared}, nil
-	default:
-		return quorum.Reply{Means: quorum.HandedOn}, nil
 	}
-}
+	return quorum.Reply{Means: quorum.HandedOn}, nil
+})
 
 func readTakenBack(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE ") {
@@ -123,15 +118,14 @@ func readStood(c *pool.Command, reply any, err error) (quorum.Reply, error) {
 	if err != nil {
 		return quorum.Reply{}, err
 	}
-	fields, ok := reply.([]any)
-	var n [3]int64
-	ok = ok && len(fields) == len(n)
-	for i := range n {
-		if ok {
-			n[i], ok = fields[i].(int64)
+	fields, _ := reply.([]any)
+	n := make([]int64, 0, 3)
+	for _, f := range fields {
+		if i, ok := f.(int64); ok {
+			n = append(n, i)
 		}
 	}
-	if !ok {
+	if len(n) != 3 || len(fields) != 3 {
 		return quorum.Reply{}, &ReplyError{Script: c.Script().Name, Reply: reply}
 	}
 	said := quorum.Reply{Means: quorum.Standing, Number: n[0], Left: quorum.Forever,

@@ -1,20 +1,18 @@
 // Package batch lets the commands of an adapter share round trips. It makes the adapter a
-// [pool.Starter] as well: no command needs a goroutine of its own. The adapter brings one function,
-// which sends some commands on one connection and answers them:
+// [pool.Pool] and a [pool.Starter]: no command needs a goroutine of its own. The adapter brings one
+// function, which sends some commands on one connection and answers them:
+//
+//	type calls = batch.Batcher // an embedded field that is not exported
 //
 //	type Pool struct {
-//		batcher batch.Batcher[struct{}]
+//		*calls
 //		…
 //	}
 //
 //	func NewPool(…) *Pool {
 //		p := &Pool{…}
-//		p.batcher.Send = p.send // answers each of the calls that it is given
+//		p.calls = batch.New(p.send, batch.Options{}) // send answers each call that it is given
 //		return p
-//	}
-//
-//	func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-//		p.batcher.Start(ctx, c, to)
 //	}
 //
 // Package [github.com/redlock-go/redlock/pool/pooltest] proves that the result behaves.
@@ -24,7 +22,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -64,210 +61,177 @@ const (
 // that follows the refused EVALSHA goes with a later batch. And a command that was sent together
 // with others, and not done, is sent again: see OneServer.
 //
-// T is room for what the client needs to know of a call; see [Call.Client].
-//
-// A Batcher with the function Send is ready for use. It is safe for concurrent use, is not copied,
-// and needs no Close: it has no goroutine and no timer when it has been idle for 60 ms.
-type Batcher[T any] struct {
-	// Send sends the calls in one round trip, and calls [Call.Answer] for each of them before it
-	// returns. It does not send a call whose context has ended. The context has the values of the
-	// first call's, and the last of the calls' deadlines. It ends when the contexts of all calls
-	// have ended, within 10 ms. Send may be called for several batches at the same time.
-	//
-	// A panic is the outcome of the calls that have not been answered, and of no other. A call that
-	// Send does not answer fails. After Send has returned, it does not use the calls any more: the
-	// Batcher makes other calls of them.
-	Send func(ctx context.Context, calls []*Call[T])
-
-	// Abandon makes a Send return soon, for which nobody waits any more: the contexts of all its
-	// calls have ended, up to 10 ms ago. It is called from another goroutine than Send, at least
-	// every 10 ms until that has returned, and does not block. If nil, Send returns when the client
-	// does.
-	Abandon func(calls []*Call[T])
-
-	// Explain may add to an error what the client knows of its cause. If nil, errors stay as they
-	// are.
-	Explain func(err error) error
-
-	// OneServer says that one server has all keys, whatever their names. Then one of the calls
-	// that Send is given may stand for several commands that name the same [pool.Command.Joint]. A
-	// command that their joint script leaves undone is sent again by itself: a release, for
-	// instance, when somebody queues for the lock. If the server refuses keys of several slots,
-	// all commands go by themselves from then on.
-	OneServer bool
-
-	// MaxSends bounds how many calls of Send are under way, for a client with few connections. If
-	// 0, there is no other bound than the Batcher's own. A call that would need one more waits.
-	MaxSends int
+// A Batcher is safe for concurrent use and needs no Close: it has no goroutine and no timer when it
+// has been idle for 60 ms.
+type Batcher struct {
+	sends   func(ctx context.Context, calls []*Call)
+	options Options
+	idle    chan *batch // to an idle worker
 
 	// Those that are over are used again. Without that, the locks of 64 callers on 5 nodes make 12
 	// more allocations.
 	calls, batches sync.Pool
 
-	rest atomic.Int64 // until when no worker yields, in nanoseconds since 1970
-
-	mu       sync.Mutex    // guards what follows
-	queue    []*Call[T]    // that wait, in order
-	sending  []*batch[T]   // the batches under way
-	underWay int           // calls of those
-	coming   int           // workers that are about to look at the queue
-	wakes    chan struct{} // for idle workers
-	full     time.Time     // when a worker was added to maxBatches-1 or more
-	waiting  *time.Timer   // calls hurry, or nil
-	watching *time.Timer   // calls look, or nil if no batch is under way
-	apart    bool          // the node refuses keys of several slots
+	mu       sync.Mutex  // guards what follows
+	queue    []*Call     // that wait, in order
+	sending  []*batch    // the batches under way
+	underWay int         // calls of those
+	full     time.Time   // when a batch became one of maxBatches or more
+	waiting  *time.Timer // calls hurry, or nil
+	watching bool        // look will be called
+	apart    bool        // the node refuses keys of several slots
 }
 
-// Start sends a command and tells its outcome to the receiver, under the rules of [pool.Starter].
+// Options are what is particular about a client.
+type Options struct {
+	// OneServer says that one server has all keys, whatever their names. Then one of the calls
+	// that are sent may stand for several commands that name the same [pool.Command.Joint]. A
+	// command that their joint script leaves undone is sent again by itself: a release, for
+	// instance, when somebody queues for the lock. If the server refuses keys of several slots,
+	// all commands go by themselves from then on.
+	OneServer bool
+
+	// MaxSends bounds how many batches are under way, for a client with few connections. If 0,
+	// there is no other bound than the Batcher's own. A call that would need one more waits.
+	MaxSends int
+
+	// Abandon makes the sending of some calls return soon, for which nobody waits any more: their
+	// contexts have ended, up to 10 ms ago. It is called from another goroutine, every 10 ms until
+	// they have been sent, and does not block. If nil, send returns when the client does.
+	Abandon func(calls []*Call)
+}
+
+// New returns a Batcher that sends calls by the function send.
 //
-// A call that is still queued when ctx ends is not sent. It fails within a millisecond, with an
-// error that matches [pool.ErrNotSent]. The outcome of a call that was handed to Send comes when
-// Send returns: with Abandon, that is soon after the contexts of all calls of the batch have ended.
-func (b *Batcher[T]) Start(ctx context.Context, command *pool.Command, to pool.Receiver) {
-	if err := ctx.Err(); err != nil {
-		to.Receive(nil, pool.NotSent(err))
-		return
-	}
-	b.add(b.newCall(ctx, command, to))
-}
-
-// Carry is Start for a caller who waits for the outcome, and for nothing else: see [pool.Carrier].
-// Where no call waits, and its own would go at once, this caller sends it, and Carry blocks for as
-// long as Send does. Otherwise it returns at once. An adapter whose Send may take longer than the
-// contexts of its calls allow calls Start instead.
+// Send sends the calls in one round trip, and calls [Call.Answer] for each of them before it
+// returns. It does not send a call whose context has ended. The context has the values of the first
+// call's, and the last of the calls' deadlines. It ends when the contexts of all calls have ended,
+// within 10 ms. Send may be called for several batches at the same time.
 //
-// The lock of a lone caller on one node, on loopback, takes 0.7 of the time that way.
-func (b *Batcher[T]) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
-	if ctx.Err() != nil {
-		b.Start(ctx, command, to) // which fails
-		return
+// A panic is the outcome of the calls that have not been answered, and of no other. A call that
+// send does not answer fails. After send has returned, it does not use the calls any more: the
+// Batcher makes other calls of them.
+func New(send func(ctx context.Context, calls []*Call), o Options) *Batcher {
+	if o.MaxSends <= 0 {
+		o.MaxSends = maxStuck
 	}
-	c := b.newCall(ctx, command, to)
-	b.mu.Lock()
-	if len(b.queue) > 0 || !b.mayGo(c) {
-		b.mu.Unlock()
-		b.add(c)
-		return
-	}
-	c.carried = true
-	s := b.begin(c)
-	b.mu.Unlock()
-	b.send(s)
+	return &Batcher{sends: send, options: o, idle: make(chan *batch)}
 }
 
-// newCall returns a call that is not in the queue yet.
-func (b *Batcher[T]) newCall(
-	ctx context.Context, command *pool.Command, to pool.Receiver,
-) *Call[T] {
-	c, _ := b.calls.Get().(*Call[T])
-	if c == nil {
-		c = &Call[T]{}
-	}
-	c.ctx, c.command, c.to = ctx, command, to
-	return c
+// SetNX implements [pool.Pool].
+func (b *Batcher) SetNX(
+	ctx context.Context, key, value string, expiry time.Duration,
+) (bool, error) {
+	ok, err := b.wait(ctx, pool.SetNX(key, value, expiry))
+	return ok == true, err
 }
 
-// Do sends a command and waits for its outcome, or until ctx is done. The reply to a SET NX is a
-// bool. The error matches [pool.ErrNotSent] if the command was certainly not sent: ctx had ended
-// before, or Send said so.
-func (b *Batcher[T]) Do(ctx context.Context, command *pool.Command) (any, error) {
+// Eval implements [pool.Pool].
+func (b *Batcher) Eval(
+	ctx context.Context, script *pool.Script, keys []string, args ...any,
+) (any, error) {
+	return b.wait(ctx, pool.Eval(script, keys, args...))
+}
+
+// wait starts a command and waits for its outcome, or until ctx is done.
+func (b *Batcher) wait(ctx context.Context, command *pool.Command) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, pool.NotSent(err)
 	}
-	told := make(answer, 1)
-	c := &Call[T]{ctx: ctx, command: command, to: told, kept: true}
-	b.add(c)
+	told := make(receiver, 1)
+	b.Start(ctx, command, told)
 	select {
-	case r := <-told:
-		return r.reply, r.err
+	case o := <-told:
+		return o.reply, o.err
 	case <-ctx.Done():
-		err := ctx.Err()
-		if b.remove(c) {
-			err = pool.NotSent(err)
-		}
-		return nil, b.explain(err)
+		return nil, ctx.Err()
 	}
 }
 
-// remove takes a call out of the queue, and reports whether it has not been sent, nor is later.
-func (b *Batcher[T]) remove(c *Call[T]) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := slices.Index(b.queue, c); i >= 0 {
-		b.queue = slices.Delete(b.queue, i, i+1)
-	}
-	return !c.handed
-}
+// receiver is that of a caller who waits.
+type receiver chan outcome
 
-// answer is the receiver of a caller that waits.
-type answer chan result
-
-type result struct {
+type outcome struct {
 	reply any
 	err   error
 }
 
-// Receive is told the outcome.
-func (a answer) Receive(reply any, err error) { a <- result{reply, err} }
+// Receive implements [pool.Receiver].
+func (r receiver) Receive(reply any, err error) { r <- outcome{reply, err} }
 
-// add puts a call at the end of the queue.
-func (b *Batcher[T]) add(c *Call[T]) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.queue = append(b.queue, c)
-	b.serve()
-	if len(b.queue) == 1 {
-		b.wait()
-	}
+// Start implements [pool.Starter].
+//
+// A call that is still queued when ctx ends is not sent. It fails within a millisecond, with an
+// error that matches [pool.ErrNotSent]. The outcome of a call that is being sent comes when that
+// returns: with Abandon, soon after the contexts of all calls of the batch have ended.
+func (b *Batcher) Start(ctx context.Context, command *pool.Command, to pool.Receiver) {
+	b.start(ctx, command, to, false)
 }
 
-// serve calls a worker for the queue if that may go at once. The caller holds mu.
-func (b *Batcher[T]) serve() {
-	if len(b.queue) > 0 && b.mayGo(b.queue[0]) {
-		b.callWorker()
-	}
+// Carry is Start for a caller who waits for the outcome, and for nothing else: see [pool.Carrier].
+// Where no call waits, and its own would go at once, this caller sends it, and Carry blocks for as
+// long as that takes. Otherwise it returns at once. An adapter that may take longer than the
+// contexts of its calls allow calls Start instead.
+//
+// The lock of a lone caller on one node, on loopback, takes 0.7 of the time that way.
+func (b *Batcher) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
+	b.start(ctx, command, to, true)
 }
 
-// callWorker calls a worker for the queue, unless one is about to take it. The caller holds mu.
-func (b *Batcher[T]) callWorker() {
-	if b.coming > 0 {
+func (b *Batcher) start(ctx context.Context, command *pool.Command, to pool.Receiver, carry bool) {
+	if err := ctx.Err(); err != nil {
+		to.Receive(nil, pool.NotSent(err))
 		return
 	}
-	if b.coming++; len(b.sending)+b.coming >= maxBatches {
-		b.full = time.Now()
+	c, _ := b.calls.Get().(*Call)
+	if c == nil {
+		c = &Call{}
 	}
-	if b.wakes == nil {
-		b.wakes = make(chan struct{})
+	c.ctx, c.command, c.to = ctx, command, to
+	b.mu.Lock()
+	if len(b.queue) > 0 || !b.mayGo(command) {
+		b.put(c)
+		b.mu.Unlock()
+		return
 	}
-	select {
-	case b.wakes <- struct{}{}:
-	default: // no worker is idle
-		go b.work()
+	c.carried = carry
+	s := b.begin(c)
+	b.mu.Unlock()
+	if carry {
+		b.send(s)
+		s = b.next()
+	}
+	if s != nil {
+		b.handOver(s)
 	}
 }
 
-// mayGo reports whether a batch that begins with the call may go at once. If no other node is
+// put puts a call at the end of the queue. The caller holds mu.
+func (b *Batcher) put(c *Call) {
+	if b.queue = append(b.queue, c); len(b.queue) == 1 {
+		b.hurryLater()
+	}
+}
+
+// mayGo reports whether a batch that begins with the command may go at once. If no other node is
 // asked, the batches under way count, and not their calls. Then callers who come at random times
 // wait for less, and client and server need not take turns. On several nodes, fewer and larger
 // batches cost less. The caller holds mu.
-func (b *Batcher[T]) mayGo(first *Call[T]) bool {
+func (b *Batcher) mayGo(first *pool.Command) bool {
 	underWay := b.underWay
-	if first.command.Alone {
+	if first.Alone {
 		underWay = len(b.sending)
 	}
 	return underWay < few && b.hasRoom(maxBatches)
 }
 
 // hasRoom reports whether fewer batches than so many are under way. The caller holds mu.
-func (b *Batcher[T]) hasRoom(most int) bool {
-	if b.MaxSends > 0 {
-		most = min(most, b.MaxSends)
-	}
-	return len(b.sending)+b.coming < most
+func (b *Batcher) hasRoom(most int) bool {
+	return len(b.sending) < min(most, b.options.MaxSends)
 }
 
-// wait lets the queue wait for a batch to return, but not for long. The caller holds mu.
-func (b *Batcher[T]) wait() {
+// hurryLater lets the queue wait for a batch to return, but not for long. The caller holds mu.
+func (b *Batcher) hurryLater() {
 	if b.waiting == nil {
 		b.waiting = time.AfterFunc(patience, b.hurry)
 	} else {
@@ -277,10 +241,10 @@ func (b *Batcher[T]) wait() {
 
 // hurry sees to a queue that has waited for long enough. It takes the calls out whose contexts have
 // ended. The others go beside the batches under way.
-func (b *Batcher[T]) hurry() {
+func (b *Batcher) hurry() {
 	b.mu.Lock()
-	var ended []*Call[T]
-	b.queue = slices.DeleteFunc(b.queue, func(c *Call[T]) bool {
+	var ended []*Call
+	b.queue = slices.DeleteFunc(b.queue, func(c *Call) bool {
 		if c.ctx.Err() == nil {
 			return false
 		}
@@ -289,33 +253,37 @@ func (b *Batcher[T]) hurry() {
 	})
 	if len(b.queue) > 0 {
 		if b.hasRoom(maxBatches) || b.hasRoom(maxStuck) && time.Since(b.full) >= rescue {
-			b.callWorker()
+			b.handOver(b.take())
 		}
-		b.wait()
+		b.hurryLater()
 	}
 	b.mu.Unlock()
 	for _, c := range ended {
-		c.to.Receive(nil, b.explain(pool.NotSent(c.ctx.Err())))
+		c.to.Receive(nil, pool.NotSent(c.ctx.Err()))
 	}
 }
 
-// look abandons the batches for which nobody waits any more.
-func (b *Batcher[T]) look() {
+// look abandons the batches for which nobody waits any more. It looks again when that may be so for
+// others.
+func (b *Batcher) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := watch
 	for _, s := range b.sending {
-		next = min(next, b.abandonIfEnded(s))
+		if s.over {
+			continue
+		}
+		waits := slices.IndexFunc(s.calls, func(c *Call) bool { return c.ctx.Err() == nil })
+		if waits < 0 {
+			s.end()
+			if b.options.Abandon != nil {
+				b.options.Abandon(s.sent)
+			}
+		} else if deadline, ends := s.calls[waits].ctx.Deadline(); ends {
+			next = min(next, time.Until(deadline))
+		}
 	}
-	b.watching = nil
-	if len(b.sending) > 0 {
-		b.watching = time.AfterFunc(max(next, patience), b.look)
+	if b.watching = len(b.sending) > 0; b.watching {
+		time.AfterFunc(max(next, patience), b.look)
 	}
-}
-
-func (b *Batcher[T]) explain(err error) error {
-	if err == nil || b.Explain == nil {
-		return err
-	}
-	return b.Explain(err)
 }

@@ -74,7 +74,7 @@ func TestAFewCallersSendTheirOwnCalls(t *testing.T) {
 // No more callers send their own calls than the client has connections for.
 func TestCarriedCallsAreBounded(t *testing.T) {
 	inBubble(t, func(n *node) {
-		n.calls.MaxSends = 2
+		n.calls = batch.New(n.send, batch.Options{MaxSends: 2})
 		done := make(chan *outcome, 4)
 		for range cap(done) {
 			go func() { done <- n.carry(n.Context(), "slow") }()
@@ -90,6 +90,7 @@ func TestCarriedCallsAreBounded(t *testing.T) {
 // A Receive that panics leaves nothing behind that the next callers use.
 func TestACallerWhoseReceiveFails(t *testing.T) {
 	inBubble(t, func(n *node) {
+		n.calls = batch.New(n.send, batch.Options{MaxSends: 1}) // which the panic does not use up
 		for range 3 {
 			n.carry(n.Context(), "k").granted()
 		}
@@ -115,7 +116,6 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 				(<-done).granted()
 			}
 		}
-		n.calls.MaxSends = 1 // which the panic has not used up
 		n.start(n.Context(), "k").granted()
 	})
 }
@@ -124,14 +124,12 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 func TestACallerSendsNobodyElsesCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var carried []bool
-		calls := batch.Batcher[struct{}]{
-			Send: func(_ context.Context, all []*batch.Call[struct{}]) {
-				for _, c := range all {
-					carried = append(carried, c.Carried())
-					c.Answer("OK", nil)
-				}
-			},
-		}
+		calls := batch.New(func(_ context.Context, all []*batch.Call) {
+			for _, c := range all {
+				carried = append(carried, c.Carried())
+				c.Answer("OK", nil)
+			}
+		}, batch.Options{MaxSends: 1})
 		command := pool.SetNX("k", "v", time.Minute)
 		nobody := receive(func(any, error) {})
 		calls.Carry(t.Context(), command, receive(func(any, error) {
@@ -239,17 +237,15 @@ func TestACarriedCallWhoseContextHasEndedIsNotSent(t *testing.T) {
 // The next command of a lock is sent when the outcome of the last is told.
 func TestReceiveMayCarry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := batch.Batcher[struct{}]{
-			Send: func(_ context.Context, all []*batch.Call[struct{}]) {
-				for _, c := range all {
-					if strings.HasPrefix(c.Args()[0].(string), "EVALSHA") {
-						c.Answer(nil, errNoScript)
-					} else {
-						c.Answer("OK", nil)
-					}
+		calls := batch.New(func(_ context.Context, all []*batch.Call) {
+			for _, c := range all {
+				if strings.HasPrefix(c.Args()[0].(string), "EVALSHA") {
+					c.Answer(nil, errNoScript)
+				} else {
+					c.Answer("OK", nil)
 				}
-			},
-		}
+			}
+		}, batch.Options{})
 		done := make(chan error)
 		command, left := pool.Eval(script, []string{"k"}, "v"), 10
 		var next receive

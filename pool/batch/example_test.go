@@ -15,9 +15,11 @@ import (
 
 // Pool is an adapter that shares round trips: the connection is dialled for each of them.
 type Pool struct {
-	addr  string
-	calls batch.Batcher[struct{}] // nothing needs to be known of a call
+	*calls
+	addr string
 }
+
+type calls = batch.Batcher
 
 var (
 	_ pool.Pool    = (*Pool)(nil)
@@ -26,30 +28,12 @@ var (
 
 func NewPool(addr string) *Pool {
 	p := &Pool{addr: addr}
-	p.calls.Send = p.send
+	p.calls = batch.New(p.send, batch.Options{})
 	return p
 }
 
-func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	ok, err := p.calls.Do(ctx, pool.SetNX(key, value, expiry))
-	return ok == true, err
-}
-
-func (p *Pool) Eval(
-	ctx context.Context,
-	script *pool.Script,
-	keys []string,
-	args ...any,
-) (any, error) {
-	return p.calls.Do(ctx, pool.Eval(script, keys, args...))
-}
-
-func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	p.calls.Start(ctx, c, to)
-}
-
 // send sends the calls in one round trip, and answers them.
-func (p *Pool) send(ctx context.Context, calls []*batch.Call[struct{}]) {
+func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 	conn, err := redis.DialContext(ctx, "tcp", p.addr)
 	if err != nil {
 		for _, c := range calls {

@@ -21,12 +21,12 @@ import (
 
 // join returns what is sent for the calls: one call that stands for all that go together, and the
 // others behind it. The caller holds mu.
-func (b *Batcher[T]) join(ctx context.Context, calls []*Call[T]) []*Call[T] {
-	if len(calls) < 2 || !b.OneServer || b.apart {
+func (b *Batcher) join(ctx context.Context, calls []*Call) []*Call {
+	if len(calls) < 2 || !b.options.OneServer || b.apart {
 		return calls
 	}
-	joined := make([]*Call[T], 0, len(calls))
-	sent := make([]*Call[T], 1, len(calls))
+	joined := make([]*Call, 0, len(calls))
+	sent := make([]*Call, 1, len(calls))
 	for _, c := range calls {
 		if c.joins(joined) {
 			joined = append(joined, c)
@@ -42,7 +42,7 @@ func (b *Batcher[T]) join(ctx context.Context, calls []*Call[T]) []*Call[T] {
 }
 
 // joins reports whether the call goes together with others.
-func (c *Call[T]) joins(others []*Call[T]) bool {
+func (c *Call) joins(others []*Call) bool {
 	if c.command.Joint == nil || c.apart || c.ctx.Err() != nil {
 		return false
 	}
@@ -51,7 +51,7 @@ func (c *Call[T]) joins(others []*Call[T]) bool {
 }
 
 // together returns a call that stands for others.
-func together[T any](ctx context.Context, joined []*Call[T]) *Call[T] {
+func together(ctx context.Context, joined []*Call) *Call {
 	joint := joined[0].command.Joint
 	keys, _ := strconv.Atoi(joined[0].command.Args()[2].(string))
 	line := make([]any, 3, 3+len(joined)*(keys+1))
@@ -61,14 +61,14 @@ func together[T any](ctx context.Context, joined []*Call[T]) *Call[T] {
 			line = append(line, c.command.Args()[3+i])
 		}
 	}
-	if slices.ContainsFunc(joined, func(c *Call[T]) bool { return c.bySource }) {
+	if slices.ContainsFunc(joined, func(c *Call) bool { return c.bySource }) {
 		line[0], line[1] = "EVAL", joint.Source
 	}
-	return &Call[T]{ctx: ctx, joined: joined, line: line}
+	return &Call{ctx: ctx, joined: joined, line: line}
 }
 
 // part answers the calls for which this one stands, or lets them go again. The caller holds mu.
-func (b *Batcher[T]) part(all *Call[T]) {
+func (b *Batcher) part(all *Call) {
 	replies, _ := all.reply.([]any) // or their number, if all have the reply 1
 	for i, c := range all.joined {
 		switch {

@@ -21,7 +21,7 @@ import (
 // with an "eval" before those that bring their source.
 type server struct {
 	*testing.T
-	calls batch.Batcher[string]
+	calls *batch.Batcher
 
 	mu        sync.Mutex
 	sent      []string // a batch each, with ", " between its commands
@@ -34,12 +34,11 @@ type server struct {
 func serving(t *testing.T, f func(s *server)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{T: t}
-		s.calls.Send, s.calls.OneServer = s.send, true
-		s.calls.Abandon = func(calls []*call) {
+		s.calls = batch.New(s.send, batch.Options{OneServer: true, Abandon: func(calls []*call) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.abandoned = len(calls)
-		}
+		}})
 		f(s)
 		time.Sleep(idle)
 	})
@@ -58,10 +57,6 @@ func (s *server) send(_ context.Context, calls []*call) {
 		<-gate
 	}
 	for i, c := range calls {
-		if c.Client != "" {
-			s.Errorf("the room of %s has %q in it", words[i], c.Client)
-		}
-		c.Client = words[i]
 		if s.reply != nil && !strings.HasPrefix(words[i], "set") {
 			reply, err := s.reply(words[i])
 			if reply != "nothing" {
@@ -167,7 +162,7 @@ func (s *server) queue(
 	s.mu.Lock()
 	s.gate = gate
 	s.mu.Unlock()
-	occupy(s.Context(), &s.calls, &outcome{})
+	occupy(s.Context(), s.calls, &outcome{})
 	var outcomes []*outcome
 	for _, c := range commands {
 		o := &outcome{}
@@ -236,7 +231,7 @@ func TestReleasesOfABatchGoTogether(t *testing.T) {
 
 func TestReleasesGoAloneWhereKeysAreOnSeveralServers(t *testing.T) {
 	serving(t, func(s *server) {
-		s.calls.OneServer = false
+		s.calls = batch.New(s.send, batch.Options{})
 		s.replies(s.batch(s.Context(), a, b), int64(1), int64(1))
 		s.want("release a, release b")
 	})
@@ -270,7 +265,7 @@ func TestAReleaseWhoseContextHasEndedGoesWithNoOther(t *testing.T) {
 		late := &outcome{}
 		gate := make(chan struct{})
 		s.gate = gate
-		occupy(s.Context(), &s.calls, &outcome{})
+		occupy(s.Context(), s.calls, &outcome{})
 		s.calls.Start(ctx, c, late)
 		s.mu.Lock()
 		s.gate, s.sent = nil, nil

@@ -5,58 +5,9 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redlock-go/redlock/pool"
 )
-
-func TestAYieldLetsOthersGoFirst(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var calls Batcher[int]
-	first := 0
-	for range 20 {
-		var went atomic.Bool
-		go went.Store(true)
-		calls.yield()
-		if went.Load() {
-			first++
-		}
-	}
-	if first < 15 { // now and then the scheduler chooses otherwise
-		t.Errorf("a goroutine that was ready went first %d of 20 times", first)
-	}
-}
-
-func TestThereIsARestAfterALongYield(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var over atomic.Bool
-	defer over.Store(true)
-	go func() {
-		for !over.Load() { // which computes
-		}
-	}()
-	var calls Batcher[int]
-	begun := time.Now()
-	for tries := 0; calls.rest.Load() == 0; tries++ {
-		if tries == 100 {
-			t.Fatal("yields to a goroutine that computes never took long")
-		}
-		calls.yield()
-	}
-	rest := time.Unix(0, calls.rest.Load())
-	if rest.Before(begun.Add(100*longYield)) || time.Until(rest) > longestRest {
-		t.Errorf("after a long yield there is none until %v after its beginning", rest.Sub(begun))
-	}
-	resting := time.Now()
-	for range 100 {
-		calls.yield()
-	}
-	if took := time.Since(resting); took > 500*time.Millisecond {
-		t.Errorf("100 yields during the rest took %v", took)
-	}
-}
 
 // Callers that have just been told their outcomes are in the next batch, nearly all of them. On a
 // machine that is busy with other things, yields take long and are left out for a while.
@@ -76,9 +27,8 @@ func TestCallersThatAreReadyComeAlong(t *testing.T) {
 func batches(t *testing.T, callers, rounds int) (sizes []int) {
 	t.Helper()
 	var mu sync.Mutex
-	var calls Batcher[int]
 	gate := make(chan struct{})
-	calls.Send = func(_ context.Context, all []*Call[int]) {
+	calls := New(func(_ context.Context, all []*Call) {
 		mu.Lock()
 		sizes = append(sizes, len(all))
 		mu.Unlock()
@@ -86,14 +36,13 @@ func batches(t *testing.T, callers, rounds int) (sizes []int) {
 		for _, c := range all {
 			c.Answer("OK", nil)
 		}
-	}
+	}, Options{})
 	done := make(chan error, callers)
 	for i := range callers {
 		go func() {
 			var err error
 			for range rounds {
-				if _, e := calls.Do(t.Context(),
-					pool.SetNX(fmt.Sprint(i), "v", time.Second)); e != nil {
+				if _, e := calls.SetNX(t.Context(), fmt.Sprint(i), "v", time.Second); e != nil {
 					err = e
 				}
 			}

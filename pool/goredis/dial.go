@@ -88,12 +88,6 @@ type connectError struct{ err error }
 func (e *connectError) Error() string { return "last attempt to connect: " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
 
-// unreached is the outcome of a command whose context ended while the client could not connect.
-type unreached struct{ ended, why error }
-
-func (e *unreached) Error() string   { return e.why.Error() }
-func (e *unreached) Unwrap() []error { return []error{e.ended, e.why} }
-
 // watched has the dials of each client that has been watched, by weak pointers to them. A client
 // is given the hook once, however many Pools are made of it, and is forgotten when it is
 // collected.

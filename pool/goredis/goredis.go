@@ -62,8 +62,8 @@
 // # Contexts
 //
 // By default go-redis does not look at a context once it has sent a command. It waits for
-// ReadTimeout (3 s). Callers of [Pool.SetNX] and [Pool.Eval] still return when their contexts
-// end; a caller of [Pool.Do] is held up. At most 48 pipelines of one Pool wait for the client.
+// ReadTimeout (3 s). Callers of SetNX and Eval still return when their contexts end; a caller of
+// [Pool.Do] is held up. At most 48 pipelines of one Pool wait for the client.
 // With ContextTimeoutEnabled nobody waits longer than a context says, but each timeout costs a
 // connection.
 //
@@ -94,7 +94,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -106,17 +105,17 @@ import (
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
 // [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
 type Pool struct {
+	*calls
 	client redis.UniversalClient
 	dials  *dials
 	strict bool // the client keeps to the deadlines of contexts, see keepsDeadlines
-	calls  batch.Batcher[*command]
 	hub    pubsub.Hub
 }
 
-var (
-	errNilClient = errors.New("goredis: NewPool was given a nil client")
-	errNoArgs    = errors.New("goredis: Do was given no command")
-)
+// calls share round trips, and make the Pool a [pool.Pool] and a [pool.Starter].
+type calls = batch.Batcher
+
+var errNoArgs = errors.New("goredis: Do was given no command")
 
 // NewPool returns the node behind client, which stays the caller's to close, after the last use
 // of the node. It does not connect. It adds a hook to the client, once, that notes why the client
@@ -127,15 +126,15 @@ func NewPool(client redis.UniversalClient) *Pool {
 	if isNil(client) {
 		return nil
 	}
-	p := &Pool{client: client, dials: watch(client)}
-	p.strict = keepsDeadlines(client)
-	p.calls.Send, p.calls.Explain = p.send, p.explain
+	p := &Pool{client: client, dials: watch(client), strict: keepsDeadlines(client)}
+	var o batch.Options
 	if c, ok := client.(*redis.Client); ok {
-		p.calls.OneServer = true
+		o.OneServer = true
 		if most := c.Options().MaxActiveConns; most > 0 {
-			p.calls.MaxSends = max(most-1, 1)
+			o.MaxSends = max(most-1, 1)
 		}
 	}
+	p.calls = batch.New(p.send, o)
 	p.hub.DialWith = p.dial
 	return p
 }
@@ -160,44 +159,12 @@ func isNil(client redis.UniversalClient) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// SetNX implements [pool.Pool].
-func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	ok, err := p.run(ctx, pool.SetNX(key, value, expiry))
-	return ok == true, err
-}
-
-// Eval implements [pool.Pool].
-func (p *Pool) Eval(
-	ctx context.Context,
-	script *pool.Script,
-	keys []string,
-	args ...any,
-) (any, error) {
-	return p.run(ctx, pool.Eval(script, keys, args...))
-}
-
-func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
-	if p == nil {
-		return nil, pool.NotSent(errNilClient)
-	}
-	return p.calls.Do(ctx, c)
-}
-
-// Start implements [pool.Starter].
-func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p == nil {
-		to.Receive(nil, pool.NotSent(errNilClient))
-		return
-	}
-	p.calls.Start(ctx, c, to)
-}
-
 // Carry implements [pool.Carrier]. The caller sends the command itself if the client has
 // ContextTimeoutEnabled, and timeouts for reading and writing. The client must have no Limiter, and
 // no functions of the user's that prepare a connection. On loopback a lone lock and its release
 // took 1.1 times as long as two bare commands of the client. By another goroutine it was 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p != nil && p.strict {
+	if p.strict {
 		p.calls.Carry(ctx, c, to)
 	} else {
 		p.Start(ctx, c, to)
@@ -209,8 +176,6 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // pipeline.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	switch {
-	case p == nil:
-		return nil, pool.NotSent(errNilClient)
 	case ctx.Err() != nil:
 		return nil, pool.NotSent(ctx.Err())
 	case len(args) == 0:
@@ -222,40 +187,19 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 		// A Cluster client may have sent copies of the command, and withheld some of them.
 		reply, err = nil, ctx.Err()
 	}
-	return reply, p.explain(err)
+	return reply, err
 }
 
 // Explain implements [pool.Explainer]. It returns the error of the client's last attempt to
 // connect. It returns nil if a later one succeeded, the node has replied since, or a minute has
 // passed. With Sentinel an attempt includes the search for the master, and takes up to DialTimeout
-// to fail. Errors of commands whose context ended say the same.
-func (p *Pool) Explain() error {
-	if p == nil {
-		return nil
-	}
-	return p.dials.failed()
-}
-
-// explain returns err, with what Explain says if the end of a context is all that err says.
-func (p *Pool) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		if why := p.Explain(); why != nil {
-			return &unreached{ended: err, why: why}
-		}
-	}
-	return err
-}
+// to fail. The errors of locks say the same.
+func (p *Pool) Explain() error { return p.dials.failed() }
 
 // Addr implements [pool.Addressed]: the address that the client dials. Those of a Cluster or Ring
 // client stand in order, with commas between them. It is "" for another type of client, and for one
 // that asks Sentinel.
 func (p *Pool) Addr() string {
-	if p == nil {
-		return ""
-	}
 	var addrs []string
 	switch c := p.client.(type) {
 	case *redis.Client:

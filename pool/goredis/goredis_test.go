@@ -71,13 +71,10 @@ func TestAddr(t *testing.T) {
 			Addrs: []string{"10.0.0.2:6379", "10.0.0.1:6379"}}),
 		"10.0.0.3:6379,10.0.0.4:6379": redis.NewRing(&redis.RingOptions{
 			Addrs: map[string]string{"a": "10.0.0.4:6379", "b": "10.0.0.3:6379"}}),
-		"": nil,
 	} {
 		if addr := goredis.NewPool(client).Addr(); addr != want {
 			t.Errorf("the address is %q instead of %q", addr, want)
 		}
-		if client != nil {
-			_ = client.Close()
-		}
+		_ = client.Close()
 	}
 }

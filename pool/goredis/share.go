@@ -14,26 +14,21 @@ import (
 // 18 and 28. A command whose context ends cannot leave its queue, it runs goroutines of its own,
 // and it does not know Ring.
 
-// call is a command that shares round trips.
-type call = batch.Call[*command]
-
 // send sends the calls in one round trip, and answers them.
-func (p *Pool) send(ctx context.Context, calls []*call) {
+func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 	cmds := make([]command, len(calls)) // new ones: hooks may keep them
 	for i, c := range calls {
-		c.Client = &cmds[i]
-		c.Client.set(c.Context(), c.Args())
+		cmds[i].set(c.Context(), c.Args())
 	}
 	var err error
-	if len(calls) == 1 {
-		cmd := calls[0].Client
-		err = p.process(ctx, cmd)
-		cmd.SetErr(err) // a hook may have wrapped it
+	if len(cmds) == 1 {
+		err = p.process(ctx, &cmds[0])
+		cmds[0].SetErr(err) // a hook may have wrapped it
 	} else {
-		err = p.pipeline(ctx, calls)
+		err = p.pipeline(ctx, cmds)
 	}
-	for _, c := range calls {
-		cmd := c.Client
+	for i, c := range calls {
+		cmd := &cmds[i]
 		if cmd.Err() != nil || cmd.Val() != nil {
 			c.Answer(cmd.reply(cmd.Err()))
 		} else {
@@ -42,14 +37,14 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 	}
 }
 
-// pipeline sends the calls together, and waits until all are answered.
-func (p *Pool) pipeline(ctx context.Context, calls []*call) error {
-	cmds := make([]redis.Cmder, len(calls))
-	for i, c := range calls {
-		cmds[i] = c.Client
+// pipeline sends the commands together, and waits until all are answered.
+func (p *Pool) pipeline(ctx context.Context, cmds []command) error {
+	list := make([]redis.Cmder, len(cmds))
+	for i := range cmds {
+		list[i] = &cmds[i]
 	}
 	pipe := p.client.Pipeline()
-	_ = pipe.BatchProcess(ctx, cmds...) // only queues
+	_ = pipe.BatchProcess(ctx, list...) // only queues
 	_, err := pipe.Exec(ctx)            // usually the first command's error
 	p.dials.replied(err)
 	return err

@@ -15,14 +15,10 @@ import (
 // Subscribe implements [pool.Subscriber]. A Ring cannot do it, because it keeps each
 // channel on another server; the error is [errors.ErrUnsupported] then.
 func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
-	if p == nil {
-		return nil, errNilClient
-	}
 	if _, ring := p.client.(*redis.Ring); ring {
 		return nil, errRing
 	}
-	sub, err := p.hub.Subscribe(ctx, channel)
-	return sub, p.explain(err)
+	return p.hub.Subscribe(ctx, channel)
 }
 
 var errRing = fmt.Errorf("goredis: Subscribe with a redis.Ring: %w", errors.ErrUnsupported)

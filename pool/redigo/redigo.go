@@ -23,7 +23,7 @@
 // A connection to a server that refuses a lock because it is a replica, or loads its data, is
 // closed. So behind one address, the next one may reach the new master.
 //
-// [Pool.SetNX] and [Pool.Eval] return as soon as their contexts end. A connection may still bring
+// SetNX and Eval return as soon as their contexts end. A connection may still bring
 // replies when the contexts of all that share it have ended. It is closed within 10 ms then.
 //
 // Locks leave one connection of a MaxActive above 1 to [Pool.Do], and so to doctor.Check. What
@@ -61,10 +61,13 @@ import (
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
 // [pool.Carrier], [pool.Subscriber], [pool.Doer] and [pool.Addressed].
 type Pool struct {
-	pool  *redis.Pool
-	addr  string
-	calls batch.Batcher[room]
-	hub   pubsub.Hub
+	*calls
+	pool *redis.Pool
+	addr string
+	hub  pubsub.Hub
+
+	mu    sync.Mutex                  // guards conns
+	conns map[*batch.Call]*connection // that are in use, by the first call that each of them has
 
 	tests  bool         // the pool's TestOnBorrowContext is that of NewPool
 	used   atomic.Int64 // when a connection was last returned to the pool, see clock.Ticks
@@ -75,10 +78,10 @@ type Pool struct {
 // that a server can be told.
 const mayBeClosed = time.Second
 
-var (
-	errNilPool = errors.New("redigo: NewPool was given a nil pool")
-	errNoArgs  = errors.New("redigo: Do was given no command")
-)
+// calls share round trips, and make the Pool a [pool.Pool] and a [pool.Starter].
+type calls = batch.Batcher
+
+var errNoArgs = errors.New("redigo: Do was given no command")
 
 // NewPool returns the node behind p, which stays the caller's to close, after the last use of the
 // node. It does not connect, looks at MaxActive only now, and sets TestOnBorrowContext unless the
@@ -88,12 +91,12 @@ func NewPool(p *redis.Pool) *Pool {
 	if p == nil {
 		return nil
 	}
-	node := &Pool{pool: p}
-	node.calls.Send, node.calls.Abandon = node.send, node.abandon
-	node.calls.OneServer = true
+	node := &Pool{pool: p, conns: map[*batch.Call]*connection{}}
+	o := batch.Options{OneServer: true, Abandon: node.abandon}
 	if p.MaxActive > 0 {
-		node.calls.MaxSends = max(p.MaxActive-1, 1)
+		o.MaxSends = max(p.MaxActive-1, 1)
 	}
+	node.calls = batch.New(node.send, o)
 	if p.TestOnBorrow == nil && p.TestOnBorrowContext == nil {
 		p.TestOnBorrowContext, node.tests = test, true
 	}
@@ -123,44 +126,7 @@ func NewPoolAt(addr string, p *redis.Pool) *Pool {
 }
 
 // Addr implements [pool.Addressed]. It is "" for a Pool of NewPool.
-func (p *Pool) Addr() string {
-	if p == nil {
-		return ""
-	}
-	return p.addr
-}
-
-// SetNX implements [pool.Pool].
-func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	ok, err := p.run(ctx, pool.SetNX(key, value, expiry))
-	return ok == true, err
-}
-
-// Eval implements [pool.Pool].
-func (p *Pool) Eval(
-	ctx context.Context,
-	script *pool.Script,
-	keys []string,
-	args ...any,
-) (any, error) {
-	return p.run(ctx, pool.Eval(script, keys, args...))
-}
-
-func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
-	if p == nil {
-		return nil, pool.NotSent(errNilPool)
-	}
-	return p.calls.Do(ctx, c)
-}
-
-// Start implements [pool.Starter].
-func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p == nil {
-		to.Receive(nil, pool.NotSent(errNilPool))
-		return
-	}
-	p.calls.Start(ctx, c, to)
-}
+func (p *Pool) Addr() string { return p.addr }
 
 // Carry implements [pool.Carrier]. The caller sends the command itself if the pool has
 // DialContext and a connection that was in use within the last second. It must have no TestOnBorrow
@@ -169,36 +135,25 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // release took 1.1 times as long as two bare commands of the client. By another goroutine it was
 // 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p != nil && p.ready() {
+	if p.ready() {
 		p.calls.Carry(ctx, c, to)
 	} else {
 		p.Start(ctx, c, to)
 	}
 }
 
-// ready reports whether GetContext returns without waiting for the network, or for others.
+// ready reports whether GetContext returns without waiting for the network, or for others. The
+// connection that was used last need not be tested then.
 func (p *Pool) ready() bool {
-	r := p.pool
-	return r.IdleCount() > 0 && r.DialContext != nil && p.tests && p.isFresh() &&
+	r, idle := p.pool, time.Duration(clock.Ticks(time.Now())-p.used.Load())
+	return r.IdleCount() > 0 && r.DialContext != nil && p.tests && idle < mayBeClosed &&
 		(!r.Wait || r.MaxActive <= 0)
-}
-
-// isFresh reports whether the connection that was used last need not be tested.
-func (p *Pool) isFresh() bool {
-	return time.Duration(clock.Ticks(time.Now())-p.used.Load()) < mayBeClosed
 }
 
 // Do implements [pool.Doer]. It does not share a round trip with others.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	if len(args) == 0 {
 		return nil, errNoArgs
-	}
-	return p.do(ctx, fmt.Sprint(args[0]), args[1:]...)
-}
-
-func (p *Pool) do(ctx context.Context, name string, args ...any) (reply any, err error) {
-	if p == nil {
-		return nil, pool.NotSent(errNilPool)
 	}
 	conn, err := p.pool.GetContext(ctx)
 	if err != nil {
@@ -213,14 +168,11 @@ func (p *Pool) do(ctx context.Context, name string, args ...any) (reply any, err
 	if ctx.Err() != nil {
 		return nil, pool.NotSent(ctx.Err())
 	}
-	reply, err = redis.DoContext(conn, ctx, name, args...)
-	if err != nil {
-		if pool.IsNoMaster(err) {
-			_, _ = redis.ReceiveContext(conn, past) // closes it, see breakOff
-		}
-		return nil, err
+	reply, err := redis.DoContext(conn, ctx, fmt.Sprint(args[0]), args[1:]...)
+	if pool.IsNoMaster(err) {
+		_, _ = redis.ReceiveContext(conn, past) // closes it, see breakOff
 	}
-	return text(reply), nil
+	return text(reply), err
 }
 
 // text turns the bulk strings of a reply, which redigo gives as []byte, into strings.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -14,21 +13,13 @@ import (
 	"github.com/redlock-go/redlock/pool/batch"
 )
 
-// call is a command that shares round trips.
-type call = batch.Call[room]
-
-// room is where the first call of a batch says which connection has it.
-type room struct{ conn atomic.Pointer[connection] }
-
 // send sends the calls in one round trip, and answers them.
-func (p *Pool) send(ctx context.Context, calls []*call) {
+func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 	var inner redis.Conn
 	var err error
 	if calls[0].Carried() {
 		if inner = p.takeIdle(); inner == nil {
-			for _, c := range calls {
-				c.HandOver()
-			}
+			calls[0].HandOver()
 			return
 		}
 	} else if inner, err = p.pool.GetContext(ctx); err != nil {
@@ -39,7 +30,10 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 	}
 	conn := &connection{Conn: inner}
 	defer conn.giveBack()
-	calls[0].Client.conn.Store(conn)
+	p.mu.Lock()
+	p.conns[calls[0]] = conn
+	p.mu.Unlock()
+	defer p.forget(calls)
 	err = conn.write(calls)
 	for _, c := range calls {
 		if !c.Answered() {
@@ -69,26 +63,33 @@ func (p *Pool) takeIdle() redis.Conn {
 }
 
 // abandon closes the connection of calls for which nobody waits any more.
-func (p *Pool) abandon(calls []*call) {
-	conn := calls[0].Client.conn.Load()
-	if conn != nil && !conn.abandoned.Swap(true) {
+func (p *Pool) abandon(calls []*batch.Call) {
+	if conn := p.forget(calls); conn != nil {
 		go conn.breakOff() // to close TLS can take seconds
 	}
+}
+
+// forget returns the connection of the calls, once.
+func (p *Pool) forget(calls []*batch.Call) *connection {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn := p.conns[calls[0]]
+	delete(p.conns, calls[0])
+	return conn
 }
 
 // connection is one of the redigo pool's, in the hands of one batch.
 type connection struct {
 	redis.Conn
-	owed      int         // replies that have not been received
-	refused   bool        // the server is not the master, or not yet
-	abandoned atomic.Bool // nobody waits for them
+	owed    int  // replies that have not been received
+	refused bool // the server is not the master, or not yet
 
 	mu       sync.Mutex // guards what follows, and is held while breakOff uses Conn
 	returned bool       // to the pool
 }
 
 // write sends the calls, and answers those that were not sent. The error is the connection's.
-func (c *connection) write(calls []*call) (err error) {
+func (c *connection) write(calls []*batch.Call) (err error) {
 	for _, call := range calls {
 		// A pool with Dial instead of DialContext, or an old-style TestOnBorrow, may have kept us
 		// past the context's end.
@@ -112,7 +113,7 @@ func (c *connection) write(calls []*call) (err error) {
 
 // read answers a call that was sent on a connection with the given error, and returns the
 // connection's error.
-func (c *connection) read(call *call, err error) error {
+func (c *connection) read(call *batch.Call, err error) error {
 	var reply any
 	if err == nil {
 		reply, err = c.Receive()

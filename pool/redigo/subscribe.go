@@ -15,9 +15,6 @@ import (
 // pool's DialContext or Dial but is none of the pool's: it does not count for
 // MaxActive, and closing the pool does not close it.
 func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
-	if p == nil {
-		return nil, errNilPool
-	}
 	return p.hub.Subscribe(ctx, channel)
 }
 

@@ -364,13 +364,14 @@ func TestANodeThatDoesNotAnswerIsSentNothingElse(t *testing.T) {
 				_, set := b.pool.SetNX(b.within(20*time.Millisecond), "later", "v", time.Hour)
 				_, do := b.pool.Do(b.within(20*time.Millisecond), "GET", "x")
 				_, sub := b.pool.Subscribe(b.within(20*time.Millisecond), "c")
-				for what, err := range map[string]error{
-					"SetNX": set, "Do": do, "Subscribe": sub, "Explain": b.pool.Explain(),
-				} {
-					if err == nil || !strings.Contains(err.Error(), "no reply within 1s") ||
-						what != "Explain" && !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s: %v", what, err)
+				for _, err := range []error{set, do, sub} {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
 					}
+				}
+				why := b.pool.Explain()
+				if why == nil || !strings.Contains(why.Error(), "no reply within 1s") {
+					t.Errorf("Explain: %v", why)
 				}
 				time.Sleep(time.Hour)
 				if err := b.pool.Explain(); err != nil {

@@ -92,8 +92,7 @@ import (
 // [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
 //
 // Explain returns the error of the last attempt to reach the node, if that failed and is less than
-// a minute old. Errors of commands whose context ended say the same. It is always nil for a
-// cluster.
+// a minute old. The errors of locks say the same. It is always nil for a cluster.
 //
 // Addr returns the address that the client dials. With Sentinel it is the master's, as far as it is
 // known. Those of a cluster stand in order, with commas between them.

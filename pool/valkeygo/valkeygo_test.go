@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,27 +87,12 @@ func TestAddr(t *testing.T) {
 	if addr := valkeygo.NewPool(newClient(t, o)).Addr(); addr != "127.0.0.1:1" {
 		t.Errorf("the address is %q", addr)
 	}
-	if addr := valkeygo.NewPool(nil).Addr(); addr != "" {
-		t.Errorf("no client has the address %q", addr)
-	}
 }
 
 func TestBadUseIsAnError(t *testing.T) {
 	ctx := t.Context()
-	none := valkeygo.NewPool(nil)
-	_, setErr := none.SetNX(ctx, "k", "v", time.Second)
-	_, evalErr := none.Eval(ctx, release, nil)
-	_, doErr := none.Do(ctx, "PING")
-	_, subErr := none.Subscribe(ctx, "c")
-	started := make(outcome, 1)
-	none.Start(ctx, pool.SetNX("k", "v", time.Second), started)
-	for _, err := range []error{setErr, evalErr, doErr, subErr, <-started} {
-		if err == nil || !strings.Contains(err.Error(), "nil client") {
-			t.Errorf("with a nil client: %v", err)
-		}
-	}
 	var misuse *redlock.OptionError
-	err := redlock.New(none).NewMutex("x").TryLock()
+	err := redlock.New(valkeygo.NewPool(nil)).NewMutex("x").TryLock()
 	if !errors.As(err, &misuse) || misuse.Value != "pool 0 is nil" {
 		t.Errorf("TryLock with a nil client: %v", err)
 	}

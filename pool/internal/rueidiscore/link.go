@@ -127,19 +127,3 @@ type unreached struct{ err error }
 
 func (e *unreached) Error() string { return "last attempt to reach the node: " + e.err.Error() }
 func (e *unreached) Unwrap() error { return e.err }
-
-// outOfTime is the outcome of a command whose context ended while the node could not be reached.
-type outOfTime struct{ err, why error }
-
-func (e *outOfTime) Error() string   { return e.why.Error() }
-func (e *outOfTime) Unwrap() []error { return []error{e.err, e.why} }
-
-// explain adds why the node cannot be reached, if the end of a context is all that err says.
-func (l *link) explain(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		if why := l.why(); why != nil {
-			return &outOfTime{err, why}
-		}
-	}
-	return err
-}

@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redlock-go/redlock/pool"
 	"github.com/redlock-go/redlock/pool/batch"
@@ -22,19 +21,19 @@ import (
 // Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
 // [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
 type Pool struct {
+	*calls
 	client  Client
 	cluster bool
 	bare    bool // the client is one of rueidis or valkey-go, not a wrapper
 	plain   bool // it is that for one server
 	link    link
-	calls   batch.Batcher[struct{}]
 	hub     pubsub.Hub
 }
 
-var (
-	errNilClient = errors.New("pool: NewPool was given a nil client")
-	errNoArgs    = errors.New("pool: Do was given no command")
-)
+// calls share round trips, and make the Pool a [pool.Pool] and a [pool.Starter].
+type calls = batch.Batcher
+
+var errNoArgs = errors.New("pool: Do was given no command")
 
 // NewPool returns the node behind a client, which is made of the one that the user has given to
 // the adapter. If that is nil, so is the Pool.
@@ -47,8 +46,7 @@ func NewPool(client Client, given any) *Pool {
 	if !p.cluster { // a cluster has several servers, and may have lost only one
 		p.link.ask = p.hello
 	}
-	p.calls.Send, p.calls.Explain = p.send, p.link.explain
-	p.calls.OneServer = !p.cluster
+	p.calls = batch.New(p.send, batch.Options{OneServer: !p.cluster})
 	p.hub.Dial = p.dial
 	return p
 }
@@ -63,38 +61,6 @@ func kind(given any) (bare, plain bool) {
 	return bare, bare && name == "singleClient"
 }
 
-// SetNX implements [pool.Pool].
-func (p *Pool) SetNX(ctx context.Context, key, value string, expiry time.Duration) (bool, error) {
-	ok, err := p.run(ctx, pool.SetNX(key, value, expiry))
-	return ok == true, err
-}
-
-// Eval implements [pool.Pool].
-func (p *Pool) Eval(
-	ctx context.Context,
-	script *pool.Script,
-	keys []string,
-	args ...any,
-) (any, error) {
-	return p.run(ctx, pool.Eval(script, keys, args...))
-}
-
-func (p *Pool) run(ctx context.Context, c *pool.Command) (any, error) {
-	if p == nil {
-		return nil, pool.NotSent(errNilClient)
-	}
-	return p.calls.Do(ctx, c)
-}
-
-// Start implements [pool.Starter].
-func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if p == nil {
-		to.Receive(nil, pool.NotSent(errNilClient))
-		return
-	}
-	p.calls.Start(ctx, c, to)
-}
-
 // Carry implements [pool.Carrier]. The caller sends the command itself if ctx has a deadline and
 // the client is one of the library's for one server. The command goes on one of the connections
 // that the library keeps for commands that block. It waits for the network, and for a connection if
@@ -102,7 +68,7 @@ func (p *Pool) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
 //
 // On loopback a lone lock and its release took 0.8 of the time that way, and of the processor time.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
-	if _, ends := ctx.Deadline(); ends && p != nil && p.plain {
+	if _, ends := ctx.Deadline(); ends && p.plain {
 		p.calls.Carry(ctx, c, to)
 	} else {
 		p.Start(ctx, c, to)
@@ -112,14 +78,11 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // Do implements [pool.Doer]. It does not share a round trip with others. If ctx ends first, a
 // goroutine waits for the client's answer.
 func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
-	switch {
-	case p == nil:
-		return nil, pool.NotSent(errNilClient)
-	case len(args) == 0:
+	if len(args) == 0 {
 		return nil, errNoArgs
 	}
 	if err := p.link.reach(ctx); err != nil {
-		return nil, p.link.explain(pool.NotSent(err))
+		return nil, pool.NotSent(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, pool.NotSent(err)
@@ -146,9 +109,9 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	}()
 	select {
 	case r := <-done:
-		return r.reply, p.link.explain(r.err)
+		return r.reply, r.err
 	case <-ctx.Done():
-		return nil, p.link.explain(ctx.Err())
+		return nil, ctx.Err()
 	}
 }
 
@@ -159,21 +122,13 @@ func (p *Pool) hello(ctx context.Context) error {
 }
 
 // Explain implements [pool.Explainer]. It returns the error of the last attempt to reach the node,
-// if that failed and is less than a minute old. Errors of commands whose context ended say the
-// same. It is always nil for a cluster.
-func (p *Pool) Explain() error {
-	if p == nil {
-		return nil
-	}
-	return p.link.why()
-}
+// if that failed and is less than a minute old. The errors of locks say the same. It is always nil
+// for a cluster.
+func (p *Pool) Explain() error { return p.link.why() }
 
 // Addr implements [pool.Addressed]: the address that the client dials. With Sentinel it is the
 // master's, as far as it is known. Those of a cluster stand in order, with commas between them.
 func (p *Pool) Addr() string {
-	if p == nil {
-		return ""
-	}
 	addrs := p.client.Addrs()
 	slices.Sort(addrs)
 	return strings.Join(addrs, ",")

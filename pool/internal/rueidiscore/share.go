@@ -11,11 +11,8 @@ import (
 // The clients put concurrent commands together by themselves, but each of them needs a goroutine
 // that waits for its reply. A batch needs one.
 
-// call is a command that shares round trips.
-type call = batch.Call[struct{}]
-
 // send sends the calls in one round trip, and answers them.
-func (p *Pool) send(ctx context.Context, calls []*call) {
+func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 	for tries := maxTries; len(calls) > 0; tries-- {
 		calls = p.trySend(ctx, calls, tries == 1)
 	}
@@ -23,10 +20,10 @@ func (p *Pool) send(ctx context.Context, calls []*call) {
 
 // trySend tries once to send the calls in one round trip. It returns those that did not go out, to
 // be sent again, and answers the others. The last time it answers all.
-func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*call) {
+func (p *Pool) trySend(ctx context.Context, calls []*batch.Call, last bool) (again []*batch.Call) {
 	unreached := p.link.reach(ctx)
 	own := p.isOwn(ctx, calls[0])
-	sent := make([]*call, 0, len(calls))
+	sent := make([]*batch.Call, 0, len(calls))
 	commands := make([]Command, 0, len(calls))
 	for _, c := range calls {
 		if err := c.Context().Err(); err != nil {
@@ -38,7 +35,7 @@ func (p *Pool) trySend(ctx context.Context, calls []*call, last bool) (again []*
 		}
 	}
 	noMaster := false
-	answer := func(c *call, r Reply) {
+	answer := func(c *batch.Call, r Reply) {
 		if !last && p.isUnsent(ctx, r) {
 			p.link.lost()
 			again = append(again, c)
@@ -97,14 +94,14 @@ func (p *Pool) isUnsent(ctx context.Context, r Reply) bool {
 // isOwn reports whether a call goes on a connection of its own: what its caller carries. The
 // goroutine that sends it writes and reads there, unless AlwaysPipelining is set. On the connection
 // for all, two other goroutines do that.
-func (p *Pool) isOwn(ctx context.Context, c *call) bool {
+func (p *Pool) isOwn(ctx context.Context, c *batch.Call) bool {
 	_, ends := ctx.Deadline()
 	return p.plain && ends && c.Carried()
 }
 
 // routed returns a command of a lock, for the master of a cluster that has its first key. One
 // without keys goes to the master of "", because the clients put no such command beside others.
-func (p *Pool) routed(c *call, own bool) Command {
+func (p *Pool) routed(c *batch.Call, own bool) Command {
 	command := Command{Args: c.Args(), Own: own, Routed: p.cluster}
 	if p.cluster {
 		command.Key = firstKey(command.Args)

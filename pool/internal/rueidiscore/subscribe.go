@@ -13,11 +13,7 @@ import (
 
 // Subscribe implements [pool.Subscriber]. Its connection is a dedicated one of the client's.
 func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription, error) {
-	if p == nil {
-		return nil, errNilClient
-	}
-	sub, err := p.hub.Subscribe(ctx, channel)
-	return sub, p.link.explain(err)
+	return p.hub.Subscribe(ctx, channel)
 }
 
 // dial opens the connection for the subscriptions. The client connects without a look at ctx,

@@ -135,7 +135,7 @@ func NewPool(client redis.UniversalClient) *Pool {
 		}
 	}
 	p.calls = batch.New(p.send, o)
-	p.hub.DialWith = p.dial
+	p.hub.Dial = p.dial
 	return p
 }
 

@@ -27,11 +27,7 @@ var errRing = fmt.Errorf("goredis: Subscribe with a redis.Ring: %w", errors.ErrU
 // when it has something to send.
 func (p *Pool) dial(ctx context.Context, channel string) (pubsub.Conn, error) {
 	conn := pubSub{p.client.Subscribe(ctx)}
-	if err := conn.Subscribe(ctx, channel); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
+	return conn, conn.Subscribe(ctx, channel)
 }
 
 type pubSub struct{ *redis.PubSub }

@@ -19,9 +19,12 @@ type subscriber struct {
 
 func newSubscriber(n *node) *subscriber {
 	s := &subscriber{node: n}
-	s.hub.Dial = func(context.Context) (pubsub.Conn, error) {
+	s.hub.Dial = func(_ context.Context, channel string) (pubsub.Conn, error) {
 		conn, err := redistest.Dial(n.addr)
-		return line{conn}, err
+		if err != nil {
+			return nil, err
+		}
+		return line{conn}, line{conn}.Send("SUBSCRIBE", channel)
 	}
 	return s
 }

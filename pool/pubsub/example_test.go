@@ -32,9 +32,12 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 	return p.hub.Subscribe(ctx, channel)
 }
 
-func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
+func (p *Pool) dial(ctx context.Context, channel string) (pubsub.Conn, error) {
 	c, err := redis.DialContext(ctx, "tcp", p.addr)
-	return conn{c}, err
+	if err != nil {
+		return nil, err
+	}
+	return conn{c}, conn{c}.Send("SUBSCRIBE", channel)
 }
 
 // conn is a connection of the client, as a Hub wants it.

@@ -29,7 +29,7 @@ import (
 // calls Receive, another calls Send, and any calls Close. A panic in a method counts as the loss
 // of the connection.
 type Conn interface {
-	// Send writes a command, and does not wait for its reply: SUBSCRIBE or UNSUBSCRIBE with a
+	// Send writes a command, and need not wait for its reply: SUBSCRIBE or UNSUBSCRIBE with a
 	// channel, or PING, for which channel is "". After an error the Hub gives the connection up.
 	Send(command, channel string) error
 

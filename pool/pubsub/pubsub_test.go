@@ -110,7 +110,23 @@ func (n *node) does(method string) bool {
 	return n.panics == method
 }
 
-func (n *node) dial(ctx context.Context) (Conn, error) {
+func (n *node) dial(ctx context.Context, channel string) (Conn, error) {
+	c, err := n.open(ctx)
+	if c == nil {
+		return nil, err
+	}
+	sent := false
+	defer func() {
+		if !sent { // it panics
+			_ = c.Close()
+		}
+	}()
+	err = c.Send("SUBSCRIBE", channel)
+	sent = true
+	return c, err
+}
+
+func (n *node) open(ctx context.Context) (*conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dials++
@@ -147,39 +163,10 @@ func (n *node) set(f func()) {
 	f()
 }
 
-// dialWith is dial, for a client that connects only when it has something to send.
-func (n *node) dialWith(ctx context.Context, channel string) (Conn, error) {
-	c, err := n.dial(ctx)
-	if c == nil {
-		return nil, err
-	}
-	sent := false
-	defer func() {
-		if !sent {
-			_ = c.Close()
-		}
-	}()
-	err = c.Send("SUBSCRIBE", channel)
-	sent = err == nil
-	return c, err
-}
-
-// inBubble runs f with hubs of both kinds.
 func inBubble(t *testing.T, f func(t *testing.T, n *node)) {
-	t.Run("Dial", func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		n := &node{}
 		n.hub.Dial = n.dial
-		inBubbleOf(t, n, f)
-	})
-	t.Run("DialWith", func(t *testing.T) {
-		n := &node{}
-		n.hub.DialWith = n.dialWith
-		inBubbleOf(t, n, f)
-	})
-}
-
-func inBubbleOf(t *testing.T, n *node, f func(t *testing.T, n *node)) {
-	synctest.Test(t, func(t *testing.T) {
 		f(t, n)
 		// Everything must have ended some time after the last subscription did; the
 		// bubble fails if a goroutine has not.
@@ -785,11 +772,8 @@ func TestNobodyWantsTheFirstChannelAnyMore(t *testing.T) {
 			t.Errorf("Subscribe(b): %v", err)
 		}
 		synctest.Wait()
-		commands := []string{"SUBSCRIBE b", "UNSUBSCRIBE b"}
-		if n.hub.DialWith != nil {
-			commands = append([]string{"SUBSCRIBE a", "UNSUBSCRIBE a"}, commands...)
-		}
-		want(t, "commands", n.last().sent, commands)
+		want(t, "commands", n.last().sent,
+			[]string{"SUBSCRIBE a", "UNSUBSCRIBE a", "SUBSCRIBE b", "UNSUBSCRIBE b"})
 		sleep(2 * linger)
 
 		n.stuck = make(chan struct{})
@@ -805,11 +789,7 @@ func TestNobodyWantsTheFirstChannelAnyMore(t *testing.T) {
 		synctest.Wait()
 		close(n.stuck)
 		synctest.Wait()
-		commands = nil
-		if n.hub.DialWith != nil {
-			commands = []string{"SUBSCRIBE d", "UNSUBSCRIBE d"}
-		}
-		want(t, "commands", n.last().sent, commands)
+		want(t, "commands", n.last().sent, []string{"SUBSCRIBE c"})
 	})
 }
 

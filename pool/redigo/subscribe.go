@@ -21,7 +21,7 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 var errNoDial = errors.New("redigo: the pool has neither DialContext nor Dial")
 
 // dial opens the connection for the subscriptions.
-func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
+func (p *Pool) dial(ctx context.Context, channel string) (pubsub.Conn, error) {
 	var conn redis.Conn
 	var err error
 	switch {
@@ -35,7 +35,7 @@ func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pubSub{conn}, nil
+	return pubSub{conn}, pubSub{conn}.Send("SUBSCRIBE", channel)
 }
 
 // pubSub may be closed while it is read and written: redigo's own context support does the same.

@@ -160,20 +160,13 @@ type dedicated struct {
 	client rueidis.DedicatedClient
 }
 
-func (d dedicated) Change(ctx context.Context, rs []rueidiscore.Request) []rueidiscore.Reply {
-	commands := make(rueidis.Commands, len(rs))
-	for i, r := range rs {
-		if r.Command == "SUBSCRIBE" {
-			commands[i] = d.client.B().Subscribe().Channel(r.Channel).Build()
-		} else {
-			commands[i] = d.client.B().Unsubscribe().Channel(r.Channel).Build()
-		}
+func (d dedicated) Change(ctx context.Context, command, channel string) rueidiscore.Reply {
+	c := d.client.B().Unsubscribe().Channel(channel).Build()
+	if command == "SUBSCRIBE" {
+		c = d.client.B().Subscribe().Channel(channel).Build()
 	}
-	replies := make([]rueidiscore.Reply, len(rs))
-	for i, r := range d.client.DoMulti(ctx, commands...) { // nothing that ToAny takes
-		replies[i] = rueidiscore.Reply{Err: r.Error(), Lost: r.NonRedisError()}
-	}
-	return replies
+	r := d.client.Do(ctx, c) // nothing that ToAny takes
+	return rueidiscore.Reply{Err: r.Error(), Lost: r.NonRedisError()}
 }
 
 func (d dedicated) Listen(

@@ -27,8 +27,8 @@ type Conn interface {
 // Dedicated is a connection for Pub/Sub.
 type Dedicated interface {
 	Conn
-	// Change sends some requests in one round trip. The replies have no values.
-	Change(ctx context.Context, rs []Request) []Reply
+	// Change sends SUBSCRIBE or UNSUBSCRIBE with a channel. The reply has no value.
+	Change(ctx context.Context, command, channel string) Reply
 	// Listen sets what is called for messages, and for confirmations of the kind "subscribe" or
 	// "unsubscribe", in the order in which the node has sent them. What it returns has the error
 	// of a connection that is lost, or is closed.
@@ -68,6 +68,3 @@ type Reply struct {
 	Err   error // an error reply
 	Lost  error // why there is no reply
 }
-
-// Request is a SUBSCRIBE or an UNSUBSCRIBE.
-type Request struct{ Command, Channel string }

@@ -3,8 +3,6 @@ package rueidiscore
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -18,21 +16,20 @@ func (p *Pool) Subscribe(ctx context.Context, channel string) (pool.Subscription
 
 // dial opens the connection for the subscriptions. The client connects without a look at ctx,
 // within the Dialer's Timeout.
-func (p *Pool) dial(ctx context.Context) (pubsub.Conn, error) {
-	client := p.client.Dedicate()
-	if err := client.Do(ctx, ping).Lost; err != nil {
-		client.Close()
-		return nil, err
+func (p *Pool) dial(ctx context.Context, channel string) (pubsub.Conn, error) {
+	c := &pubSub{client: p.client.Dedicate(), events: make(chan pubsub.Event, 1)}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	context.AfterFunc(c.ctx, func() {
+		_ = try(func() error {
+			c.client.Close() // may wait a second for a node that is silent
+			return nil
+		})
+	})
+	if err := c.client.Do(ctx, ping).Lost; err != nil {
+		return c, err
 	}
-	c := &pubSub{
-		client: client,
-		events: make(chan pubsub.Event),
-		kick:   make(chan struct{}, 1),
-	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.lost = client.Listen(c.message, c.confirm)
-	go c.write()
-	return c, nil
+	c.lost = c.client.Listen(c.message, c.confirm)
+	return c, c.Send("SUBSCRIBE", channel)
 }
 
 var ping = Command{Args: []any{"PING"}}
@@ -41,30 +38,32 @@ var ping = Command{Args: []any{"PING"}}
 type pubSub struct {
 	client Dedicated
 	lost   <-chan error      // has the error of a connection that is lost
-	events chan pubsub.Event // for Receive
+	events chan pubsub.Event // for Receive; has room for the first
 	ctx    context.Context   // ends with Close
 	cancel context.CancelFunc
-	kick   chan struct{} // tells write to look into outbox; has room for one
-
-	mu     sync.Mutex // guards what follows
-	outbox []Request  // not yet written, in order
 }
 
-// Close makes write end, which closes the connection.
+// Close lets the client close the connection.
 func (c *pubSub) Close() error {
 	c.cancel()
 	return nil
 }
 
+// Send waits for the reply, and tells what that alone tells. With RESP2, the client sends a PING on
+// another connection than the rest.
 func (c *pubSub) Send(command, channel string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.outbox = append(c.outbox, Request{command, channel})
-	select {
-	case c.kick <- struct{}{}:
-	default:
+	if command == "PING" {
+		err := c.client.Do(c.ctx, ping).Lost
+		if err == nil {
+			c.tell(pubsub.Event{Kind: pubsub.Pong}) // also if the user may not send PING
+		}
+		return err
 	}
-	return c.ctx.Err()
+	r := c.client.Change(c.ctx, command, channel)
+	if r.Lost == nil && r.Err != nil && command == "SUBSCRIBE" {
+		c.tell(pubsub.Event{Kind: pubsub.Refused, Channel: channel, Err: r.Err})
+	}
+	return r.Lost
 }
 
 func (c *pubSub) Receive(timeout time.Duration) (pubsub.Event, error) {
@@ -106,50 +105,4 @@ func (c *pubSub) confirm(kind, channel string) {
 	case "unsubscribe":
 		c.tell(pubsub.Event{Kind: pubsub.Unsubscribed, Channel: channel})
 	}
-}
-
-// write sends the requests, and tells what their replies alone tell.
-func (c *pubSub) write() {
-	defer func() {
-		_ = try(func() error {
-			c.client.Close() // may wait a second for a node that is silent
-			return nil
-		})
-	}()
-	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-c.kick:
-		}
-		c.mu.Lock()
-		requests := c.outbox
-		c.outbox = nil
-		c.mu.Unlock()
-		if err := try(func() error { return c.exchange(requests) }); err != nil {
-			return
-		}
-	}
-}
-
-// exchange sends some requests and waits for the replies. With RESP2, the client sends a PING on
-// another connection than the rest, so it goes alone.
-func (c *pubSub) exchange(requests []Request) error {
-	all := len(requests)
-	requests = slices.DeleteFunc(requests, func(r Request) bool { return r.Command == "PING" })
-	for i, r := range c.client.Change(c.ctx, requests) {
-		if r.Lost != nil {
-			return r.Lost
-		}
-		if r.Err != nil && requests[i].Command == "SUBSCRIBE" {
-			c.tell(pubsub.Event{Kind: pubsub.Refused, Channel: requests[i].Channel, Err: r.Err})
-		}
-	}
-	for range all - len(requests) {
-		if err := c.client.Do(c.ctx, ping).Lost; err != nil {
-			return err
-		}
-		c.tell(pubsub.Event{Kind: pubsub.Pong}) // also if the user may not send PING
-	}
-	return nil
 }

@@ -65,8 +65,24 @@ type Inspection struct {
 	TTL time.Duration
 	// Readers are those who share the lock, the one that most nodes know first.
 	Readers []Reader
+	// Waiters are the processes in the nodes' queue, in the order of their turns, if a quorum of
+	// nodes has them. It is nil if fewer than a quorum told their queues. Those that poll are in no
+	// queue: see [WithPolling].
+	Waiters []Waiter
 	// Nodes is what each node said, in node order.
 	Nodes []NodeKey
+
+	at time.Time // when Waiters was asked for
+}
+
+// Waiter is a process that waits for a lock.
+type Waiter struct {
+	// Owner is the text of [WithOwner] of the one that waits for the process, or "". It is "" with
+	// a version of this library that does not tell it.
+	Owner string
+	// Since is when it came into the queue, by its own clock, or by that of one before it if that
+	// is ahead.
+	Since time.Time
 }
 
 // Reader is one who shares a lock. Its value is a secret, and is not told.
@@ -104,7 +120,8 @@ type NodeKey struct {
 	counter string // of the lock, if it was asked for
 }
 
-// Inspect asks every node what it has under the lock of that name, and changes nothing. The key is
+// Inspect asks every node what it has under the lock of that name, and who waits for it, and
+// changes nothing. The key is
 // the name after the prefix of [WithKeyPrefix], if r was made [Redlock.With] one.
 //
 // Inspect blocks until all nodes have answered, at most for the node timeout, or until ctx is done.
@@ -121,7 +138,50 @@ func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error)
 	if err := r.cfg.checkName("Inspect", name, key); err != nil {
 		return nil, err
 	}
-	return r.inspect(ctx, name, key)
+	waiters := make(chan []Waiter, 1)
+	at := r.core.Now()
+	go func() { waiters <- r.waiters(ctx, key) }()
+	in, err := r.inspect(ctx, name, key)
+	if asked := <-waiters; err == nil {
+		in.Waiters, in.at = asked, at
+	}
+	return in, err
+}
+
+// waiters asks every node who waits for a lock.
+func (r *Redlock) waiters(ctx context.Context, key string) []Waiter {
+	tickets, told, q := map[wire.Member][]int64{}, 0, r.core.quorum
+	for _, node := range quorum.Survey(ctx, r.core.Nodes, r.cfg.NodeTimeout,
+		func(ctx context.Context, n *quorum.Node) ([]wire.Member, error) {
+			return wire.Waiters(ctx, n.Pool, key)
+		}) {
+		if node.Err == nil {
+			told++
+		}
+		for _, m := range node.Value {
+			id := wire.Member{ID: m.ID}
+			tickets[id] = append(tickets[id], m.Ticket)
+		}
+	}
+	if told < q {
+		return nil
+	}
+	var all []wire.Member
+	for m, of := range tickets {
+		if len(of) >= q {
+			slices.Sort(of)
+			m.Ticket = of[len(r.core.Nodes)-q] // on which it has agreed with the nodes
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b wire.Member) int {
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), strings.Compare(a.ID, b.ID))
+	})
+	waiters := make([]Waiter, len(all))
+	for i, m := range all {
+		waiters[i] = Waiter{Owner: m.Owner(), Since: time.UnixMicro(m.Ticket)}
+	}
+	return waiters
 }
 
 // inspect asks every node for a lock's key, and for its counter if that is given too.
@@ -212,6 +272,7 @@ func (in *Inspection) String() string {
 	case VerdictUnknown:
 		fmt.Fprintf(&b, ", only %d of %d nodes answered\n", answered, n)
 	}
+	in.writeWaiters(&b)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, reader := range in.Readers {
 		fmt.Fprintf(w, "  reader %s\ton %d of %d nodes, %s\n", errtext.Name(reader.Owner),
@@ -236,6 +297,26 @@ func (in *Inspection) String() string {
 	return b.String()
 }
 
+// writeWaiters writes how many wait, and the first ten of them.
+func (in *Inspection) writeWaiters(b *strings.Builder) {
+	const most = 10
+	n := len(in.Waiters)
+	switch {
+	case in.Waiters == nil && in.Verdict != VerdictUnknown:
+		fmt.Fprintln(b, "  who waits is not known: too few nodes told their queues")
+	case n > 0:
+		waits := max(in.at.Sub(in.Waiters[0].Since), 0).Truncate(time.Millisecond)
+		fmt.Fprintf(b, "  %d in the queue, the first for %v:", n, waits)
+		for _, w := range in.Waiters[:min(n, most)] {
+			fmt.Fprintf(b, " %s", errtext.Name(w.Owner))
+		}
+		if n > most {
+			fmt.Fprint(b, " …")
+		}
+		fmt.Fprintln(b)
+	}
+}
+
 func ttlText(ttl time.Duration) string {
 	if ttl == NoExpiry {
 		return "never expires"
@@ -244,9 +325,9 @@ func ttlText(ttl time.Duration) string {
 }
 
 // WithOwner writes a text into the value of each lease, followed by a colon and the random bits:
-// for people, and for [Election.Leader] and [Redlock.Inspect], which show it. It takes the place of
-// [WithGenValueFunc]. Everybody who may read the nodes can read it. Default: "", the random bits
-// alone, and never the host's name by itself.
+// for people, and for [Election.Leader] and [Redlock.Inspect], which show it. So does its place in
+// the nodes' queue while it waits. It takes the place of [WithGenValueFunc]. Everybody who may read
+// the nodes can read it. Default: "", the random bits alone, and never the host's name by itself.
 //
 // A Lock that fails with [ErrTaken] then also says whose the lock is: taken on 3 of 5 nodes by
 // "pod-7". The text and the Owner of its [*Error] have it. A refusal does not tell that. So it asks
@@ -258,7 +339,7 @@ func ttlText(ttl time.Duration) string {
 // happen to many callers at once. Their errors name nobody. [Redlock.Inspect] always tells.
 func WithOwner(text string) Option {
 	return option(func(c *config) {
-		c.GenValue, c.genValueBy, c.owned = nil, false, text != ""
+		c.GenValue, c.genValueBy, c.Owner = nil, false, text
 		if text != "" {
 			c.GenValue = func() (string, error) { return text, nil }
 		}

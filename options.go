@@ -64,7 +64,6 @@ type config struct {
 	factorBy       bool // WithTimeoutFactor was given
 	nodeTimeoutSet bool // WithNodeTimeout was given
 	genValueBy     bool // WithGenValueFunc was given
-	owned          bool // WithOwner was given
 	value          *string
 	prefix         string
 	fenceTTLBy     bool
@@ -159,7 +158,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // beginning of the value: redlock appends 128 random bits, because two acquisitions with one value
 // could release each other's lock. An error it returns fails the Lock. Default: the random bits.
 func WithGenValueFunc(gen func() (string, error)) Option {
-	return option(func(c *config) { c.GenValue, c.genValueBy, c.owned = gen, true, false })
+	return option(func(c *config) { c.GenValue, c.genValueBy, c.Owner = gen, true, "" })
 }
 
 // WithValue makes a mutex that takes over a lock whose value came from elsewhere, usually another

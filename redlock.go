@@ -138,7 +138,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 // counter, or of a queue.
 func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
-	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, asks: cfg.owned}
+	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, asks: cfg.Owner != ""}
 	if nameErr := cfg.checkName("NewMutex", name, m.key); nameErr != nil {
 		err = errtext.Join(nameErr, err)
 	}

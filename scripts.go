@@ -44,6 +44,7 @@ var contracts = []struct {
 	{scripts.Unshare, "ends a reader's seat, and deletes the key or hands it on after the last"},
 	{scripts.Inspect, "reads the key, its remaining life and its fence counter"},
 	{scripts.Readers, "reads who shares the key"},
+	{scripts.Queue, "reads who waits for the key"},
 }
 
 // Scripts returns every script that the library runs on a node. It is for operators who review the

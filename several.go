@@ -166,14 +166,14 @@ func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (
 	}
 	m, err := lockOneOf(ctx, all)
 	if err == nil {
-		m.asks = m.cfg.owned
+		m.asks = m.cfg.Owner != ""
 		return m, nil
 	}
 	last := *err.(*Error) // as acquire's are
 	if len(all) > 1 {
 		last.failed = fmt.Sprintf("%s, the last of %d names", notAcquired, len(all))
 	}
-	if m.cfg.owned && errors.Is(err, ErrTaken) {
+	if m.cfg.Owner != "" && errors.Is(err, ErrTaken) {
 		last.Owner = m.lock.Owner(ctx, last.from.Attempt())
 		if last.last != nil {
 			last.last.Owner = last.Owner

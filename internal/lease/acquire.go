@@ -48,8 +48,8 @@ func (k *Lock) Get(ctx context.Context, tries int, w Witness) (*Lease, *Failure)
 		return a.skip(tries)
 	}
 	request := queue.Request{
-		Lock: &k.Lock, Pipelines: k.Pipelines, Tries: tries, Delay: k.Options.Delay,
-		MaxWaiters: k.Options.MaxWaiters,
+		Lock: &k.Lock, Owner: k.Options.Owner, Pipelines: k.Pipelines, Tries: tries,
+		Delay: k.Options.Delay, MaxWaiters: k.Options.MaxWaiters,
 	}
 	waiter, answer := k.Process.Queues.Enter(ctx, &request, a.Attempt)
 	switch {

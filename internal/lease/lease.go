@@ -55,6 +55,7 @@ type Options struct {
 	MinHold    time.Duration                 // for which a released lock stays taken; or 0
 	// GenValue returns what values begin with; nil: they are random only.
 	GenValue func() (string, error)
+	Owner    string // what they begin with if that is always the same, or ""
 }
 
 // Lock is what all leases of one mutex have in common, of which one at most is the current one. It

@@ -80,10 +80,7 @@ const (
 
 // enqueue waits in the nodes' queue. Each retry delay costs a try, as it would outside.
 func (w *Waiter) enqueue() (end ending, err error) {
-	ending := ""
-	if w.request.Lock.Shared {
-		ending = wire.Shares
-	}
+	ending := wire.Ending(w.request.Owner, w.request.Lock.Shared)
 	s := &queuedWait{w: w, note: w.queues.listener.expect(ending), noted: make(chan struct{}, 1)}
 	s.written.Open(w.request.Pipelines, w.request.Lock.NodeTimeout, wire.QueueTTL)
 	defer s.note.end()

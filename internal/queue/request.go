@@ -10,6 +10,7 @@ import (
 // Request is a lock that somebody wants, and how that one waits for it.
 type Request struct {
 	Lock       *wire.Lock
+	Owner      string                        // for people, or ""
 	Pipelines  []quorum.Pipeline             // to the nodes
 	Tries      int                           // that may be used; below 1: any number
 	Delay      func(tries int) time.Duration // the retry delay after so many

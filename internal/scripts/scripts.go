@@ -36,6 +36,7 @@ var (
 	Releases = script("releases", "0260b07dbd8dbfffca0659296eb84a294764802c", "releases")
 	Stand    = script("stand", "3b84a0975e0496b4b0a4d78310376d61295889b9", "hears", "stand")
 	Inspect  = script("inspect", "ca962219576ee176cbc60d6539ee4c2a0219eaf7", "inspect")
+	Queue    = script("queue", "4e2f298a49e65c50c24533f0edb817c6ffd3c644", "queue")
 
 	// What readers send instead, see seats.lua: for Acquire, Claim and Heal; Release; Extend and
 	// Valid; Stand; Raise. Readers tells who they are.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -84,6 +85,32 @@ func Readers(ctx context.Context, p pool.Pool, key string) ([]Reader, error) {
 			return nil, fmt.Errorf("readers script: unexpected reply of type %T", reply)
 		}
 		all = append(all, Reader{value, clock.Milliseconds(ms)})
+	}
+	return all, nil
+}
+
+// Waiters asks a node for the members of a lock's queue and their tickets, in the order of these.
+// Their values are not told.
+func Waiters(ctx context.Context, p pool.Pool, key string) ([]Member, error) {
+	queue := QueueKey(key)
+	if queue == "" {
+		return nil, nil
+	}
+	reply, err := p.Eval(ctx, scripts.Queue, []string{key, queue})
+	if err != nil {
+		return nil, err
+	}
+	fields, ok := reply.([]any)
+	var all []Member
+	for pair := range slices.Chunk(fields, 2) {
+		id, isID := pair[0].(string)
+		score, _ := pair[len(pair)-1].(string)
+		ticket, wrong := strconv.ParseFloat(score, 64)
+		ok = ok && isID && wrong == nil
+		all = append(all, Member{ID: id, Ticket: int64(ticket)})
+	}
+	if !ok {
+		return nil, &ReplyError{Script: scripts.Queue.Name, Reply: reply}
 	}
 	return all, nil
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "time"
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+)
 
 const (
 	// QueueTTL is how long a queue outlives the last who came, or renewed it.
@@ -12,9 +16,31 @@ const (
 
 // Member is a waiter in the queue on the nodes.
 type Member struct {
-	ID     string // the channel of the process, and a number
+	ID     string // the channel of the process, a number, and its ending
 	Ticket int64
 	Agreed bool   // a quorum of nodes has the ticket
 	Value  string // of the attempt that was refused before, or ""
 	Renews bool   // the time for which nodes keep the queue begins anew
+}
+
+// Ending is what follows the number of a member: who it is, for people, and whether it shares the
+// lock. Scripts have no spaces in a member, and add "+" to it.
+func Ending(owner string, shares bool) (ending string) {
+	if owner != "" {
+		ending = ":" + base64.RawURLEncoding.EncodeToString([]byte(owner))
+	}
+	if shares {
+		ending += Shares
+	}
+	return ending
+}
+
+// Owner returns who the member is, or "".
+func (m *Member) Owner() string {
+	_, ending, _ := strings.Cut(m.ID[min(ChannelLength, len(m.ID)):], ":")
+	owner, err := base64.RawURLEncoding.DecodeString(strings.TrimSuffix(ending, Shares))
+	if err != nil {
+		return ""
+	}
+	return string(owner)
 }

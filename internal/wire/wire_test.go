@@ -114,6 +114,26 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// Who a member is stands behind its number, as older versions' scripts can have it: without a space
+// or a "+", and with the "*" of readers at the end.
+func TestOwnerOfAMember(t *testing.T) {
+	channel := "redlock:turn:" + strings.Repeat("A", 26)
+	for _, owner := range []string{"", "web-3:4711", "a b*+\x00é", ":", strings.Repeat("x", 999)} {
+		for _, shares := range []bool{false, true} {
+			ending := wire.Ending(owner, shares)
+			m := wire.Member{ID: channel + "2z" + ending}
+			assert.Equal(t, owner, m.Owner())
+			assert.NotContains(t, ending, " ")
+			assert.NotContains(t, ending, "+")
+			assert.Equal(t, shares, strings.HasSuffix(ending, wire.Shares))
+		}
+	}
+	assert.Empty(t, wire.Ending("", false), "as older versions")
+	for _, id := range []string{"", "x", channel, channel + "1", channel + "1:!"} {
+		assert.Empty(t, (&wire.Member{ID: id}).Owner(), id)
+	}
+}
+
 // A value that is shown does not release the lock.
 func TestBrief(t *testing.T) {
 	v := wire.NewValue()

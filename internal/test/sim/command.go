@@ -22,6 +22,7 @@ const (
 	cmdBid
 	cmdHeal
 	cmdSwap
+	cmdQueue
 	cmdShare
 	cmdUnshare
 	cmdSeat
@@ -33,8 +34,8 @@ const (
 )
 
 var commandNames = [commandCount]string{"set", "release", "extend", "valid", "acquire", "raise",
-	"inspect", "stand", "claim", "bid", "heal", "swap", "share", "unshare", "seat",
-	"standshare", "lift", "readers", "subscribe"}
+	"inspect", "stand", "claim", "bid", "heal", "swap", "queue", "share", "unshare",
+	"seat", "standshare", "lift", "readers", "subscribe"}
 
 func mustCommand(name string) int {
 	for code, n := range commandNames {

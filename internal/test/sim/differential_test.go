@@ -32,7 +32,7 @@ func scripts(t *testing.T) map[string]*pool.Script {
 		found[s.Name] = &pool.Script{Name: s.Name, ID: s.ID, Source: s.Source}
 	}
 	// Releases has no typed operation. A test of internal/scripts says what it does.
-	require.Len(t, found, 18, "scripts")
+	require.Len(t, found, 19, "scripts")
 	return found
 }
 
@@ -220,8 +220,11 @@ func randomStep(r *rand.Rand, ms []int64, guard bool) step {
 		s.script, s.keys = "valid", s.keys[:1]
 	case n < 63:
 		s.script, s.args = "inspect", nil
-		if r.IntN(2) == 0 {
+		switch r.IntN(4) {
+		case 0, 1:
 			s.script, s.keys = "readers", []string{key, seats}
+		case 2:
+			s.script, s.keys = "queue", []string{key, queue}
 		}
 	case n < 90:
 		s.script = "acquire"
@@ -310,6 +313,14 @@ func same(t *testing.T, s step, got, want any, gotErr, wantErr error, slack int6
 		for i := 0; i < len(w); i += 2 {
 			require.Equal(t, string(w[i].([]byte)), g[i], "%s", s)
 			require.InDelta(t, w[i+1], g[i+1], float64(slack), "%s", s)
+		}
+		return
+	}
+	if s.script == "queue" {
+		g, w := got.([]any), want.([]any)
+		require.Len(t, g, len(w), "%s: sim %v; redis %v", s, got, want)
+		for i := range w {
+			require.Equal(t, string(w[i].([]byte)), g[i], "%s", s)
 		}
 		return
 	}

@@ -31,7 +31,7 @@ func (c *command) parse(s *pool.Script, keys []string, args []any) error {
 	if !c.parseKeys(keys) {
 		return errArgs
 	}
-	if c.code != cmdInspect && !c.stands() && c.code != cmdReaders {
+	if c.code != cmdInspect && !c.stands() && c.code != cmdReaders && c.code != cmdQueue {
 		c.value = a.text()
 	}
 	if c.code == cmdClaim && len(args) > 0 {
@@ -83,7 +83,7 @@ func (c *command) parseKeys(keys []string) bool {
 	case len(keys) < 1 || len(keys) > 2:
 		return false
 	case len(keys) < 2:
-	case c.code == cmdRelease || c.code == cmdUnshare:
+	case c.code == cmdRelease || c.code == cmdUnshare || c.code == cmdQueue:
 		c.queue = keys[1]
 	default:
 		c.fence = keys[1]
@@ -241,6 +241,8 @@ func (n *Node) execute(client string, c *command) (reply any, err error) {
 		reply, effect = n.seat(c)
 	case cmdStandShare:
 		reply = n.standShare(c)
+	case cmdQueue:
+		reply = n.standings(c.queue)
 	case cmdReaders:
 		reply = n.readers(c)
 	case cmdLift:

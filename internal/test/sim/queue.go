@@ -306,6 +306,15 @@ func (n *Node) Standings(key string) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := []string{}
+	for _, s := range n.standings(key) {
+		all = append(all, s.(string))
+	}
+	return all
+}
+
+// standings is Standings as a reply. The caller holds the mutex.
+func (n *Node) standings(key string) []any {
+	all := []any{}
 	if q := n.waiting(key); q != nil {
 		for _, s := range q.all {
 			all = append(all, s.member, strconv.FormatInt(s.ticket, 10))

@@ -263,13 +263,15 @@ func (p *process) note(r Report, stop **halt) {
 		if len(p.Past) > memory {
 			p.Past = p.Past[1:]
 		}
-		p.world.granted(p.name, r.Lock)
 	case name != "" && r.Lock.Until.After(held.Until):
 		held.Until = r.Lock.Until
 		p.Locks[name] = held
 		p.until(name, held.Until)
 	}
-	if r.State == writing {
+	switch r.State {
+	case holding:
+		p.world.granted(p.name)
+	case writing:
 		*stop, p.stop = p.stop, nil
 	}
 	if r.State != "" {

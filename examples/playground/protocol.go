@@ -17,9 +17,6 @@ type Job struct {
 	Rest           time.Duration // after that, without the lock
 }
 
-// nodeTimeout is how long a node may take for a command.
-const nodeTimeout = 500 * time.Millisecond
-
 // The kinds of jobs.
 const (
 	mutex = "mutex" // Do on the first of the names

@@ -95,7 +95,7 @@ func (w *worker) tell(r Report) {
 // do does one job, and reports whether it was done.
 func (w *worker) do(job Job) (done bool, err error) {
 	opts := []redlock.Option{redlock.WithOwner(w.name), redlock.WithExpiry(job.Expiry),
-		redlock.WithNodeTimeout(nodeTimeout), redlock.WithTries(redlock.Unlimited),
+		redlock.WithNodeTimeout(job.Expiry / 4), redlock.WithTries(redlock.Unlimited),
 		redlock.WithEvents(w.events())}
 	if job.Fencing {
 		opts = append(opts, redlock.WithFencing())

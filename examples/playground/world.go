@@ -168,7 +168,7 @@ func (w *world) log(format string, args ...any) {
 }
 
 // granted notes who was granted a lock.
-func (w *world) granted(process string, _ Lease) {
+func (w *world) granted(process string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grants = append(w.grants, process)

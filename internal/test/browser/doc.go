@@ -1,0 +1,2 @@
+// Package browser tests the pages of examples/playground in a real browser.
+package browser

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/redlock-go/redlock"
@@ -46,7 +45,7 @@ type processPicture struct {
 func (w *world) picture(number int) picture {
 	w.mu.Lock()
 	pic := picture{World: number, Now: time.Now(), Settings: w.settings, Play: w.play,
-		Stories: stories, First: w.first, Lines: slices.Clone(w.lines)}
+		Stories: stories, First: w.first, Lines: append([]string{}, w.lines...)}
 	seen := w.seen
 	w.mu.Unlock()
 	pic.Totals, pic.Items = w.resource.sum()

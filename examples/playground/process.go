@@ -65,7 +65,7 @@ func startProcess(w *world, name string, addrs []string) (*process, error) {
 	}
 	p := &process{name: name, world: w, cmd: exec.Command(exe), over: make(chan struct{}),
 		changed: make(chan struct{}),
-		lane:    lane{Locks: map[string]Lease{}, Failed: make([]int, len(addrs)+1)}}
+		lane:    lane{Locks: map[string]Lease{}, Past: []Lease{}, Failed: make([]int, len(addrs)+1)}}
 	p.show(idle)
 	p.cmd.Env = append(os.Environ(), processEnv+"="+name, nodesEnv+"="+strings.Join(addrs, ","))
 	p.cmd.Stderr = os.Stderr
@@ -255,7 +255,7 @@ func (p *process) note(r Report, stop **halt) {
 		delete(p.Locks, name)
 		p.until(name, time.Now())
 	case r.State == lost:
-		p.world.log("%s has lost %s.", p.name, name)
+		p.world.log("%s has lost the lock %s.", p.name, name)
 	case name != "" && !ok:
 		r.Lock.From = time.Now()
 		p.Locks[name] = r.Lock
@@ -305,8 +305,7 @@ func (d *Desk) Write(u Use, _ *bool) error {
 
 func (d *Desk) refused(u Use, err error) error {
 	if err != nil {
-		d.p.world.log("%s is refused: its token is %d, and a greater one has been seen.",
-			d.p.name, u.Token)
+		d.p.world.log("%s is refused by %s, which has seen a greater token.", d.p.name, u.Item)
 	}
 	return err
 }

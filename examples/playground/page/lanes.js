@@ -1,7 +1,7 @@
 // A lane shows one process: what it did, a line below it for its leases, and on the right what is
 // left of the present one.
 
-const speed = 56; // pixels of a second
+const speed = 36; // pixels of a second
 const past = 0.78; // how much of the width has been
 
 const words = { waiting: "waits", holding: "holds", writing: "writes", lost: "lost", paused: "paused", dead: "killed" };

@@ -52,14 +52,14 @@ function build(told) {
 }
 
 function buildNode(node) {
-	const n = { state: make("p"), keys: make("ul", { className: "keys" }) };
+	const n = { state: make("p"), fence: make("p"), keys: make("ul", { className: "keys" }) };
 	const name = "Node " + node;
 	n.stop = button("Stop", "", () => act({ do: n.down ? "start" : "stop", node }));
-	n.empty = button("Empty", "Restart " + name + " empty", () => act({ do: "start", node, on: true }));
+	n.empty = button("Restart empty", "Restart empty: " + name, () => act({ do: "start", node, on: true }));
 	n.freeze = button("Freeze", "", () => act({ do: "freeze", node, on: !n.frozen }));
 	n.slow = button("Slow", "", () => act({ do: "slow", node, on: !n.delay }));
-	n.clock = button("+3 s", "Move the clock of " + name + " 3 seconds ahead", () => act({ do: "clock", node }));
-	n.item = make("li", { className: "node" }, make("h3", { textContent: name }), n.state, n.keys,
+	n.clock = button("Clock +3 s", "Clock +3 s: " + name, () => act({ do: "clock", node }));
+	n.item = make("li", { className: "node" }, make("h3", { textContent: name }), n.state, n.fence, n.keys,
 		make("div", { className: "buttons" }, n.stop, n.empty, n.freeze, n.slow, n.clock));
 	n.name = name;
 	return n;
@@ -81,8 +81,8 @@ function showNode(n, told, expiry) {
 	const state = [n.down ? "stopped" : n.frozen ? "frozen" : n.delay ? "slow" : "up"];
 	if (!n.down && told.uptime < 3600) state.push("for " + told.uptime + " s");
 	if (told.ahead) state.push("clock +" + told.ahead / 1e9 + " s");
-	if (told.fence) state.push("token " + shortToken(told.fence));
 	put(n.state, state.join(", "));
+	put(n.fence, told.fence ? "token " + shortToken(told.fence) : "no token");
 	n.keys.className = told.keys.length > 3 ? "keys many" : "keys";
 	while (n.keys.children.length > told.keys.length) n.keys.lastChild.remove();
 	while (n.keys.children.length < told.keys.length) n.keys.append(make("li"));
@@ -125,7 +125,7 @@ function stateOf(p, now) {
 	if (p.paused) return leases.length ? "paused, holds for " + seconds(until) : "paused, without a lock";
 	switch (p.state) {
 	case "waiting":
-		return "waits since " + seconds(now - Date.parse(p.since));
+		return "waiting for " + seconds(now - Date.parse(p.since));
 	case "holding":
 	case "writing":
 		if (!leases.length) return p.state + " after its lease";
@@ -179,8 +179,8 @@ function show(told) {
 	const story = told.stories.find((s) => s.id === told.play.story);
 	put(at("title"), story ? story.title : "Free play");
 	put(at("says"), story ? told.play.says : "The processes take turns for as long as you like.");
-	put(at("sentence"), told.play.sentence);
-	at("sentence").className = told.play.failed ? "failed" : "";
+	put(at("sentence"), (told.play.failed ? "Not as expected: " : "") + told.play.sentence);
+	at("sentence").className = told.play.failed || told.totals.lost > 0 ? "bad" : "";
 	for (const s of told.stories) {
 		at("story-" + s.id).setAttribute("aria-current", String(s === story));
 	}
@@ -193,12 +193,12 @@ function show(told) {
 
 // animate draws the lanes at each frame, as far as time has come since the last message.
 function animate() {
+	requestAnimationFrame(animate);
 	if (last) {
 		const since = Math.min(performance.now() - last.at, 500);
 		const now = Date.parse(last.told.now) + since;
 		processes.forEach((p, i) => drawLane(p.canvas, last.told.processes[i], now));
 	}
-	requestAnimationFrame(animate);
 }
 
 at("free").addEventListener("submit", (e) => {

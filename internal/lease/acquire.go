@@ -247,7 +247,7 @@ func (a *acquirer) Stopped(latest queue.Refusal) error {
 		}
 		return nil
 	}
-	d := a.met.last
+	d := a.met.newest()
 	if d == nil {
 		d, _ = latest.(*FailedAttempt)
 	}
@@ -276,7 +276,7 @@ func (a *acquirer) skip(tries int) (*Lease, *Failure) {
 		if answer.Won || answer.Err != nil {
 			return a.result(answer.Err)
 		}
-		refusal := a.met.last.Failure()
+		refusal := a.met.newest().Failure()
 		delay := max(k.Options.Delay(try), 0)
 		end := k.now().Add(delay).Sub(began)
 		if k.hasHolder(a.ctx, refusal) || k.Options.MinHold > 0 && end >= k.Options.MinHold {

@@ -233,7 +233,7 @@ func TestGiveBackOfWhatRefusedItself(t *testing.T) {
 func TestFailedAttempts(t *testing.T) {
 	with(t, 3, Options{}, func(t *testing.T, nodes sim.Nodes, _ *Lock, open func(string) *Lease) {
 		var all failedAttempts
-		assert.Nil(t, all.last)
+		assert.Nil(t, all.newest())
 		attempt := func(ctx context.Context) *FailedAttempt {
 			return open("mine").attempt(ctx, queue.Attempt{}, nil)
 		}
@@ -242,7 +242,7 @@ func TestFailedAttempts(t *testing.T) {
 		}
 		first := attempt(t.Context())
 		assert.True(t, all.note(first))
-		assert.Same(t, first, all.last)
+		assert.Same(t, first, all.newest())
 
 		for _, n := range nodes {
 			n.Always(sim.Slow(10 * time.Millisecond)) // later than the end of the context
@@ -250,11 +250,11 @@ func TestFailedAttempts(t *testing.T) {
 		cut, cancel := context.WithCancel(t.Context())
 		cancel()
 		assert.False(t, all.note(attempt(cut)), "the nodes are well")
-		assert.Same(t, first, all.last)
+		assert.Same(t, first, all.newest())
 
 		second := attempt(t.Context())
 		assert.True(t, all.note(second))
-		assert.Same(t, second, all.last)
+		assert.Same(t, second, all.newest())
 	})
 }
 
@@ -288,7 +288,7 @@ func TestAPlaceInTheQueueHidesNoError(t *testing.T) {
 				nodes[taken-1].Set("x", "other", 0)
 			}
 			d := stand()
-			assert.Same(t, d, all.last)
+			assert.Same(t, d, all.newest())
 			assert.Equal(t, taken < 2, d.Failing())
 			why := d.Failure()
 			for _, o := range why.Outcomes[taken:] {

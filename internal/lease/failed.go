@@ -231,6 +231,14 @@ func (d *FailedAttempt) troubled() bool {
 	return len(d.met)-failed < quorum.Majority(len(d.met))
 }
 
+// settled reports whether the nodes that have not said anything yet make no difference to why the
+// attempt did not win.
+func (d *FailedAttempt) settled() bool {
+	_, granted, refused, _ := d.count()
+	n := len(d.met)
+	return refused >= quorum.Blocking(n) || granted+refused >= quorum.Majority(n) || d.troubled()
+}
+
 // Failure says why the attempt did not win, as far as the nodes have told by now. It is nil if
 // there is no attempt.
 func (d *FailedAttempt) Failure() *Failure {
@@ -305,7 +313,10 @@ func (d *FailedAttempt) learn(node int, reply quorum.Reply) {
 // failedAttempts are what one waiter's attempts, and places in the queue, have come to. The zero
 // value has none.
 type failedAttempts struct {
-	last, tried *FailedAttempt // the latest one, and the latest attempt; or nil
+	last, tried *FailedAttempt // the latest one, and the latest attempt
+	// The one before that. While the nodes have no time to say anything, it stays the one before
+	// the first such attempt.
+	prior *FailedAttempt
 }
 
 // note notes a failed attempt. It reports whether that says anything: one that the context has cut
@@ -314,6 +325,9 @@ func (ds *failedAttempts) note(d *FailedAttempt) (says bool) {
 	if d.cut && !d.troubled() {
 		return false
 	}
+	if ds.prior == nil || ds.last.settled() {
+		ds.prior = ds.last
+	}
 	ds.last = d
 	if d.stood {
 		d.tried = ds.tried
@@ -321,4 +335,13 @@ func (ds *failedAttempts) note(d *FailedAttempt) (says bool) {
 		ds.tried = d
 	}
 	return true
+}
+
+// newest is the latest one that the nodes have had the time to say something in, if there is one,
+// or nil.
+func (ds *failedAttempts) newest() *FailedAttempt {
+	if ds.prior != nil && !ds.last.settled() {
+		return ds.prior
+	}
+	return ds.last
 }

@@ -207,6 +207,40 @@ func TestRunUnderOneOfSeveralLocks(t *testing.T) {
 	}
 }
 
+// Commands that share their locks run at the same time, and one that shares none of them waits for
+// all. Then they wait for that.
+func TestRunUnderSharedLocks(t *testing.T) {
+	for _, tt := range []struct{ first, second, alone, name string }{
+		{"-name job", "-name job", "-name job", "job"},
+		{"-name b -name a", "-name a -name c", "-name a", "a"},
+		{"-any-of job -slots 1", "-any-of job -slots 1", "-any-of job -slots 1", "job#0"},
+	} {
+		t.Run(tt.first, func(t *testing.T) {
+			nodes, locks := setup(t)
+			shared := func(names string) []string {
+				return append(strings.Fields(names), "-shared")
+			}
+			assert.Zero(t, holds(t, nodes, shared(tt.first), func(lines *bufio.Reader) {
+				assert.NotEmpty(t, line(t, lines))
+				assert.NotEmpty(t, line(t, lines), "the token")
+				assert.Zero(t, holds(t, nodes, shared(tt.second), func(lines *bufio.Reader) {
+					assert.NotEmpty(t, line(t, lines))
+					in := inspect(t, locks, tt.name)
+					assert.Equal(t, redlock.VerdictShared, in.Verdict)
+					assert.Len(t, in.Readers, 2)
+				}))
+				assert.Regexp(t, `^redlock run: "`+tt.name+`" not acquired`,
+					refused(t, nodes, tt.alone))
+			}))
+			assert.Equal(t, redlock.VerdictFree, verdict(t, locks, tt.name))
+			assert.Zero(t, holds(t, nodes, strings.Fields(tt.alone), func(lines *bufio.Reader) {
+				assert.NotEmpty(t, line(t, lines))
+				refused(t, nodes, tt.second+" -shared")
+			}))
+		})
+	}
+}
+
 // A slot is kept while the command runs, for longer than the expiry, and its loss ends the command.
 func TestASlotIsKept(t *testing.T) {
 	t.Parallel()
@@ -270,6 +304,9 @@ func TestSeveralLocksWithinThemselves(t *testing.T) {
 		{"-any-of job -slots 1", "-name job#0", `"job#0"`},
 		{"-name job#0 -name job#1", "-any-of job -slots 2", `"job#1"`},
 		{"-name job#0 -name b -name c", "-any-of job -slots 2", ""},
+		{"-shared -name a -name b", "-name b", `"b"`},
+		{"-shared -name a", "-shared -name a", `"a"`},
+		{"-shared -name a", "-shared -name c", ""},
 	} {
 		args := append([]string{"run", "-wait", "1m"}, strings.Fields(tt.outer)...)
 		args = append(args, "--", "sh", "-c", `"$0" run -wait 1m `+tt.inner+` -- echo ran`,

@@ -3,6 +3,7 @@
 //	redlock run -name backup -- pg_dump …   run a command while holding a lock
 //	redlock run -name a -name b -- mv …     run it while holding several locks
 //	redlock run -any-of x -slots 8 -- …     run at most eight at a time
+//	redlock run -shared -name x -- …        run it beside others that share the lock
 //	redlock elect -name scheduler -- …      run a command whenever elected
 //	redlock status NAME                     tell who holds a lock
 //	redlock watch NAME                      tell each time that changes
@@ -53,6 +54,8 @@ const usage = `usage: redlock COMMAND [flags] …
   run -name NAME -- cmd …     run a command while holding the lock, or several: -name A -name B
   run -any-of NAME -slots K -- cmd …
                               run a command while fewer than K others run
+  run -shared -name NAME -- cmd …
+                              run a command beside others that share the lock
   elect -name NAME -- cmd …   run a command whenever elected
   status NAME                 tell who holds the lock
   watch NAME                  tell each time that changes

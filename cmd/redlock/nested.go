@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +14,8 @@ import (
 )
 
 // heldVariable is the environment variable that lists the locks held by the redlock processes above
-// a command. It has a hash of each lock's value, because the value is a secret.
+// a command. It has a hash of each lock's value, because the value is a secret, or of the owner if
+// the lock is shared.
 const heldVariable = "REDLOCK_HELD"
 
 func hashed(value string) string {
@@ -25,7 +27,7 @@ func hashed(value string) string {
 func (j *job) heldHere() string {
 	held := strings.Fields(j.tool.env(heldVariable))
 	for _, m := range j.locked {
-		held = append(held, hashed(m.Value()))
+		held = append(held, hashed(cmp.Or(j.reader, m.Value())))
 	}
 	return heldVariable + "=" + strings.Join(held, " ")
 }
@@ -37,10 +39,12 @@ func (j *job) heldAbove(ctx context.Context) error {
 	if len(above) == 0 || j.any && len(above) < len(j.names) {
 		return nil
 	}
+	reads := func(r redlock.Reader) bool { return slices.Contains(above, hashed(r.Owner)) }
 	locks := j.locks.With(redlock.WithNodeTimeout(3 * time.Second))
 	for i, name := range j.names {
 		in, err := locks.Inspect(ctx, name)
-		held := err == nil && slices.Contains(above, hashed(in.Value))
+		held := err == nil &&
+			(slices.Contains(above, hashed(in.Value)) || slices.ContainsFunc(in.Readers, reads))
 		switch {
 		case held && (!j.any || i == len(j.names)-1):
 			return fmt.Errorf("%q is held by the redlock that runs this command, which would wait "+

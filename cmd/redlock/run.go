@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ type job struct {
 	tool   *tool
 	names  []string // of the locks, as they were given
 	any    bool     // one of them is enough
+	reader string   // the owner of the locks if they are shared, or ""
 	grace  time.Duration
 	limit  time.Duration
 	argv   []string
@@ -33,7 +35,7 @@ type lockFlags struct {
 	anyOf         string // the name of which the names are slots, or ""
 	expiry, grace time.Duration
 	limit         time.Duration
-	plain         bool
+	plain, shared bool
 }
 
 func (t *tool) lockFlags(command, which, about string) *lockFlags {
@@ -59,6 +61,11 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if !c.plain {
 		opts = append(opts, redlock.WithFencing())
 	}
+	reader := ""
+	if c.shared { // Inspect tells the owners of those who share a lock, but not their values
+		reader = rand.Text()
+		opts = append(opts, redlock.WithShared(), redlock.WithOwner(reader))
+	}
 	lost := make(chan error, len(c.names))
 	events := redlock.Events{
 		Lost:    func(e redlock.Ended) { lost <- e.Err },
@@ -68,7 +75,8 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 		events.Acquire = c.waitingForAny()
 	}
 	locks := c.locks.With(append(opts, redlock.WithEvents(&events))...)
-	return &job{c.tool, c.names, c.anyOf != "", c.grace, c.limit, c.set.Args(), locks, nil, lost}
+	return &job{c.tool, c.names, c.anyOf != "", reader, c.grace, c.limit, c.set.Args(), locks, nil,
+		lost}
 }
 
 // waiting tells the user that the lock is not granted yet, why, and behind whom it waits.
@@ -127,6 +135,8 @@ func (t *tool) run(args []string) (int, error) {
 	c.set.StringVar(&c.anyOf, "any-of", "",
 		"run at most -slots commands with this `name` at a time, each under a lock of its own")
 	slots := c.set.Int("slots", 0, "how many of -any-of may run at a time")
+	c.set.BoolVar(&c.shared, "shared", false,
+		"read locks: run beside other commands with -shared, but not beside one without")
 	check := func() error {
 		if *taken < 0 || *taken > 255 { // of 256 the parent process would see 0
 			return fmt.Errorf("-E must be an exit status from 0 to 255, not %d", *taken)

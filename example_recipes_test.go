@@ -89,6 +89,54 @@ func Example_transfer() {
 	// Output: 100 100
 }
 
+// The readers of a catalogue, in two processes, all read at the same time. A writer changes it while
+// nobody reads.
+func Example_catalogue() {
+	shared := sim.NewNodes(3)
+	var prices, names int // the version of each part, which have to agree
+	read := func(context.Context) error {
+		if prices != names {
+			return errors.New("read during a write")
+		}
+		return nil
+	}
+	write := func(context.Context) error {
+		prices++
+		time.Sleep(5 * time.Millisecond)
+		names++
+		return nil
+	}
+
+	var all, together sync.WaitGroup
+	together.Add(8)
+	for i := range 2 {
+		rl := redlock.New(shared.Pools(fmt.Sprint("process ", i))...)
+		defer rl.Close()
+		for range 4 {
+			all.Go(func() {
+				readTogether := func(ctx context.Context) error {
+					together.Done()
+					together.Wait() // for all who read
+					return read(ctx)
+				}
+				err := rl.Do(context.Background(), "catalogue", readTogether, redlock.WithShared())
+				if err != nil {
+					fmt.Println(err)
+				}
+			})
+		}
+		all.Go(func() {
+			together.Wait()
+			if err := rl.Do(context.Background(), "catalogue", write); err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	all.Wait()
+	fmt.Println("version", prices, names)
+	// Output: version 2 2
+}
+
 // Many need a result that is expensive. The first computes it, and the others wait for it.
 func Example_computeOnce() {
 	rl := redlock.New(nodes()...)

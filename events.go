@@ -73,6 +73,7 @@ type Acquiring struct {
 	Name, Key string // of the lock, without and with the prefix of WithKeyPrefix
 	Tries     int    // how many it may make, or Unlimited
 	Fencing   bool   // WithFencing is set
+	Shared    bool   // WithShared is set
 }
 
 // Acquired is what became of an Acquiring.

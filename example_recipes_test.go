@@ -89,8 +89,8 @@ func Example_transfer() {
 	// Output: 100 100
 }
 
-// The readers of a catalogue, in two processes, all read at the same time. A writer changes it while
-// nobody reads.
+// The readers of a catalogue, in two processes, all read at the same time. Nobody reads while it is
+// changed.
 func Example_catalogue() {
 	shared := sim.NewNodes(3)
 	var prices, names int // the version of each part, which have to agree
@@ -114,12 +114,12 @@ func Example_catalogue() {
 		defer rl.Close()
 		for range 4 {
 			all.Go(func() {
-				readTogether := func(ctx context.Context) error {
+				beside := func(ctx context.Context) error {
 					together.Done()
 					together.Wait() // for all who read
 					return read(ctx)
 				}
-				err := rl.Do(context.Background(), "catalogue", readTogether, redlock.WithShared())
+				err := rl.Do(context.Background(), "catalogue", beside, redlock.WithShared())
 				if err != nil {
 					fmt.Println(err)
 				}

@@ -187,7 +187,7 @@ func (t *notifier) acquiring(ctx context.Context, tries int) (context.Context,
 
 // acquiring is what is told of a Lock that begins.
 func (m *Mutex) acquiring(tries int) Acquiring {
-	return Acquiring{Name: m.name, Key: m.key, Tries: tries, Fencing: m.cfg.Fencing}
+	return Acquiring{m.name, m.key, tries, m.cfg.Fencing, m.cfg.Shared}
 }
 
 // acquired tells what is left to be told when a Lock is over.

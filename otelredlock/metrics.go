@@ -19,8 +19,14 @@ type metrics struct {
 	losses, overruns, raises, heals, longWaits  metric.Int64Counter
 
 	outcomes  map[redlock.Outcome]metric.MeasurementOption
-	acquires  map[redlock.Outcome][2]metric.MeasurementOption // not contended, contended
+	acquires  map[acquire]metric.MeasurementOption
 	endReason map[redlock.EndReason]metric.MeasurementOption
+}
+
+// acquire are the attributes of a call that asks for a lock.
+type acquire struct {
+	outcome           redlock.Outcome
+	contended, shared bool
 }
 
 // Bounds of histograms, in seconds.
@@ -104,7 +110,7 @@ func (m *metrics) begin() {
 // prepare makes the sets of attributes.
 func (m *metrics) prepare() {
 	m.outcomes = map[redlock.Outcome]metric.MeasurementOption{}
-	m.acquires = map[redlock.Outcome][2]metric.MeasurementOption{}
+	m.acquires = map[acquire]metric.MeasurementOption{}
 	m.endReason = map[redlock.EndReason]metric.MeasurementOption{}
 	for _, o := range []redlock.Outcome{
 		redlock.OutcomeOK, redlock.OutcomeTaken, redlock.OutcomeNoQuorum, redlock.OutcomeExpired,
@@ -112,12 +118,12 @@ func (m *metrics) prepare() {
 		redlock.OutcomeInvalid, redlock.OutcomeFailed,
 	} {
 		m.outcomes[o] = set(attribute.String("redlock.outcome", string(o)))
-		var both [2]metric.MeasurementOption
-		for i, contended := range []bool{false, true} {
-			both[i] = set(attribute.String("redlock.outcome", string(o)),
-				attribute.Bool("redlock.contended", contended))
+		for i := range 4 {
+			a := acquire{o, i&1 != 0, i&2 != 0}
+			m.acquires[a] = set(attribute.String("redlock.outcome", string(o)),
+				attribute.Bool("redlock.contended", a.contended),
+				attribute.Bool("redlock.shared", a.shared))
 		}
-		m.acquires[o] = both
 	}
 	for _, r := range []redlock.EndReason{
 		redlock.EndReleased, redlock.EndClosed, redlock.EndHandedOff, redlock.EndLost,
@@ -138,13 +144,6 @@ func exclusive(proven bool) metric.MeasurementOption {
 }
 
 func (m *metrics) outcomeSet(o redlock.Outcome) metric.MeasurementOption { return m.outcomes[o] }
-
-func (m *metrics) acquireSet(o redlock.Outcome, contended bool) metric.MeasurementOption {
-	if contended {
-		return m.acquires[o][1]
-	}
-	return m.acquires[o][0]
-}
 
 func (m *metrics) reasonSet(r redlock.EndReason) metric.MeasurementOption { return m.endReason[r] }
 

@@ -130,7 +130,8 @@ func (r *recorder) acquire(
 	return ctx, func(a redlock.Acquired) {
 		r.waiters.Add(ctx, -1)
 		contended := a.Queued || a.Attempts > 1
-		r.acquired.Record(ctx, a.Took.Seconds(), r.acquireSet(a.Outcome, contended))
+		set := r.acquires[acquire{a.Outcome, contended, a.Shared}]
+		r.acquired.Record(ctx, a.Took.Seconds(), set)
 		if a.Err == nil {
 			r.held.Add(ctx, 1)
 		}
@@ -139,7 +140,8 @@ func (r *recorder) acquire(
 		}
 		if span.IsRecording() {
 			span.SetAttributes(attribute.Int("redlock.attempts", a.Attempts),
-				attribute.Bool("redlock.contended", contended))
+				attribute.Bool("redlock.contended", contended),
+				attribute.Bool("redlock.shared", a.Shared))
 		}
 		r.finish(span, a.Name, a.Outcome, a.Token, a.Err)
 	}

@@ -112,6 +112,30 @@ func end(r redlock.EndReason) attribute.KeyValue {
 	return attribute.String("redlock.end", string(r))
 }
 
+// Who shares a lock is told apart from who asks for it alone, also while that one is refused.
+func TestReadersAreToldApart(t *testing.T) {
+	cluster(t, func(t *testing.T, c *redlocktest.Cluster) {
+		e, s := events(t)
+		rl := c.Redlock(redlock.WithEvents(e))
+		acquired := func(shared bool, o redlock.Outcome) int64 {
+			return s.value("redlock.acquire.duration", attribute.Bool("redlock.shared", shared),
+				outcome(o))
+		}
+		for range 2 {
+			require.NoError(t, rl.NewMutex("catalogue", redlock.WithShared()).Lock())
+			_, attrs := s.span("acquire lock")
+			assert.Equal(t, true, attrs["redlock.shared"])
+		}
+		assert.EqualValues(t, 2, acquired(true, redlock.OutcomeOK))
+		assert.EqualValues(t, 2, s.value("redlock.locks.held"))
+		require.Error(t, rl.NewMutex("catalogue").TryLock())
+		_, attrs := s.span("acquire lock")
+		assert.Equal(t, false, attrs["redlock.shared"])
+		assert.EqualValues(t, 1, acquired(false, redlock.OutcomeTaken))
+		assert.Zero(t, acquired(false, redlock.OutcomeOK)+acquired(true, redlock.OutcomeTaken))
+	})
+}
+
 func TestALockMakesSpansAndMetrics(t *testing.T) {
 	cluster(t, func(t *testing.T, c *redlocktest.Cluster) {
 		e, s := events(t, otelredlock.WithNodes(), otelredlock.WithNames(strings.ToUpper))
@@ -125,7 +149,8 @@ func TestALockMakesSpansAndMetrics(t *testing.T) {
 		_, attrs := s.span("acquire lock")
 		assert.Equal(t, map[string]any{
 			"redlock.name": "INVOICE", "redlock.outcome": "ok", "redlock.attempts": int64(1),
-			"redlock.contended": false, "redlock.fencing_token": int64(m.FencingToken()),
+			"redlock.contended": false, "redlock.shared": false,
+			"redlock.fencing_token": int64(m.FencingToken()),
 		}, attrs)
 		assert.EqualValues(t, 1, s.value("redlock.acquire.duration", outcome(redlock.OutcomeOK),
 			attribute.Bool("redlock.contended", false)))

@@ -127,6 +127,36 @@ func TestACorrectReaderPassesAtEveryCommand(t *testing.T) {
 	redlocktest.AtEveryCommand(t, 3, reports(reads), redlocktest.Stolen, redlocktest.Forgotten)
 }
 
+// So does one who has several locks at once, or one of several. Each of the locks may be lost.
+func TestWorkersWithSeveralNamesPassAtEveryCommand(t *testing.T) {
+	all := func(ctx context.Context, locks *redlock.Redlock, work func()) error {
+		return locks.DoAll(ctx, []string{"other", "account"}, func(ctx context.Context) error {
+			return steps(ctx, work)
+		})
+	}
+	redlocktest.AtEveryCommand(t, 3, writes(all), redlocktest.Expired)
+	redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		err := all(t.Context(), c.Redlock(), func() {})
+		for _, name := range []string{"account", "other"} {
+			if owner, _ := c.Holder(name); owner == redlocktest.Other && err == nil {
+				t.Error("reports success without the lock", name)
+			}
+		}
+	}, redlocktest.Stolen)
+
+	slots := redlock.Slots("account", 2)
+	redlocktest.AtEveryCommand(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		var slot string
+		err := c.Redlock().DoAny(t.Context(), slots, func(ctx context.Context, name string) error {
+			slot = name
+			return steps(ctx, func() {})
+		})
+		if owner, _ := c.Holder(slot); owner == redlocktest.Other && err == nil {
+			t.Error("reports success without the slot")
+		}
+	}, redlocktest.Stolen, redlocktest.Expired)
+}
+
 // While readers have a lock, its owner is nobody of them.
 func TestHolderOfASharedLock(t *testing.T) {
 	c := redlocktest.New(t, 3)

@@ -38,6 +38,8 @@ const (
 // runs once in a period of at least a second, if the replicas' clocks differ by less than half a
 // second. Where clocks differ by more, or jobs run more often, give it a [redlock.WithMinHold] that
 // is longer than the clocks differ, and by as much shorter than the shortest period.
+//
+// With [redlock.WithShared] every replica runs the job, but not while somebody has the lock alone.
 func Locker(rl *redlock.Redlock, opts ...redlock.Option) gocron.Locker {
 	return locker{withDefaults(rl, opts)}
 }

@@ -219,6 +219,38 @@ func TestTask(t *testing.T) {
 	})
 }
 
+// Every replica runs a job that shares its lock, beside the others, but not beside one that has it
+// alone.
+func TestASharedJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		running := 0
+		read := func(then func() error) error {
+			return redlockgocron.Task(c.Redlock(), "job", func(context.Context) error {
+				running++
+				return then()
+			}, redlock.WithShared())(t.Context())
+		}
+		require.NoError(t, read(func() error {
+			return read(func() error {
+				l, err := redlockgocron.Locker(c.Redlock(), redlock.WithShared()).
+					Lock(t.Context(), "job")
+				require.NoError(t, err)
+				_, err = redlockgocron.Locker(c.Redlock()).Lock(t.Context(), "job")
+				assert.ErrorIs(t, err, redlock.ErrTaken)
+				return l.Unlock(t.Context())
+			})
+		}))
+		assert.Equal(t, 2, running)
+		time.Sleep(time.Second) // the lock is kept for half of that
+		alone, err := redlockgocron.Locker(c.Redlock()).Lock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, read(nil), "skipped")
+		assert.Equal(t, 2, running)
+		require.NoError(t, alone.Unlock(t.Context()))
+	})
+}
+
 func TestTaskSaysWhatTheFunctionSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := redlocktest.New(t, 3)

@@ -53,6 +53,8 @@ func (f ContextFunc) RunContext(ctx context.Context) { f(ctx) }
 // more, or jobs run more often, give it a [redlock.WithMinHold] that is longer than the clocks
 // differ, and by as much shorter than the period.
 //
+// With [redlock.WithShared] every replica runs the job, but not while somebody has the lock alone.
+//
 // The logger is told as by the wrappers of package cron: a run that is skipped because another
 // replica has the lock is information. Everything else is an error: too few nodes answered, or the
 // lock was lost, also if the job then panics.

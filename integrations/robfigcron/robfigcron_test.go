@@ -96,6 +96,28 @@ func TestAJobRunsOnceAtEachTick(t *testing.T) {
 	})
 }
 
+// Every replica runs a job that shares its lock, beside the others, but not beside one that has it
+// alone.
+func TestASharedJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.New(t, 3)
+		running := 0
+		job := func(run func(), opts ...redlock.Option) func() {
+			return robfigcron.Wrapper(cron.DiscardLogger, c.Redlock(), "job", opts...)(
+				cron.FuncJob(func() {
+					running++
+					run()
+				})).Run
+		}
+		alone := job(func() {})
+		job(job(alone, redlock.WithShared()), redlock.WithShared())()
+		assert.Equal(t, 2, running, "two that share, and not the one that does not")
+		time.Sleep(time.Second) // the lock is kept for half of that
+		job(job(func() {}, redlock.WithShared()))()
+		assert.Equal(t, 3, running, "the one that does not share, alone")
+	})
+}
+
 // A job with a context learns that the lock is lost; the logger is told.
 func TestAContextJobLearnsOfTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

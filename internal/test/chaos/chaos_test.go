@@ -107,7 +107,7 @@ func TestCalm(t *testing.T) {
 func TestHandOvers(t *testing.T) {
 	redistest.Require(t)
 	var sum Summary
-	for left, seed := *duration/3, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength,
+	for left, seed := *duration/5, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength,
 		seed+1 {
 		r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond,
 			Workers: 4, Faults: Survivable, HandOver: true}
@@ -121,6 +121,40 @@ func TestHandOvers(t *testing.T) {
 		// One of six, unless the machine is busy.
 		if rep.Grants > 50 && rep.Adopted == 0 {
 			t.Errorf("none of %d locks was handed over", rep.Grants)
+		}
+	}
+	t.Log(&sum)
+}
+
+// Readers share a lock and writers have it alone, sets of locks and slots have one holder each,
+// while everything fails.
+func TestReadersSetsAndSlots(t *testing.T) {
+	redistest.Require(t)
+	var sum Summary
+	for left, seed := *duration/4, *seed; left > 0 && !t.Failed(); left, seed = left-roundLength,
+		seed+1 {
+		r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond,
+			Workers: 4, Faults: Survivable, Several: true}
+		rep := r.Run(t)
+		err := CheckSeveral(rep.Events)
+		sum.Add(r, rep, err)
+		if err != nil {
+			t.Error(err)
+		}
+		shared, slotted := 0, 0
+		for _, e := range rep.Events {
+			switch {
+			case !e.granted():
+			case e.Shared:
+				shared++
+			case e.Name != lockName:
+				slotted++
+			}
+		}
+		t.Logf("seed %d: %d reads, %d writes, %d slots", seed, shared,
+			rep.Grants-shared-slotted, slotted)
+		if shared == 0 || slotted == 0 {
+			t.Error("somebody was never granted a lock")
 		}
 	}
 	t.Log(&sum)
@@ -193,7 +227,7 @@ func TestFenceHoldsWhenTheLockBreaks(t *testing.T) {
 func TestElections(t *testing.T) {
 	redistest.Require(t)
 	seed := *seed
-	for left := *duration / 3; left > 0 && !t.Failed(); left -= roundLength {
+	for left := *duration / 4; left > 0 && !t.Failed(); left -= roundLength {
 		r := Round{Seed: seed, Duration: min(left, roundLength), Expiry: 600 * time.Millisecond,
 			Workers: 4, Faults: Survivable, LongHolds: 4, Election: true}
 		rep := r.Run(t)

@@ -260,6 +260,11 @@ var fencedLock = porcupine.Model{
 // The checker's time grows faster than the history: 20 ms for a thousand holds, 9 s for
 // twenty thousand. Long runs are made of many rounds.
 func checkLinearizable(all []*grant, events []Event) error {
+	return linearizable("fenced lock", fencedLock, all, events)
+}
+
+// linearizable asks whether the history can be that of the model, which is called what.
+func linearizable(what string, model porcupine.Model, all []*grant, events []Event) error {
 	ops := make([]porcupine.Operation, 0, 2*len(all)+len(events))
 	for i, g := range all {
 		ops = append(ops,
@@ -274,9 +279,9 @@ func checkLinearizable(all []*grant, events []Event) error {
 				Call: e.Call, Return: e.Return})
 		}
 	}
-	switch porcupine.CheckOperationsTimeout(fencedLock, ops, time.Minute) {
+	switch porcupine.CheckOperationsTimeout(model, ops, time.Minute) {
 	case porcupine.Illegal:
-		return errors.New("the history is not linearizable as a fenced lock")
+		return errors.New("the history is not linearizable as a " + what)
 	case porcupine.Unknown:
 		return errors.New("the history is too long to be checked in a minute")
 	}

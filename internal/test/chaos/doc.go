@@ -21,6 +21,11 @@
 // whether they lead. [CheckElection] asks whether two said so at the same time, and whether terms
 // increase.
 //
+// In others they read and write under a lock that readers share, and work under one of two slots,
+// or under both. [CheckSeveral] asks whether somebody read beside a writer, a slot had two holders,
+// or more were at work than there are permits: by sweeps, and by the models of a register under
+// readers and writers and of a semaphore.
+//
 // [CheckTold] asks whether who lost the lock was told in time. What the servers executed, as
 // MONITOR tells it, must not have changed the key by anybody whose value it did not hold. After
 // the last fault a worker must get the lock within a bound, and when all have stopped, nothing of

@@ -33,7 +33,10 @@ type Event struct {
 	Op     Op  `json:"op"`
 	Worker int `json:"worker"`
 	// Grant is which hold, unique in the history, or of a Leads which process.
-	Grant  string `json:"grant,omitempty"`
+	Grant string `json:"grant,omitempty"`
+	// Name is that of the lock, if there are several, and Shared whether readers have it.
+	Name   string `json:"name,omitempty"`
+	Shared bool   `json:"shared,omitempty"`
 	Call   int64  `json:"call"`
 	Return int64  `json:"return"`
 	// OK: locked, extended, unlocked, accepted by the fence, or lost with the cause ErrLost.

@@ -43,6 +43,7 @@ type Tally struct {
 type request struct {
 	Op     Op
 	Late   bool
+	Shared bool // by a reader, whose token claims nothing
 	Worker int
 	Grant  string
 	Token  uint64
@@ -133,7 +134,9 @@ func (r *Resource) access(req request) reply {
 	}
 	ok := req.Token >= r.fence
 	if ok {
-		r.fence = req.Token
+		if !req.Shared {
+			r.fence = req.Token
+		}
 		if req.Op == Write {
 			r.state.Fenced++
 			r.fenced = req.Value
@@ -143,7 +146,7 @@ func (r *Resource) access(req request) reply {
 	}
 	now := Now()
 	r.history.Add(Event{Op: req.Op, Worker: req.Worker, Grant: req.Grant, Call: now, Return: now,
-		OK: ok, Token: req.Token, Value: r.fenced})
+		OK: ok, Token: req.Token, Value: r.fenced, Shared: req.Shared})
 	return reply{OK: ok, Value: r.fenced}
 }
 

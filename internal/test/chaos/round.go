@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/redistest"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // Round is one attack on five servers.
@@ -32,6 +33,9 @@ type Round struct {
 	Election, Blind bool
 	// HandOver lets workers hand off every fourth lock, and adopt what others have handed off.
 	HandOver bool
+	// Several makes the workers read and write under a lock that readers share, and work under one
+	// of two slots, or both.
+	Several bool
 }
 
 // Report is what came of a round.
@@ -61,7 +65,7 @@ const padding = 4000
 // Run carries the round out. What does not depend on the faults it checks itself: that workers
 // end in order, that the lock is granted again soon after the last fault, that no command changes
 // a key with somebody else's value, and that nothing remains on the servers. The history is left
-// to Check or CheckFence; it is kept in a file if the test fails.
+// to Check and its like; it is kept in a file if the test fails.
 func (r Round) Run(t testing.TB) *Report {
 	t.Helper()
 	opts, nft := r.prepare(t)
@@ -83,7 +87,11 @@ func (r Round) Run(t testing.TB) *Report {
 	}
 	t.Cleanup(func() { _ = resource.Close() }) // after that of the crew, whom it waits for
 
-	auditor := newAuditor(t, servers, lockName)
+	audited := lockName
+	if r.Several {
+		audited = slots[0] // what changes the key of readers is checked in the simulation
+	}
+	auditor := newAuditor(t, servers, audited)
 	crew := newCrew(t, history, r.workers(servers, filepath.Join(dir, "resource")))
 	n := &nemesis{t: t, expiry: r.Expiry, servers: servers, crew: crew, resource: resource,
 		nft: nft, done: map[Fault]int{}}
@@ -157,7 +165,7 @@ func (r Round) workers(servers []*redistest.Server, resource string) []workerCon
 			Worker: i, Seed: r.Seed, Servers: addrs, Source: source,
 			Resource: resource, Expiry: r.Expiry, NodeTimeout: r.NodeTimeout,
 			LongHolds: r.LongHolds, LongWork: r.LongWork, Election: r.Election, Blind: r.Blind,
-			HandOver: r.HandOver,
+			HandOver: r.HandOver, Several: r.Several,
 		}
 	}
 	return confs
@@ -237,9 +245,8 @@ func (s *stopwatch) look() time.Duration {
 	return s.passed
 }
 
-// fences are the keys of the counters of lockName: printf %s chaos | sha256sum; and of the election
-// of that name.
-var fences = []string{"redlock:fence:5d5b", "{" + lockName + "}:fence"}
+// fence is the key of the counter of an election.
+const fence = "{" + lockName + "}:fence"
 
 // leaks wants every key gone once the locks have expired that no one could release: but for the
 // fence counter, the padding, and the queue, which ends by itself.
@@ -255,8 +262,9 @@ func (r Round) leaks(t testing.TB, servers []*redistest.Server, rep *Report) {
 			for _, k := range keys {
 				name, _ := k.(string)
 				switch {
-				case slices.Contains(fences, name) || strings.HasPrefix(name, "pad:"):
-				case strings.HasPrefix(name, lockName+":{") && endsByItself(s, name):
+				case name == fence || strings.HasPrefix(name, wire.SharedCounters):
+				case strings.HasPrefix(name, "pad:"):
+				case strings.Contains(name, ":{") && endsByItself(s, name):
 				default:
 					left = append(left, name)
 				}

@@ -43,6 +43,7 @@ type workerConfig struct {
 	Election    bool
 	Blind       bool
 	HandOver    bool
+	Several     bool
 }
 
 // WorkerMain makes the process a worker if it was started as one, and does not return
@@ -109,9 +110,12 @@ func (c *workerConfig) run(stdin io.Reader, stdout io.Writer) error {
 		rnd: rand.New(rand.NewPCG(c.Seed, uint64(c.Worker)<<32|uint64(c.Life))),
 		rl:  redlock.New(c.pools()...).With(opts...),
 	}
-	if c.Election {
+	switch {
+	case c.Election:
 		err = w.elect(ctx)
-	} else {
+	case c.Several:
+		err = w.several(ctx)
+	default:
 		err = w.turns(ctx)
 	}
 	if err != nil {

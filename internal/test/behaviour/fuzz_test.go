@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/sim"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -51,7 +52,7 @@ func (s starter) Start(_ context.Context, _ *pool.Command, to pool.Receiver) {
 // them said exactly that. Each digit of ways, to the base of three, says how a node's client is
 // used.
 func FuzzReplies(f *testing.F) {
-	const operations, kinds = 8, 17
+	const operations, kinds = 11, 17
 	for op := range byte(operations) {
 		for kind := range byte(kinds) {
 			for ways := range byte(3) { // the same for each node
@@ -66,6 +67,9 @@ func FuzzReplies(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			var pools []pool.Pool
 			yes, free, found := 0, 0, 0
+			if op%operations == 8 { // an Inspect of a lock that readers have
+				text = wire.Marker
+			}
 			for i, kind := range []byte{a, b, c} {
 				n := n + int64(i) // fence counters that disagree are raised
 				s := &stubborn{reply: []any{
@@ -125,17 +129,33 @@ func FuzzReplies(f *testing.F) {
 				ok, err = m.Valid()
 			case 4:
 				ok, err = m.Unlock()
-			case 5:
+			case 5, 8:
 				in, err := rl.Inspect(t.Context(), "x")
 				require.NoError(t, err)
 				assert.NotEmpty(t, in.String())
-				assert.Equal(t, found >= 2, in.Verdict == redlock.VerdictHeld)
+				shared := in.Verdict == redlock.VerdictShared
+				assert.Equal(t, found >= 2, shared || in.Verdict == redlock.VerdictHeld)
+				assert.Equal(t, found >= 2 && text == wire.Marker, shared && len(in.Readers) > 0)
 				assert.Equal(t, free >= 2, in.Verdict == redlock.VerdictFree)
 				return
 			case 7:
 				_, err = m.Adopt(t.Context(), "redlock1.eyJrIjoiZUE9PSIsInYiOiJkZz09In0")
 				if ok = err == nil; ok {
 					mustUnlock(t, m)
+				}
+			case 9, 10:
+				opts := []redlock.Option{redlock.WithShared()}
+				if op%operations == 10 {
+					opts = append(opts, redlock.WithFencing())
+				}
+				m = rl.NewMutex("x", opts...)
+				err = m.TryLock()
+				if ok = err == nil; ok {
+					assert.Equal(t, op%operations == 10, m.FencingToken() > 0)
+					for _, f := range []func() (bool, error){m.Valid, m.Extend, m.Unlock} {
+						still, err := f()
+						assert.True(t, still, "%v", err)
+					}
 				}
 			case 6:
 				l, err := rl.NewElection("x").Leader(t.Context())

@@ -308,27 +308,23 @@ const (
 // outcomeOf returns the outcome of an operation. What the last attempt had come to before the
 // context ended does not count.
 func outcomeOf(err error) Outcome {
-	if err == nil {
-		return OutcomeOK
-	}
-	for _, o := range []struct {
-		is error
-		Outcome
-	}{
-		{ErrClosed, OutcomeClosed},
-		{context.Canceled, OutcomeCancelled},
-		{context.DeadlineExceeded, OutcomeCancelled},
-		{ErrNotHeld, OutcomeNotHeld},
-		{ErrTaken, OutcomeTaken},
-		{ErrNoQuorum, OutcomeNoQuorum},
-		{ErrExpired, OutcomeExpired},
-	} {
-		if errors.Is(err, o.is) {
-			return o.Outcome
-		}
-	}
 	var invalid *OptionError
-	if errors.As(err, &invalid) {
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, ErrClosed):
+		return OutcomeClosed
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return OutcomeCancelled
+	case errors.Is(err, ErrNotHeld):
+		return OutcomeNotHeld
+	case errors.Is(err, ErrTaken):
+		return OutcomeTaken
+	case errors.Is(err, ErrNoQuorum):
+		return OutcomeNoQuorum
+	case errors.Is(err, ErrExpired):
+		return OutcomeExpired
+	case errors.As(err, &invalid):
 		return OutcomeInvalid
 	}
 	return OutcomeFailed

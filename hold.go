@@ -38,6 +38,14 @@ type hold struct {
 	had    time.Duration
 }
 
+// holding are options that nobody needs before the lock is held, but for events.
+type holding struct {
+	maxHold  time.Duration // 0: no bound
+	margin   time.Duration
+	longHold time.Duration // or 0
+	events   *Events
+}
+
 // Hold is LockContext followed by keeping the lock. It extends the lock each time a third of its
 // validity has passed, and sooner again when that failed. It blocks as LockContext does and
 // returns the same errors, with a nil context.

@@ -298,24 +298,11 @@ func (m *Mutex) Handoff() (string, error) {
 // sent.
 func (m *Mutex) Adopt(ctx context.Context, handoff string) (context.Context, error) {
 	m.mustBeMade(ctx)
-	value, err := m.readHandoff(handoff)
-	if err != nil {
-		return nil, err
-	}
-	l, err := m.acquire(ctx, 1, value)
-	if err != nil {
-		return nil, err
-	}
-	return m.keep(ctx, l)
-}
-
-// readHandoff returns the value in the handoff of m's lock. Errors do not show it: it is a secret.
-func (m *Mutex) readHandoff(text string) (value string, err error) {
 	if m.lock.Misuse != nil {
-		return "", m.error(notAdopted, m.lock.Misuse)
+		return nil, m.error(notAdopted, m.lock.Misuse)
 	}
-	h, ok := lease.ParseHandoff(text)
-	var wrong *OptionError
+	h, ok := lease.ParseHandoff(handoff)
+	var wrong *OptionError // which does not show the value: it is a secret
 	switch {
 	case m.cfg.Shared:
 		wrong = notShared("Adopt")
@@ -324,10 +311,15 @@ func (m *Mutex) readHandoff(text string) (value string, err error) {
 	case string(h.Key) != m.key:
 		wrong = &OptionError{"Adopt", "handoff of " + errtext.Name(string(h.Key)),
 			"needs that of the lock with the key " + errtext.Name(m.key)}
-	default:
-		return string(h.Value), nil
 	}
-	return "", m.error(notAdopted, lease.Because(wrong))
+	if wrong != nil {
+		return nil, m.error(notAdopted, lease.Because(wrong))
+	}
+	l, err := m.acquire(ctx, 1, string(h.Value))
+	if err != nil {
+		return nil, err
+	}
+	return m.keep(ctx, l)
 }
 
 // DelayFunc returns how long to wait before the next attempt; tries, from 1, is how many have been

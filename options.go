@@ -73,14 +73,6 @@ type config struct {
 	wrong mistakes // a nil Option was given, or nil events
 }
 
-// holding are options that nobody needs before the lock is held, but for events.
-type holding struct {
-	maxHold  time.Duration // 0: no bound
-	margin   time.Duration
-	longHold time.Duration // or 0
-	events   *Events
-}
-
 func defaults() config {
 	return config{
 		Options: lease.Options{

@@ -27,7 +27,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
@@ -189,17 +188,16 @@ func (c *config) checkName(of, name, key string) error {
 	return nil
 }
 
-func init() { wire.DeploymentOf = deploymentOf }
-
-// deploymentOf is what package doctor gets to see of a *Redlock.
-func deploymentOf(rl any) (wire.Deployment, error) {
-	r := rl.(*Redlock)
-	r.mustBeMade()
-	return wire.Deployment{
-		Nodes: r.core.Nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
-		Prefix: r.cfg.prefix, Channel: r.core.Queues.Channel(),
-		Denied: heldBy, Exported: exported,
-	}, r.err
+func init() {
+	wire.DeploymentOf = func(rl any) (wire.Deployment, error) {
+		r := rl.(*Redlock)
+		r.mustBeMade()
+		return wire.Deployment{
+			Nodes: r.core.Nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
+			Prefix: r.cfg.prefix, Channel: r.core.Queues.Channel(),
+			Denied: heldBy, Exported: exported,
+		}, r.err
+	}
 }
 
 // Do holds the lock while it runs fn: [Mutex.Hold], fn, [Mutex.Unlock]. It waits for the lock as
@@ -266,7 +264,12 @@ func (m *Mutex) finish(ctx context.Context, l *lease.Lease) error {
 // blocks its node until it expires. [Redlock.CloseContext] waits for it while its context allows.
 func (r *Redlock) Close() error {
 	r.mustBeMade()
-	longest, bound := r.core.closeBound(r.cfg.NodeTimeout)
+	longest, all := r.cfg.NodeTimeout, r.core.holds.list()
+	for _, h := range all {
+		longest = max(longest, h.m.cfg.NodeTimeout)
+	}
+	// Each release takes a node timeout at most, and so may the commands in flight before it.
+	bound := clock.Times(longest, int64(3+len(all)/maxReleases))
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	err := r.core.closeHolds(ctx)
@@ -305,16 +308,6 @@ const maxReleases = 256
 
 // maxErrors is how many of the errors of its releases Close returns; thousands say no more.
 const maxErrors = 8
-
-// closeBound returns the longest node timeout, and how long Close may take to release all holds:
-// each release takes a node timeout at most, and so may the commands in flight before it.
-func (c *core) closeBound(nodeTimeout time.Duration) (longest, bound time.Duration) {
-	all := c.holds.list()
-	for _, h := range all {
-		nodeTimeout = max(nodeTimeout, h.m.cfg.NodeTimeout)
-	}
-	return nodeTimeout, clock.Times(nodeTimeout, int64(3+len(all)/maxReleases))
-}
 
 // closeHolds lets nothing begin any more and unlocks what is held. All held contexts are
 // cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.

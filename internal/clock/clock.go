@@ -83,14 +83,10 @@ func Add(a, b time.Duration) time.Duration {
 
 // Sub returns a - b, or the longest or shortest duration if that is out of range.
 func Sub(a, b time.Duration) time.Duration {
-	switch difference := a - b; {
-	case b < 0 && difference < a:
-		return math.MaxInt64
-	case b > 0 && difference > a:
-		return math.MinInt64
-	default:
-		return difference
+	if b == math.MinInt64 { // of which there is no negative
+		return Add(Add(a, math.MaxInt64), 1)
 	}
+	return Add(a, -b)
 }
 
 // Times returns d × n for an n that is not negative. If that is out of range, it returns the

@@ -14,26 +14,21 @@ import (
 
 // try returns a lease with a value of its own, which counts from now if the nodes grant it.
 func (k *Lock) try() (*Lease, *Failure) {
-	value, err := k.Options.newValue()
-	if err != nil {
-		return nil, Because(fmt.Errorf("the function of WithGenValueFunc: %w", err))
+	value := wire.NewValue()
+	if k.Options.GenValue != nil {
+		owner, err := k.Options.GenValue()
+		if err == nil && strings.HasPrefix(owner, wire.NoValue) {
+			err = fmt.Errorf("its result must not begin with %q", wire.NoValue)
+		}
+		if err != nil {
+			return nil, Because(fmt.Errorf("the function of WithGenValueFunc: %w", err))
+		}
+		value = owner + ":" + value
 	}
 	l := k.open(value)
 	l.Began = k.now()
 	l.Until = l.deadline()
 	return l, nil
-}
-
-// newValue makes the value of one attempt.
-func (o *Options) newValue() (string, error) {
-	if o.GenValue == nil {
-		return wire.NewValue(), nil
-	}
-	owner, err := o.GenValue()
-	if err == nil && strings.HasPrefix(owner, wire.NoValue) {
-		err = fmt.Errorf("its result must not begin with %q", wire.NoValue)
-	}
-	return owner + ":" + wire.NewValue(), err
 }
 
 // deadline is the moment up to which the lock may be trusted if the attempt wins it.

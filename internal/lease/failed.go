@@ -49,22 +49,13 @@ func stood(k *Lock, r *quorum.Round, began time.Time, cut bool) *FailedAttempt {
 // minAfterword is the least time that a final attempt waits to learn more about why it failed.
 const minAfterword = 5 * time.Millisecond
 
-// releaseAll releases everything that the attempt may have left, and completes what is known of it.
-//
-// The release tells more than the attempt. A client that sends SET NX again after a lost reply is
-// refused by its own key. The release then deletes what seemed to be somebody else's, and the lock
-// was free. The attempt may have been outvoted before a node had answered, perhaps by the errors of
-// others. The release then tells whether the lock is taken there, too. And SET NX does not look at
-// what it finds: the release tells that it is no lock.
-func (d *FailedAttempt) releaseAll(ctx context.Context) {
-	refused := d.met.Count(quorum.Outcome.No) > 0
-	d.back.Store(d.release(ctx, quorum.Spec{}))
-	if d.final && !d.cut && refused {
-		d.own = d.refusedItself(ctx)
-	}
-}
-
 // release starts the release, as the spec has it.
+//
+// It tells more than the attempt. A client that sends SET NX again after a lost reply is refused by
+// its own key. The release then deletes what seemed to be somebody else's, and the lock was free.
+// The attempt may have been outvoted before a node had answered, perhaps by the errors of others.
+// The release then tells whether the lock is taken there, too. And SET NX does not look at what it
+// finds: the release tells that it is no lock.
 func (d *FailedAttempt) release(ctx context.Context, s quorum.Spec) *quorum.Round {
 	l := d.lease
 	s.Command, s.Need = d.lock.TakeBack(l.Value, l.Member, l.Ticket), quorum.Blocking(len(d.met))
@@ -123,7 +114,10 @@ func (d *FailedAttempt) settle(ctx context.Context, enrolls bool) (value string)
 		d.giveBack(ctx)
 		value = d.lease.Value
 	case d.unsettled():
-		d.releaseAll(ctx)
+		d.back.Store(d.release(ctx, quorum.Spec{}))
+		if d.final && !d.cut && d.met.Count(quorum.Outcome.No) > 0 {
+			d.own = d.refusedItself(ctx)
+		}
 	default:
 		said := d.back.Load().Outcomes()
 		d.rest.Store(d.release(ctx, quorum.Spec{

@@ -54,7 +54,7 @@ func (l *Lock) Swap(value, old string) quorum.Command {
 // Heal sets the key of a holder again, and lifts the counter to its token, if that is known. It
 // need not wait for as long as the restart guard makes others wait: the node must refuse them,
 // not the holder. But a contender may have counted the node's vote just before the restart. Its
-// attempt must have come to its end before the node's vote is the holder's: see inTime of package
+// attempt must have come to its end before the node's vote is the holder's: see tooLate of package
 // lease.
 func (l *Lock) Heal(value string, token uint64) quorum.Command {
 	guard := uptime(AttemptRounds * min(l.NodeTimeout, l.Guard/AttemptRounds))

@@ -153,8 +153,8 @@ var mutants = []mutant{
 		{"notifier.end", "		l.EndHold(lease.EndReason(reason), cause)", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"internal/lease.Lock.try", "value, err := k.Options.newValue()",
-			"value, err := fmt.Sprintf(\"%p\", k), error(nil)"},
+		{"internal/lease.Lock.try", "value := wire.NewValue()",
+			"value := fmt.Sprintf(\"%p\", k)"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
 		"internal/quorum.Round.settle",
@@ -208,7 +208,7 @@ var mutants = []mutant{
 			"			return false, ctx.Err()\n", "",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
-		"internal/lease.FailedAttempt.releaseAll", "d.own = d.refusedItself(ctx)",
+		"internal/lease.FailedAttempt.settle", "d.own = d.refusedItself(ctx)",
 		"d.own = d.refusedItself(ctx) && false",
 	}}, resent, 0, []string{`not acquired: taken on`}},
 	{"M27", "the Lua of release deletes a key whose value is not its own", []edit{{

@@ -75,27 +75,19 @@ func (l *Lock) acquireBy(script *pool.Script, value string, guard int64, proposa
 		c.Read = readAcquiredInOneSlot
 	}
 	switch {
-	case l.Shared:
-		return l.share(c, script, keys, args, more)
+	case l.Shared: // a reader sends another script, which also asks who it is
+		switch script {
+		case scripts.Acquire:
+			more = []any{""}
+		case scripts.Heal:
+			more = []any{Shares}
+		}
+		script, keys = scripts.Share, append(slices.Clone(keys), l.queue[1], l.seats)
+		args = append(args, l.window())
 	case script == scripts.Claim:
 		keys = append(slices.Clone(keys), l.queue[1])
 	}
 	c.Command = l.eval(script, keys, append(args, more...)...)
-	return c
-}
-
-// share makes c the command that a reader sends instead of a script that acquires.
-func (l *Lock) share(c quorum.Command, script *pool.Script, keys []string, args, more []any,
-) quorum.Command {
-	member := any("")
-	switch script {
-	case scripts.Claim:
-		member = more[0]
-	case scripts.Heal:
-		member = Shares
-	}
-	keys = append(slices.Clone(keys), l.queue[1], l.seats)
-	c.Command = l.eval(scripts.Share, keys, append(args, l.window(), member)...)
 	return c
 }
 

@@ -174,8 +174,8 @@ func (e *OptionError) Error() string {
 }
 
 // ReplyError is the outcome of a node that answered a script with something else than the script
-// returns: an integer, usually. It is never taken for a yes.
-// Its fields are Script, the script's name, and Reply, which is what came instead.
+// returns: an integer, usually. It is never taken for a yes. Its fields are Script, the script's
+// name, and Reply, which is what came instead.
 type ReplyError = wire.ReplyError
 
 // GuardError is the outcome of a node that has not been up long enough; see [WithRestartGuard]. Its

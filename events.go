@@ -226,7 +226,7 @@ func WithEvents(e *Events) Option {
 	})
 }
 
-// join returns events that tell e, and then the next ones, whose functions do not panic then.
+// join returns Events that tell e, and then next. The functions of next may panic: p recovers that.
 func (e *Events) join(p *panics, next *Events) *Events {
 	return &Events{
 		Acquire:   nested(e.Acquire, guardBegin(p, "Acquire", next.Acquire)),

@@ -38,7 +38,7 @@ type hold struct {
 	had    time.Duration
 }
 
-// holding are options that nobody needs before the lock is held, but for events.
+// holding are the options that count while the lock is held, and on no node.
 type holding struct {
 	maxHold  time.Duration // 0: no bound
 	margin   time.Duration

@@ -27,7 +27,7 @@ type notifier struct {
 	silent bool // renewals fail for want of a quorum; Mu guards it
 }
 
-// nobody wants to be told.
+// nobody is Events without functions, which mutexes have by default.
 var nobody = &Events{}
 
 // attach lets the notifier tell what happens to a mutex.

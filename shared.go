@@ -120,9 +120,9 @@ func (rs *reads) leave(rd *read, terms readTerms) (last bool) {
 	return rd.callers == 0
 }
 
-// do is Do: with others, by one who shares the lock. If the first of those who would have it
-// together is not granted it, the others ask by themselves. All do where the number of waiters is
-// bounded, and where the value tells whose the lock is.
+// do is Do. Callers who share the lock have it together. If the first of those who would is not
+// granted it, the others ask by themselves. So do all where the number of waiters is bounded, and
+// where the value tells whose the lock is.
 func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	c := m.cfg
 	if !c.Shared || m.lock.Misuse != nil || m.self(ctx) != nil || c.MaxWaiters != Unlimited ||

@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -23,8 +22,7 @@ type command struct {
 	redis.Cmd
 	ctx      context.Context
 	withheld bool        // the arguments were last asked for after ctx had ended
-	asked    atomic.Bool // for the arguments, in time, of it or a clone: it may have been sent
-	original *command    // of which it is a clone, or nil
+	asked    atomic.Bool // for the arguments, in time, or for a clone: it may have been sent
 	// For the arguments, unless they are more; see set. Those of a release are seven. With room for
 	// six, it made one more allocation on each node, of 192 bytes.
 	room [7]any
@@ -36,9 +34,11 @@ var ping = []any{"PING"}
 
 var errNoReply = errors.New("goredis: the client returned neither a reply nor an error")
 
-// newCommand returns the command with the given arguments, which it does not change.
+// newCommand returns the command with the given arguments.
 func newCommand(ctx context.Context, args []any) *command {
-	return &command{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
+	c := &command{}
+	c.set(ctx, args)
+	return c
 }
 
 // set makes it the command with the given arguments. It copies them: hooks may change them, and
@@ -53,52 +53,40 @@ func (c *command) NoRetry() bool { return true }
 // Args returns what is written to the node. The names and keys by which go-redis routes
 // the command to a shard do not come from here, and stay what they were.
 func (c *command) Args() []any {
-	before := c.asked.Swap(true) // ahead of the look at ctx: see unsent
 	if c.withheld = c.ctx.Err() != nil; c.withheld {
-		c.asked.Store(before)
 		return ping
 	}
-	if c.original != nil {
-		c.original.asked.Store(true)
-	}
+	c.asked.Store(true)
 	return c.Cmd.Args()
-}
-
-// unsent marks the error of a command that was certainly not sent: nobody has asked for its
-// arguments while its context lasted. It is called when the command has come to its end, or the
-// context to its own.
-func (c *command) unsent(err error) error {
-	if c.asked.Load() {
-		return err
-	}
-	return pool.NotSent(err)
 }
 
 // Clone keeps the type, and with it the promises above.
 func (c *command) Clone() redis.Cmder {
-	clone := newCommand(c.ctx, slices.Clone(c.Cmd.Args()))
-	clone.original = c
-	if c.original != nil {
-		clone.original = c.original
-	}
+	c.asked.Store(true)
+	clone := newCommand(c.ctx, c.Cmd.Args())
 	clone.SetVal(c.Val())
 	clone.SetErr(c.Err())
 	return clone
 }
 
-// reply is the outcome, after the command ran with the given error.
+// reply is the outcome, after the command ran with the given error. That of a command that was
+// certainly not sent is marked: nobody has asked for its arguments while its context lasted.
 func (c *command) reply(err error) (any, error) {
 	val := c.Val()
 	switch {
 	case c.withheld:
-		return nil, c.unsent(c.ctx.Err())
+		err = c.ctx.Err()
 	case errors.Is(err, redis.Nil):
 		return nil, nil
-	case err != nil:
-		return nil, c.unsent(err)
-	case val == nil:
+	case err == nil && val == nil:
 		// A hook that answers in the client's place may do this.
-		return nil, errNoReply
+		err = errNoReply
 	}
-	return val, nil
+	switch {
+	case err == nil:
+		return val, nil
+	case !c.asked.Load():
+		err = pool.NotSent(err)
+	}
+	return nil, err
 }

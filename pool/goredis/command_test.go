@@ -19,7 +19,7 @@ func TestACloneKeepsThePromises(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for name, c := range map[string]*command{
 		"given":   newCommand(ctx, []any{"SCRIPT", "FLUSH"}),
-		"request": setCommand(ctx, pool.SetNX("k", "v", time.Second).Args()),
+		"request": newCommand(ctx, pool.SetNX("k", "v", time.Second).Args()),
 	} {
 		before := c.Args()
 		clone, ok := c.Clone().(*command)
@@ -52,7 +52,7 @@ func TestACloneKeepsThePromises(t *testing.T) {
 	cancel()
 	for name, c := range map[string]*command{
 		"given":   newCommand(ctx, []any{"SCRIPT", "FLUSH"}),
-		"request": setCommand(ctx, pool.SetNX("k", "v", time.Second).Args()),
+		"request": newCommand(ctx, pool.SetNX("k", "v", time.Second).Args()),
 	} {
 		clone := c.Clone().(*command)
 		if got := clone.Args(); !reflect.DeepEqual(got, []any{"PING"}) {
@@ -63,13 +63,6 @@ func TestACloneKeepsThePromises(t *testing.T) {
 			t.Errorf("%s: the outcome of a clone that was withheld is %v, %v", name, reply, err)
 		}
 	}
-}
-
-// setCommand returns a command as calls have it.
-func setCommand(ctx context.Context, args []any) *command {
-	c := &command{}
-	c.set(ctx, args)
-	return c
 }
 
 // The commands of a lock that is free have their arguments in the room of the command.

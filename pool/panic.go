@@ -18,6 +18,16 @@ type PanicError struct {
 // function that recovered, so that the stack shows the panic.
 func Recovered(value any) *PanicError { return &PanicError{value, debug.Stack()} }
 
+// Try calls f, and returns its error or what it panicked with.
+func Try(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = Recovered(value)
+		}
+	}()
+	return f()
+}
+
 // Error says in one line what the panic was about, without the stack.
 func (e *PanicError) Error() string {
 	return "the client panicked: " + strings.Join(strings.Fields(fmt.Sprint(e.Value)), " ")

@@ -35,9 +35,9 @@ type Hub struct {
 	// need not wait for the reply. A Conn beside an error is closed.
 	//
 	// The context ends when no subscription needs the connection any more, and not before. Dial
-	// should return soon after that. A Hub makes one call of Dial at a time. So a Dial that does not return
-	// holds up later subscriptions until their contexts end. It ties up no more than one
-	// goroutine. A panic counts as an error.
+	// should return soon after that. A Hub makes one call of Dial at a time. So a Dial that does
+	// not return holds up later subscriptions until their contexts end. It ties up no more than
+	// one goroutine. A panic counts as an error.
 	Dial func(ctx context.Context, channel string) (Conn, error)
 
 	mu       sync.Mutex // guards what follows, and the fields of connection and subscription
@@ -139,7 +139,7 @@ func (h *Hub) next() (ctx context.Context, channel string) {
 // connect opens a connection and works with it until it is lost or ctx ends.
 func (h *Hub) connect(ctx context.Context, channel string) error {
 	var conn Conn
-	err := try(func() (err error) {
+	err := pool.Try(func() (err error) {
 		conn, err = h.Dial(ctx, channel)
 		return err
 	})
@@ -148,7 +148,7 @@ func (h *Hub) connect(ctx context.Context, channel string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	context.AfterFunc(ctx, func() { _ = try(conn.Close) })
+	context.AfterFunc(ctx, func() { _ = pool.Try(conn.Close) })
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return err
 	}
@@ -156,9 +156,9 @@ func (h *Hub) connect(ctx context.Context, channel string) error {
 	written := make(chan error, 1)
 	go func() {
 		defer cancel()
-		written <- try(func() error { return h.write(ctx, c) })
+		written <- pool.Try(func() error { return h.write(ctx, c) })
 	}()
-	err = try(func() error { return h.read(c) })
+	err = pool.Try(func() error { return h.read(c) })
 	select {
 	case err = <-written: // this made Receive fail
 	default:
@@ -169,16 +169,6 @@ func (h *Hub) connect(ctx context.Context, channel string) error {
 }
 
 var errNoConn = errors.New("pubsub: Dial returned neither a connection nor an error")
-
-// try calls f, and returns its error or what it panicked with.
-func try(f func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = pool.Recovered(value)
-		}
-	}()
-	return f()
-}
 
 // lost notes the end of a connection, or of the attempt to open one. It returns for how long the
 // connection worked. Those who wait for a confirmation are told: the node is in trouble, and

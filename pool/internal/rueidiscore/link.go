@@ -77,7 +77,7 @@ func (l *link) try(a *attempt) {
 	end := time.Now().Add(attemptTime)
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
-	a.err = try(func() (err error) {
+	a.err = pool.Try(func() (err error) {
 		for range maxAsks {
 			err = l.ask(ctx)
 			if dial := (*net.OpError)(nil); err == nil || !time.Now().Before(end) ||
@@ -110,16 +110,6 @@ func (l *link) why() error {
 		return nil
 	}
 	return &unreached{l.failed}
-}
-
-// try calls f, and returns its error or what it panicked with.
-func try(f func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = pool.Recovered(value)
-		}
-	}()
-	return f()
 }
 
 // unreached is why the last attempt to reach the node failed.

@@ -94,7 +94,7 @@ func (p *Pool) Do(ctx context.Context, args ...any) (any, error) {
 	done := make(chan result, 1)
 	go func() {
 		var r result
-		r.err = try(func() (err error) {
+		r.err = pool.Try(func() (err error) {
 			var reply Reply
 			for range maxTries {
 				reply = p.client.Do(ctx, Command{Args: args})

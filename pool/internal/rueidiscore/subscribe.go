@@ -20,7 +20,7 @@ func (p *Pool) dial(ctx context.Context, channel string) (pubsub.Conn, error) {
 	c := &pubSub{client: p.client.Dedicate(), events: make(chan pubsub.Event, 1)}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	context.AfterFunc(c.ctx, func() {
-		_ = try(func() error {
+		_ = pool.Try(func() error {
 			c.client.Close() // may wait a second for a node that is silent
 			return nil
 		})

@@ -81,6 +81,7 @@ func newWorld(s settings, p pace, names ...string) (*world, error) {
 		w.nodes = append(w.nodes, n)
 		addrs = append(addrs, n.listener.Addr().String())
 		client := redis.NewClient(&redis.Options{
+			Addr:   addrs[len(addrs)-1], // a name only
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return n.mini.Dial() },
 		})
 		w.clients = append(w.clients, client)

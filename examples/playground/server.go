@@ -18,7 +18,7 @@ import (
 var page embed.FS
 
 // frame is how often the page is told what there is.
-const frame = 100 * time.Millisecond
+const frame = 200 * time.Millisecond
 
 // playground is the world that is shown, and what happens in it.
 type playground struct {
@@ -88,7 +88,7 @@ func (p *playground) handler(ctx context.Context) http.Handler {
 	})
 }
 
-// events tells what there is, ten times a second.
+// events tells what there is, five times a second.
 func (p *playground) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for {

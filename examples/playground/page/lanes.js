@@ -6,15 +6,15 @@ const past = 0.78; // how much of the width has been
 
 const words = { waiting: "waits", holding: "holds", writing: "writes", lost: "lost", paused: "paused", dead: "killed" };
 
-function colour(name) {
-	return getComputedStyle(document.documentElement).getPropertyValue("--" + name);
-}
+let style; // of the page, in which its colours are
+const colour = (name) => style.getPropertyValue("--" + name);
 
 // shortToken leaves out the digits that are the same in all tokens of a minute.
 export const shortToken = (token) => "…" + String(token).slice(-8);
 
 // drawLane draws what a process has done up to now.
 export function drawLane(canvas, process, now) {
+	style ??= getComputedStyle(document.documentElement);
 	const width = canvas.clientWidth, height = canvas.clientHeight;
 	const scale = window.devicePixelRatio || 1;
 	if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {

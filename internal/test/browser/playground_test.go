@@ -31,7 +31,6 @@ var endings = map[string]string{
 
 // Each story is played, begun with the keyboard, and seen in each size and scheme in turn.
 func TestStories(t *testing.T) {
-	t.Parallel()
 	b := open(t, serve(t, "-fast"))
 	ids := eval[[]string](b, `[...document.querySelectorAll("#stories button")].map(b => b.id)`)
 	if len(ids) != len(endings) {
@@ -57,7 +56,6 @@ func TestStories(t *testing.T) {
 
 // What the visitor does changes what is shown.
 func TestControls(t *testing.T) {
-	t.Parallel()
 	b := open(t, serve(t))
 	press := func(label string) {
 		b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`[aria-label=%q]`, label))))
@@ -96,7 +94,6 @@ func TestControls(t *testing.T) {
 
 // The page fits each size, and axe-core finds nothing in it.
 func TestAccessibility(t *testing.T) {
-	t.Parallel()
 	b := open(t, serve(t))
 	b.await(`document.querySelectorAll("#items td").length > 0`)
 	axe := os.Getenv("REDLOCK_AXE") // the file axe.min.js of axe-core
@@ -135,7 +132,6 @@ func TestPicture(t *testing.T) {
 	if *picture == "" {
 		t.Skip("without -picture")
 	}
-	t.Parallel()
 	b := open(t, serve(t))
 	b.look(1280, 800, "light")
 	b.run(chromedp.Click(chromedp.CSS("#story-pause-fenced")))

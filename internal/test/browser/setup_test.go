@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long anything may take on a busy machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // program builds the playground.
 var program = sync.OnceValues(func() (string, error) {

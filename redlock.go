@@ -338,11 +338,8 @@ func (c *core) closeHolds(ctx context.Context) error {
 		}
 	})
 	if left > 0 {
-		err := fmt.Errorf("redlock: close: %d of %d locks not released", left, len(all))
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", err, ctx.Err())
-		}
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("redlock: close: %d of %d locks not released", left,
+			len(all)), ctx.Err())
 	}
 	return errtext.Join(errs...)
 }

@@ -205,18 +205,12 @@ func latest(met, later, released quorum.Outcome) quorum.Outcome {
 }
 
 // failed reports whether a node has failed that neither granted nor refused: it answered with an
-// error, or is silent. Nobody may have waited for the node, because others had refused or the
-// context ended. Such a node fails only when it has had a quarter of the node timeout.
+// error, or is silent, also to the release. Nobody may have waited for the node, because others had
+// refused or the context ended. Such a node fails only when it has had a quarter of the node
+// timeout.
 func (d *FailedAttempt) failed(o, released quorum.Outcome) bool {
-	switch {
-	case !o.Missing():
-		return true
-	case released.Err == nil: // it is there
-		return false
-	case d.final && !d.cut:
-		return true
-	}
-	return d.lock.now().Sub(d.began) >= d.lock.NodeTimeout/4
+	hadTime := d.final && !d.cut || d.lock.now().Sub(d.began) >= d.lock.NodeTimeout/4
+	return !o.Missing() || released.Err != nil && hadTime
 }
 
 // troubled reports whether so many nodes have failed that there is no quorum without them.

@@ -820,3 +820,45 @@ func TestTheFirstChannelIsAskedForAgain(t *testing.T) {
 		n.set(func() { n.slow = false })
 	})
 }
+
+// One who joins a channel that the node has not confirmed yet waits for that, too.
+func TestTheSecondSubscriberWaitsForTheConfirmation(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.slow = true
+		first, second := n.start(t.Context(), "a"), n.start(t.Context(), "a")
+		select {
+		case <-second.done:
+			t.Error("Subscribe returned before the node had confirmed the channel")
+		default:
+		}
+		n.last().events <- n.held[0]
+		for _, p := range []*pending{first, second} {
+			if err := p.ended(); err != nil {
+				t.Errorf("Subscribe: %v", err)
+			}
+		}
+		n.set(func() { n.slow = false })
+	})
+}
+
+// That a node has refused an earlier SUBSCRIBE is not the outcome of a later one.
+func TestOnlyTheLastRefusalCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.slow, n.denied = true, map[string]error{"SUBSCRIBE a": errDenied}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n.start(ctx, "a")
+		cancel()
+		synctest.Wait()
+		n.set(func() { n.denied = nil })
+		again := n.start(t.Context(), "a")
+		for _, reply := range n.held {
+			n.last().events <- reply
+			synctest.Wait()
+		}
+		if err := again.ended(); err != nil {
+			t.Errorf("Subscribe: %v", err)
+		}
+		n.set(func() { n.slow = false })
+	})
+}

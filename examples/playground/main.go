@@ -1,13 +1,13 @@
-// Command playground opens a page on which to break a distributed lock, and to watch it: five nodes,
-// some processes, and what their lock protects.
+// Command playground opens a page on which to break a distributed lock, and to watch it: five
+// nodes, some processes, and what their lock protects.
 //
 //	go run ./examples/playground
 //	go run ./examples/playground -stories
 //
-// The nodes are in memory, and the processes are children of this one, each with a client of its own.
-// The visitor stops, freezes and slows nodes, pauses and kills processes. Stories play by themselves,
-// and each ends in a sentence that is counted, not written. With -stories they are played without a
-// page, and the exit status is 0 only if each ends as it should.
+// The nodes are in memory, and the processes are children of this one, each with a client of its
+// own. The visitor stops, freezes and slows nodes, pauses and kills processes. Stories play by
+// themselves, and each ends in a sentence that is counted, not written. With -stories they are
+// played without a page, and the exit status is 0 only if each ends as it should.
 package main
 
 import (
@@ -32,7 +32,8 @@ func main() {
 		runProcess(name, os.Getenv(nodesEnv))
 		return
 	}
-	addr := flag.String("addr", "127.0.0.1:0", "where to serve the page; port 0 is any that is free")
+	addr := flag.String("addr", "127.0.0.1:0",
+		"where to serve the page; port 0 is any that is free")
 	fast := flag.Bool("fast", false, "play as fast as tests do, not for eyes")
 	all := flag.Bool("stories", false, "play all stories without a page, and exit")
 	flag.Parse()

@@ -65,7 +65,8 @@ func startProcess(w *world, name string, addrs []string) (*process, error) {
 	}
 	p := &process{name: name, world: w, cmd: exec.Command(exe), over: make(chan struct{}),
 		changed: make(chan struct{}),
-		lane:    lane{Locks: map[string]Lease{}, Past: []Lease{}, Failed: make([]int, len(addrs)+1)}}
+		lane: lane{Locks: map[string]Lease{}, Past: []Lease{},
+			Failed: make([]int, len(addrs)+1)}}
 	p.show(idle)
 	p.cmd.Env = append(os.Environ(), processEnv+"="+name, nodesEnv+"="+strings.Join(addrs, ","))
 	p.cmd.Stderr = os.Stderr
@@ -279,8 +280,8 @@ func (p *process) note(r Report, stop **halt) {
 	}
 }
 
-// until changes the end of the last lease of that name. One that has ended before its release did so
-// then. The caller holds mu.
+// until changes the end of the last lease of that name. One that has ended before its release did
+// so then. The caller holds mu.
 func (p *process) until(name string, end time.Time) {
 	for i, l := range slices.Backward(p.Past) {
 		if l.Name == name {

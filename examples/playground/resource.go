@@ -33,7 +33,7 @@ type totals struct {
 	Refused int `json:"refused"`
 	Reads   int `json:"reads"`
 	Most    int `json:"most"`    // processes inside at once
-	Beside  int `json:"beside"`  // times that somebody came in who should be alone, or while one was
+	Beside  int `json:"beside"`  // times that a writer was not alone
 	Readers int `json:"readers"` // at once, at most
 }
 

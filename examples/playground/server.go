@@ -239,7 +239,9 @@ func (p *playground) story(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		p.show(ctx, w, func(ctx context.Context) { _, _ = st.perform(ctx, w) }) // it tells its error
+		p.show(ctx, w, func(ctx context.Context) {
+			_, _ = st.perform(ctx, w) // which tells its error
+		})
 		return nil
 	}
 	return fmt.Errorf("no such story: %q", id)

@@ -73,16 +73,20 @@ func TestActions(t *testing.T) {
 	v := visit(t, settings{What: mutex, Fencing: true})
 	v.sees(func(p picture) bool { return p.Totals.Updates > 2 && p.Nodes[0].Fence != "" })
 	for action, sees := range map[string]func(p picture) bool{
-		`{"do":"stop","node":1}`:             func(p picture) bool { return !p.Nodes[0].Up },
-		`{"do":"start","node":2,"on":true}`:  func(p picture) bool { return p.Nodes[1].Uptime < 3600 },
+		`{"do":"stop","node":1}`: func(p picture) bool { return !p.Nodes[0].Up },
+		`{"do":"start","node":2,"on":true}`: func(p picture) bool {
+			return p.Nodes[1].Uptime < 3600
+		},
 		`{"do":"freeze","node":3,"on":true}`: func(p picture) bool { return p.Nodes[2].Frozen },
 		`{"do":"slow","node":4,"on":true}`:   func(p picture) bool { return p.Nodes[3].Delay > 0 },
 		`{"do":"clock","node":5}`:            func(p picture) bool { return p.Nodes[4].Ahead > 0 },
 		`{"do":"cut","node":5,"process":"Ada","on":true}`: func(p picture) bool {
 			return p.Nodes[4].Cut["Ada"]
 		},
-		`{"do":"pause","process":"Carol","on":true}`: func(p picture) bool { return p.Processes[2].Paused },
-		`{"do":"kill","process":"Grace"}`:            func(p picture) bool { return p.Processes[3].Dead },
+		`{"do":"pause","process":"Carol","on":true}`: func(p picture) bool {
+			return p.Processes[2].Paused
+		},
+		`{"do":"kill","process":"Grace"}`: func(p picture) bool { return p.Processes[3].Dead },
 	} {
 		assert.Equal(t, http.StatusNoContent, v.do(action), action)
 		v.sees(sees)

@@ -24,14 +24,18 @@ type verdict struct {
 }
 
 var stories = []story{
-	{"node", "A node dies", settings{What: mutex}, []string{"Ada", "Grace", "Radia"}, false, aNodeDies},
+	{"node", "A node dies", settings{What: mutex}, []string{"Ada", "Grace", "Radia"}, false,
+		aNodeDies},
 	{"majority", "A majority dies", settings{What: mutex}, []string{"Ada", "Grace"}, true,
 		aMajorityDies},
-	{"pause", "A holder is paused past its lease, without fencing", settings{What: mutex},
-		[]string{"Ada", "Grace", "Radia"}, true, aHolderIsPaused},
+	{"pause", "A holder is paused past its lease, without fencing",
+		settings{What: mutex}, []string{"Ada", "Grace", "Radia"}, true,
+		aHolderIsPaused},
 	{"pause-fenced", "A holder is paused past its lease, with fencing",
-		settings{What: mutex, Fencing: true}, []string{"Ada", "Grace", "Radia"}, true, aHolderIsPaused},
-	{"restart", "A node restarts empty, without the restart guard", settings{What: mutex},
+		settings{What: mutex, Fencing: true}, []string{"Ada", "Grace", "Radia"}, true,
+		aHolderIsPaused},
+	{"restart", "A node restarts empty, without the restart guard",
+		settings{What: mutex},
 		[]string{"Ada", "Grace"}, false, aNodeRestartsEmpty},
 	{"restart-guarded", "A node restarts empty, with the restart guard",
 		settings{What: mutex, Guard: true}, []string{"Ada", "Grace"}, false, aNodeRestartsEmpty},
@@ -208,7 +212,8 @@ func aHolderIsPaused(s *stage) verdict {
 	s.reached(halt)
 	s.must(ada.pause(true))
 	close(halt.resume)
-	s.says("Ada has read 0, and has seen that she holds the lock. Before she writes, she is paused.")
+	s.says("Ada has read 0, and has seen that she holds the lock. " +
+		"Before she writes, she is paused.")
 	grace.work(s.job(1), 1)
 	radia.work(s.job(2), 1)
 	s.says("Grace and Radia wait for the end of her lease.")
@@ -222,10 +227,12 @@ func aHolderIsPaused(s *stage) verdict {
 			it.Value, lostUpdates(t)), t.Lost == 2}
 	}
 	s.await(func() bool { t, _ := s.resource.sum(); return t.Refused > 0 })
-	s.says("Her token is lower than those of Grace and Radia. The resource refuses it, and she tries again.")
+	s.says("Her token is lower than those of Grace and Radia. " +
+		"The resource refuses it, and she tries again.")
 	t, it := s.curtainAfter(3)
-	return verdict{fmt.Sprintf("%s refused, %s, and the counter is %d: %s.", count(t.Refused, "write"),
-		count(t.Updates, "update"), it.Value, lostUpdates(t)), t.Refused == 1 && t.Lost == 0}
+	return verdict{fmt.Sprintf("%s refused, %s, and the counter is %d: %s.",
+		count(t.Refused, "write"), count(t.Updates, "update"), it.Value, lostUpdates(t)),
+		t.Refused == 1 && t.Lost == 0}
 }
 
 func aNodeRestartsEmpty(s *stage) verdict {
@@ -235,7 +242,8 @@ func aNodeRestartsEmpty(s *stage) verdict {
 	halt := ada.halt()
 	ada.work(s.job(0), 1)
 	s.reached(halt)
-	s.says("Ada is cut off from nodes 4 and 5, and holds the lock on the other three. She has read 0.")
+	s.says("Ada is cut off from nodes 4 and 5, and holds the lock on the other three. " +
+		"She has read 0.")
 	s.nodes[2].start(true)
 	s.says("Node 3 restarts, and has lost Ada's key.")
 	grace.work(s.job(1), 1)
@@ -244,7 +252,8 @@ func aNodeRestartsEmpty(s *stage) verdict {
 		s.says("Grace asks. Node 3 has not been up for longer than a lease, and does not vote.")
 	} else {
 		s.awaitUpdates(1)
-		s.says("Grace was granted the lock by nodes 3, 4 and 5, while Ada holds it, too. The counter is 1.")
+		s.says("Grace was granted the lock by nodes 3, 4 and 5, while Ada holds it, too. " +
+			"The counter is 1.")
 	}
 	close(halt.resume)
 	s.says("Ada writes 0 plus 1.")
@@ -254,8 +263,8 @@ func aNodeRestartsEmpty(s *stage) verdict {
 	if s.Guard {
 		expected = t.Most == 1 && t.Lost == 0
 	}
-	return verdict{fmt.Sprintf("%s at once, %s, and the counter is %d: %s.", count(t.Most, "holder"),
-		count(t.Updates, "update"), items[0].Value, lostUpdates(t)), expected}
+	return verdict{fmt.Sprintf("%s at once, %s, and the counter is %d: %s.",
+		count(t.Most, "holder"), count(t.Updates, "update"), items[0].Value, lostUpdates(t)), expected}
 }
 
 func aQueueOfTen(s *stage) verdict {

@@ -20,8 +20,9 @@ func TestMain(m *testing.M) {
 
 // sentences are what the stories end in.
 var sentences = map[string]string{
-	"node":            `^([6-9]|\d\d+) updates after node 2 had died, 0 updates lost\.$`,
-	"majority":        `^0 locks granted while three of five nodes were down, 2 updates after that, 0 updates lost\.$`,
+	"node": `^([6-9]|\d\d+) updates after node 2 had died, 0 updates lost\.$`,
+	"majority": `^0 locks granted while three of five nodes were down, 2 updates after that, ` +
+		`0 updates lost\.$`,
 	"pause":           `^3 updates, and the counter is 1: 2 updates lost\.$`,
 	"pause-fenced":    `^1 write refused, 3 updates, and the counter is 3: 0 updates lost\.$`,
 	"restart":         `^2 holders at once, 2 updates, and the counter is 1: 1 update lost\.$`,

@@ -167,14 +167,16 @@ func (w *worker) events() *redlock.Events {
 		w.desk.Go("Desk.Tell", r, new(bool), nil)
 	}
 	return &redlock.Events{
-		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context, func(redlock.Acquired)) {
+		Acquire: func(ctx context.Context, _ redlock.Acquiring) (context.Context,
+			func(redlock.Acquired)) {
 			return ctx, func(a redlock.Acquired) {
 				if a.Outcome == redlock.OutcomeOK {
 					report(Report{Lock: Lease{Name: a.Name, Until: a.Until, Token: a.Token}})
 				}
 			}
 		},
-		Extend: func(ctx context.Context, _ redlock.Extending) (context.Context, func(redlock.Extended)) {
+		Extend: func(ctx context.Context, _ redlock.Extending) (context.Context,
+			func(redlock.Extended)) {
 			return ctx, func(e redlock.Extended) {
 				if e.Outcome == redlock.OutcomeOK {
 					report(Report{Lock: Lease{Name: e.Name, Until: e.Until}})

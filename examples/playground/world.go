@@ -58,8 +58,10 @@ type play struct {
 type pace struct{ expiry, work, write, rest, beat time.Duration }
 
 var (
-	forEyes  = pace{4 * time.Second, 900 * time.Millisecond, 500 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}
-	forTests = pace{2 * time.Second, 30 * time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond, 0}
+	forEyes = pace{expiry: 4 * time.Second, work: 900 * time.Millisecond,
+		write: 500 * time.Millisecond, rest: 400 * time.Millisecond, beat: 2 * time.Second}
+	forTests = pace{expiry: 2 * time.Second, work: 30 * time.Millisecond,
+		write: 5 * time.Millisecond, rest: 5 * time.Millisecond}
 )
 
 var people = []string{"Ada", "Barbara", "Carol", "Dorothy", "Edith", "Frances", "Grace", "Hedy",
@@ -81,8 +83,10 @@ func newWorld(s settings, p pace, names ...string) (*world, error) {
 		w.nodes = append(w.nodes, n)
 		addrs = append(addrs, n.listener.Addr().String())
 		client := redis.NewClient(&redis.Options{
-			Addr:   addrs[len(addrs)-1], // a name only
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return n.mini.Dial() },
+			Addr: addrs[len(addrs)-1], // a name only
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				return n.mini.Dial()
+			},
 		})
 		w.clients = append(w.clients, client)
 		pools = append(pools, goredis.NewPool(client))

@@ -1,10 +1,8 @@
 package browser
 
 import (
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -50,7 +48,7 @@ func TestStories(t *testing.T) {
 		if eval[bool](b, `document.getElementById("sentence").className === "failed"`) {
 			t.Errorf("%s has failed: %s", id, sentence)
 		}
-		b.screenshot(filepath.Join(t.ArtifactDir(), fmt.Sprintf("%s-%d-%s.png", id, size[0], scheme)))
+		b.keep(id, size[0], scheme)
 	}
 }
 
@@ -78,7 +76,8 @@ func TestControls(t *testing.T) {
 	press("Clock +3 s: Node 4")
 	node(4, "up, clock +3 s")
 	press("Cut Ada off from node 5")
-	b.await(`document.querySelector('[aria-label="Cut Ada off from node 5"]').ariaPressed === "true"`)
+	b.await(`document.querySelector('[aria-label="Cut Ada off from node 5"]')` +
+		`.ariaPressed === "true"`)
 	press("Pause Ada")
 	press("Resume Ada")
 	press("Pause Ada")
@@ -114,27 +113,14 @@ func TestAccessibility(t *testing.T) {
 				continue
 			}
 			for _, v := range eval[[]string](b, `axe.run().then(r => r.violations.map(v =>
-				v.id + ": " + v.help + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`) {
+				v.id + ": " + v.help + ": " +
+				v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`) {
 				t.Errorf("%d pixels, %s: %s", size[0], scheme, v)
 			}
-			b.screenshot(filepath.Join(t.ArtifactDir(), fmt.Sprintf("free-%d-%s.png", size[0], scheme)))
+			b.keep("free", size[0], scheme)
 		}
 	}
 	if axe == "" {
 		t.Skip("without axe-core, whose file REDLOCK_AXE names")
 	}
-}
-
-var picture = flag.String("picture", "", "write the picture of the README to this `file`")
-
-// The README shows a story in the middle, at the pace of its readers.
-func TestPicture(t *testing.T) {
-	if *picture == "" {
-		t.Skip("without -picture")
-	}
-	b := open(t, serve(t))
-	b.look(1280, 800, "light")
-	b.run(chromedp.Click(chromedp.CSS("#story-pause-fenced")))
-	b.await(`document.getElementById("sentence").textContent !== ""`)
-	b.screenshot(*picture)
 }

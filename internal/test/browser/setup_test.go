@@ -169,7 +169,14 @@ func (b *browser) look(width, height int64, scheme string) {
 		})
 }
 
-// screenshot keeps a picture of what is seen.
+// keep keeps a screenshot as an artefact.
+func (b *browser) keep(what string, width int64, scheme string) {
+	b.t.Helper()
+	file := fmt.Sprintf("%s-%d-%s.png", what, width, scheme)
+	b.screenshot(filepath.Join(b.t.ArtifactDir(), file))
+}
+
+// screenshot writes a picture of what is seen.
 func (b *browser) screenshot(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

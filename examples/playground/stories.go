@@ -219,16 +219,19 @@ func aHolderIsPaused(s *stage) verdict {
 	s.says("Grace and Radia wait for the end of her lease.")
 	s.awaitUpdates(2)
 	s.says("Her lease is over, and the two have updated the counter: it is 2.")
+	again := ada.halt()
 	s.must(ada.pause(false))
 	s.says("Ada goes on, and notices nothing: she writes 0 plus 1.")
 	if !s.Fencing {
+		close(again.resume)
 		t, it := s.curtainAfter(3)
 		return verdict{fmt.Sprintf("%s, and the counter is %d: %s.", count(t.Updates, "update"),
 			it.Value, lostUpdates(t)), t.Lost == 2}
 	}
 	s.await(func() bool { t, _ := s.resource.sum(); return t.Refused > 0 })
 	s.says("Her token is lower than those of Grace and Radia. " +
-		"The resource refuses it, and she tries again.")
+		"The resource refuses it, and she asks for the lock again.")
+	close(again.resume)
 	t, it := s.curtainAfter(3)
 	return verdict{fmt.Sprintf("%s refused, %s, and the counter is %d: %s.",
 		count(t.Refused, "write"), count(t.Updates, "update"), it.Value, lostUpdates(t)),
@@ -264,7 +267,8 @@ func aNodeRestartsEmpty(s *stage) verdict {
 		expected = t.Most == 1 && t.Lost == 0
 	}
 	return verdict{fmt.Sprintf("%s at once, %s, and the counter is %d: %s.",
-		count(t.Most, "holder"), count(t.Updates, "update"), items[0].Value, lostUpdates(t)), expected}
+		count(t.Most, "holder"), count(t.Updates, "update"), items[0].Value, lostUpdates(t)),
+		expected}
 }
 
 func aQueueOfTen(s *stage) verdict {

@@ -129,7 +129,7 @@ function stateOf(p, now) {
 	case "holding":
 	case "writing":
 		if (!leases.length) return p.state + " after its lease";
-		return (p.state === "holding" ? "holds " : "writes ") + names + ", " + seconds(until) + token;
+		return (p.state === "holding" ? "holds " : "writes ") + names + " for " + seconds(until) + token;
 	case "lost":
 		return "has lost the lock";
 	}

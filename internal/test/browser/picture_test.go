@@ -25,7 +25,7 @@ func TestPicture(t *testing.T) {
 	b := open(t, serve(t))
 	b.look(1280, 800, "light")
 	b.run(chromedp.Click(chromedp.CSS("#story-pause-fenced")))
-	b.await(`document.getElementById("totals").textContent.includes(", 1 refused") &&
+	b.await(`document.getElementById("says").textContent.includes("refuses it") &&
 		document.querySelectorAll(".keys li").length === 5`)
 	b.screenshot(*picture)
 	if err := shrink(*picture); err != nil {

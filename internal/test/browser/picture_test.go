@@ -10,8 +10,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-
-	"github.com/chromedp/chromedp"
 )
 
 var picture = flag.String("picture", "", "write the picture of the README to this `file`")
@@ -24,7 +22,7 @@ func TestPicture(t *testing.T) {
 	}
 	b := open(t, serve(t))
 	b.look(1280, 800, "light")
-	b.run(chromedp.Click(chromedp.CSS("#story-pause-fenced")))
+	b.press("#story-pause-fenced")
 	b.await(`document.getElementById("says").textContent.includes("refuses it") &&
 		document.querySelectorAll(".keys li").length === 5`)
 	b.screenshot(*picture)

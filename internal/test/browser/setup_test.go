@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long anything may take on a busy machine.
@@ -149,6 +150,12 @@ func eval[T any](b *browser, expression string) T {
 		b.t.Fatal(err)
 	}
 	return value
+}
+
+// press presses a button with the keyboard.
+func (b *browser) press(selector string) {
+	b.t.Helper()
+	b.run(chromedp.Focus(chromedp.CSS(selector)), chromedp.KeyEvent(kb.Enter))
 }
 
 // await waits until an expression is true.

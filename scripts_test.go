@@ -53,7 +53,8 @@ func TestScriptsNeedTheRightsOfThePage(t *testing.T) {
 	for _, right := range regexp.MustCompile(` \+(\S+)`).FindAllSubmatch(user, -1) {
 		stated = append(stated, string(right[1]))
 	}
-	needed := []string{"eval", "evalsha", "set", "subscribe", "unsubscribe", "ping", "config|get"}
+	needed := []string{"eval", "evalsha", "set", "subscribe", "unsubscribe", "ping", "config|get",
+		"scan"} // of redlock top
 	for _, s := range redlock.Scripts() {
 		for _, c := range s.Commands {
 			needed = append(needed, strings.ToLower(c))

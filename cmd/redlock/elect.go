@@ -10,7 +10,6 @@ import (
 // elect runs a command whenever this process is elected, until the command ends by itself.
 func (t *tool) elect(args []string) (int, error) {
 	c := t.lockFlags("elect", "-name NAME", "the `name` of the lock")
-	owner := c.set.String("owner", "", "a `text` that status and watch show for the leader")
 	check := func() error {
 		if len(c.names) > 1 {
 			return fmt.Errorf("needs one -name, not %d", len(c.names))
@@ -18,7 +17,7 @@ func (t *tool) elect(args []string) (int, error) {
 		return c.check()
 	}
 	return c.with(args, check, func() (int, error) {
-		j := c.job(redlock.WithTries(redlock.Unlimited), redlock.WithOwner(*owner),
+		j := c.job(redlock.WithTries(redlock.Unlimited),
 			redlock.WithFencePerName()) // as NewElection
 		for {
 			status, err := j.whenGranted(0)

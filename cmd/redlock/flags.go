@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redlock-go/redlock"
@@ -22,7 +23,8 @@ type common struct {
 	prefix      string
 	perName     bool
 	tool        *tool
-	locks       *redlock.Redlock // set by with
+	options     []*goredis.Options // of the nodes; set by with, as locks are
+	locks       *redlock.Redlock
 }
 
 // flags returns the flag set of a command with the flags that all have.
@@ -107,6 +109,9 @@ func (c *common) open() (closeAll func(), err error) {
 	case err != nil && c.file != "":
 		return nil, fmt.Errorf("%s: %w; a line names one node", c.file, err)
 	case err != nil:
+		return nil, err
+	}
+	if c.options, err = nodeurl.Parse(list); err != nil {
 		return nil, err
 	}
 	opts := []redlock.Option{redlock.WithKeyPrefix(c.prefix)}

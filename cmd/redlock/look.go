@@ -11,15 +11,29 @@ import (
 	"github.com/redlock-go/redlock/doctor"
 )
 
-// status tells who holds a lock.
+// status tells who holds a lock, or what is locked now.
 func (t *tool) status(args []string) (int, error) {
-	c := t.flags("status", "NAME")
-	return c.untilSignal(args, c.oneName, func(ctx context.Context) (int, error) {
+	c := t.flags("status", "[NAME]")
+	inJSON := c.set.Bool("json", false, "for scripts: one JSON object")
+	check := func() error {
+		if c.set.NArg() == 0 {
+			return nil
+		}
+		return c.oneName()
+	}
+	return c.untilSignal(args, check, func(ctx context.Context) (int, error) {
+		if c.set.NArg() == 0 {
+			return c.list(ctx, *inJSON)
+		}
 		in, err := c.locks.Inspect(ctx, c.set.Arg(0))
 		if err != nil {
 			return statusOf(err), err
 		}
-		t.print(in)
+		if *inJSON {
+			t.printJSON(inspectionJSON(in))
+		} else {
+			t.print(in)
+		}
 		if in.Verdict == redlock.VerdictUnknown {
 			return exitUnavailable, nil
 		}
@@ -31,8 +45,7 @@ func (t *tool) status(args []string) (int, error) {
 func (t *tool) watch(args []string) (int, error) {
 	c := t.flags("watch", "NAME")
 	return c.untilSignal(args, c.oneName, func(ctx context.Context) (int, error) {
-		const every = 200 * time.Millisecond
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
 		seen := ""
 		for t.unwritten == nil {
@@ -43,7 +56,7 @@ func (t *tool) watch(args []string) (int, error) {
 			if err != nil {
 				return statusOf(err), err
 			}
-			if now := fmt.Sprint(in.Verdict, in.Value); now != seen {
+			if now := fmt.Sprint(in.Verdict, in.Value, in.Waiters); now != seen {
 				seen = now
 				t.print(fmt.Sprintf("%s %s", time.Now().Format(time.RFC3339), in))
 			}

@@ -5,8 +5,10 @@
 //	redlock run -any-of x -slots 8 -- …     run at most eight at a time
 //	redlock run -shared -name x -- …        run it beside others that share the lock
 //	redlock elect -name scheduler -- …      run a command whenever elected
-//	redlock status NAME                     tell who holds a lock
+//	redlock status NAME                     tell who holds a lock, and who waits
+//	redlock status                          list what is locked now
 //	redlock watch NAME                      tell each time that changes
+//	redlock top                             show nodes and locks in a live table
 //	redlock doctor                          find what is wrong with the nodes
 //	redlock release -force NAME             delete a lock that somebody else holds
 //
@@ -57,8 +59,10 @@ const usage = `usage: redlock COMMAND [flags] …
   run -shared -name NAME -- cmd …
                               run a command beside others that share the lock
   elect -name NAME -- cmd …   run a command whenever elected
-  status NAME                 tell who holds the lock
+  status NAME                 tell who holds the lock, and who waits
+  status                      list what is locked now
   watch NAME                  tell each time that changes
+  top                         show nodes and locks in a live table
   doctor                      find what is wrong with the nodes
   release -force NAME         delete a lock that somebody else holds
 
@@ -94,7 +98,7 @@ func main() {
 func (t *tool) command(args []string) int {
 	commands := map[string]func([]string) (int, error){
 		"run": t.run, "elect": t.elect, "status": t.status, "watch": t.watch, "doctor": t.doctor,
-		"release": t.release,
+		"release": t.release, "top": t.top,
 	}
 	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" ||
 		args[0] == "help" {

@@ -307,7 +307,7 @@ func TestWrongUse(t *testing.T) {
 		"run -name job -E 256 -- true":         "must be an exit status from 0 to 255",
 		"run -name job -E -1 -- true":          "must be an exit status from 0 to 255",
 		"elect -name job":                      "needs a command",
-		"status":                               "needs the name of one lock, not 0 arguments",
+		"top job":                              "takes no arguments",
 		"status a b":                           "needs the name of one lock, not 2 arguments",
 		"watch":                                "needs the name of one lock",
 		"doctor job":                           "takes no arguments",

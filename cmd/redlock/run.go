@@ -33,6 +33,7 @@ type lockFlags struct {
 	*common
 	names         names
 	anyOf         string // the name of which the names are slots, or ""
+	owner         string
 	expiry, grace time.Duration
 	limit         time.Duration
 	plain, shared bool
@@ -48,8 +49,16 @@ func (t *tool) lockFlags(command, which, about string) *lockFlags {
 			"when a quarter of that is left (default a fifth of the expiry)")
 	c.set.DurationVar(&c.limit, "max", 0,
 		"end the command after this time, which is at least the expiry (default no limit)")
+	c.set.StringVar(&c.owner, "owner", hostAndProcess(),
+		"a `text` for people, that status shows for whoever has the lock or waits for it")
 	c.set.BoolVar(&c.plain, "no-token", false, "do without REDLOCK_TOKEN, the fencing token")
 	return c
+}
+
+// hostAndProcess is the owner if none is given, as web-3:4711.
+func hostAndProcess() string {
+	host, _ := os.Hostname() // the process alone tells something, too
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
 // job returns the locks of the flags, and what to run.
@@ -57,7 +66,8 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if c.grace == 0 {
 		c.grace = c.expiry / 5
 	}
-	opts = append(opts, redlock.WithExpiry(c.expiry), redlock.WithMargin(c.grace))
+	opts = append(opts, redlock.WithExpiry(c.expiry), redlock.WithMargin(c.grace),
+		redlock.WithOwner(c.owner))
 	if !c.plain {
 		opts = append(opts, redlock.WithFencing())
 	}

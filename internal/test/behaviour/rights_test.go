@@ -54,6 +54,9 @@ func documented(t *testing.T) []feature {
 		}
 		name, _, _ := strings.Cut(strings.Trim(cells[1], "`"), "`")
 		name, _, _ = strings.Cut(name, ",")
+		if name == "redlock top" { // the tests of cmd/redlock try that
+			continue
+		}
 		rest := slices.Concat(words(cells[3]), words(cells[4]), words(cells[5]))
 		features = append(features, feature{name, words(cells[2]), rest})
 	}

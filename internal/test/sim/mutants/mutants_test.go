@@ -153,8 +153,8 @@ var mutants = []mutant{
 		{"notifier.end", "		l.EndHold(lease.EndReason(reason), cause)", ""},
 	}, outOfModel, 200, []string{"I7 loss signal"}},
 	{"M14", "one value for all attempts of a mutex", []edit{
-		{"internal/lease.Lock.try", "value := wire.NewValue()",
-			"value := fmt.Sprintf(\"%p\", k)"},
+		{"internal/lease.Lock.try", "	l := k.open(value)\n",
+			"	value = fmt.Sprintf(\"%p\", k)\n	l := k.open(value)\n"},
 	}, campaign, 100, []string{"I11 silence", "I14 one value an attempt"}},
 	{"M15", "a round waits for all nodes", []edit{{
 		"internal/quorum.Round.settle",

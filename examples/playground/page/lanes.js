@@ -31,7 +31,7 @@ export function drawLane(canvas, process, now) {
 	process.states.forEach((s, i) => {
 		const next = process.states[i + 1];
 		const from = Math.max(0, x(Date.parse(s.from)));
-		const to = next ? x(Date.parse(next.from)) : width * past;
+		const to = next ? Math.min(x(Date.parse(next.from)), width * past) : width * past;
 		if (to > 0 && s.state !== "idle") drawState(c, s.state, from, to, bar);
 	});
 	for (const l of process.leases) drawLease(c, l, x, bar, width, now);

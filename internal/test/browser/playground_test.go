@@ -56,7 +56,8 @@ func TestControls(t *testing.T) {
 	b := open(t, serve(t))
 	press := func(label string) { b.press(fmt.Sprintf(`[aria-label=%q]`, label)) }
 	node := func(i int, state string) {
-		b.await(fmt.Sprintf(`document.querySelectorAll(".node > h3 + p")[%d].textContent.startsWith(%q)`,
+		b.await(fmt.Sprintf(
+			`document.querySelectorAll(".node > h3 + p")[%d].textContent.startsWith(%q)`,
 			i-1, state))
 	}
 	press("Stop Node 1")

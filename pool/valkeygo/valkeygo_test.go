@@ -108,11 +108,6 @@ func TestBadUseIsAnError(t *testing.T) {
 	}
 }
 
-// outcome is a pool.Receiver.
-type outcome chan error
-
-func (o outcome) Receive(_ any, err error) { o <- err }
-
 // After the client's Close, which is the caller's, everything fails at once.
 func TestAClientThatIsClosed(t *testing.T) {
 	c := newClient(t, options(redistest.Embedded(t, 1)[0].Addr()))

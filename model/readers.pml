@@ -186,7 +186,9 @@ held:
 	:: atomic { printf("  client %d stops holding\n", id);      /* unlocked, lost, or crashed */
 		d_step { EACH(UNCOUNT) valid[id] = 0; age[id] = TTL; DEAD(id) } SORTED; goto attempt }
 #ifdef EXTENDS
-	:: atomic { valid[id] > 0 -> printf("  client %d begins an extension\n", id); age[id] = 0; break }
+	:: atomic {
+		valid[id] > 0 -> printf("  client %d begins an extension\n", id); age[id] = 0; break
+	}
 #endif
 	od;
 

@@ -64,11 +64,11 @@ type config struct {
 	factorBy       bool // WithTimeoutFactor was given
 	nodeTimeoutSet bool // WithNodeTimeout was given
 	genValueBy     bool // WithGenValueFunc was given
-	value          *string
-	prefix         string
 	fenceTTLBy     bool
 	guardBy        bool
 	maxHoldBy      bool
+	value          *string
+	prefix         string
 	holding
 	wrong mistakes // a nil Option was given, or nil events
 }

@@ -78,7 +78,7 @@ type Lock struct {
 
 	Mu       sync.Mutex // guards what follows, and the marked fields of leases
 	current  *Lease     // nil: never acquired, or released
-	unlocked sync.Cond  // told when an Unlock ends
+	unlocked *sync.Cond // told when an Unlock ends; nil until somebody waits for that
 	notes
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
@@ -23,7 +24,9 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 	}
 	k.Mu.Lock()
 	for l.State == StateReleasing { // by another Unlock, which is bounded by its node timeout
-		k.unlocked.L = &k.Mu
+		if k.unlocked == nil {
+			k.unlocked = sync.NewCond(&k.Mu)
+		}
 		k.unlocked.Wait()
 	}
 	from := l.State
@@ -69,7 +72,9 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 // endUnlock ends the Unlock under way, and lets the next one begin. It is unfinished if too few
 // nodes answered; then Unlock may be called again. The caller holds Mu.
 func (l *Lease) endUnlock(unfinished bool) {
-	l.lock.unlocked.Broadcast()
+	if l.lock.unlocked != nil {
+		l.lock.unlocked.Broadcast()
+	}
 	if unfinished {
 		l.Change(StateUnreleased, "", nil)
 		return

@@ -1091,7 +1091,7 @@ func TestAHoldThatIsOverBeforeItHasBegun(t *testing.T) {
 
 // An idle hold is a timer and no goroutine, and little memory.
 func TestWhatAnIdleHoldCosts(t *testing.T) {
-	const n, most = 5_000, 1536
+	const n, most = 5_000, 1600
 	// What the runtime keeps for the next time, like its goroutines, is not the holds': the least
 	// of a few counts.
 	each := idleHolds(t, n)

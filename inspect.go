@@ -121,10 +121,11 @@ type NodeKey struct {
 }
 
 // Inspect asks every node what it has under the lock of that name, and who waits for it, and
-// changes nothing. The key is
-// the name after the prefix of [WithKeyPrefix], if r was made [Redlock.With] one.
+// changes nothing. The key is the name after the prefix of [WithKeyPrefix], if r was made
+// [Redlock.With] one.
 //
-// Inspect blocks until all nodes have answered, at most for the node timeout, or until ctx is done.
+// Inspect blocks until all nodes have answered, at most for the node timeout, or twice that if the
+// lock is shared, or until ctx is done.
 // Nodes that fail do not make it fail: their errors are in the result. If they are too many, the
 // verdict is [VerdictUnknown]. The error is an [*OptionError], or the context's; then the result is
 // nil.

@@ -49,7 +49,7 @@ type board struct {
 	prefix   string
 	by       order
 	reversed bool
-	began    time.Time
+	whole    bool                // all locks have been seen once
 	grants   map[string]lockView // the latest known of each name
 }
 
@@ -79,7 +79,7 @@ func (t *tool) live(ctx context.Context, out *os.File, viewers []*viewer, prefix
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	b := &board{changed: make(chan struct{}, 1), prefix: prefix, by: orders[0], began: time.Now(),
+	b := &board{changed: make(chan struct{}, 1), prefix: prefix, by: orders[0],
 		grants: map[string]lockView{}}
 	for i, v := range viewers {
 		b.nodes = append(b.nodes, v.view)
@@ -187,7 +187,7 @@ func (b *board) text() string {
 	nodes := slices.Clone(b.nodes)
 	b.mu.Unlock()
 	locks := merge(nodes, b.prefix)
-	b.date(locks)
+	b.date(locks, nodes)
 	slices.SortStableFunc(locks, func(x, y lockView) int {
 		if b.reversed {
 			return b.by.compare(&y, &x)
@@ -210,8 +210,8 @@ func (b *board) text() string {
 }
 
 // date notes since when locks are held that have no token: one that was not there before is held
-// since now.
-func (b *board) date(locks []lockView) {
+// since now, or for longer if not all that were there have been seen yet.
+func (b *board) date(locks []lockView, nodes []nodeView) {
 	latest := map[string]lockView{}
 	now := time.Now()
 	for i := range locks {
@@ -222,11 +222,18 @@ func (b *board) date(locks []lockView) {
 		case known && before.value == l.value:
 			l.since, l.longer = before.since, before.longer
 		default:
-			l.since, l.longer = now, !known && now.Sub(b.began) < 2*lookEvery
+			l.since, l.longer = now, !known && !b.whole
 		}
 		latest[l.name] = *l
 	}
 	b.grants = latest
+	answered := 0
+	for _, n := range nodes {
+		if n.err == nil && n.complete {
+			answered++
+		}
+	}
+	b.whole = b.whole || answered > len(nodes)/2
 }
 
 // fit is so much of a text as a screen has room for. It takes the place of what was there.

@@ -22,6 +22,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/pool"
@@ -67,6 +68,8 @@ type Batcher struct {
 	sends   func(ctx context.Context, calls []*Call)
 	options Options
 	idle    chan *batch // to an idle worker
+
+	rest atomic.Int64 // until then, in nanoseconds since 1970, workers do not yield
 
 	// Those that are over are used again. Without that, the locks of 64 callers on 5 nodes make 12
 	// more allocations.

@@ -5,9 +5,56 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
+
+func TestAYieldLetsOthersGoFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var calls Batcher
+	first := 0
+	for range 20 {
+		var went atomic.Bool
+		go went.Store(true)
+		calls.yield()
+		if went.Load() {
+			first++
+		}
+	}
+	if first < 15 { // now and then the scheduler chooses otherwise
+		t.Errorf("a goroutine that was ready went first %d of 20 times", first)
+	}
+}
+
+func TestThereIsARestAfterALongYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var over atomic.Bool
+	defer over.Store(true)
+	go func() {
+		for !over.Load() { // which computes
+		}
+	}()
+	var calls Batcher
+	begun := time.Now()
+	for tries := 0; calls.rest.Load() == 0; tries++ {
+		if tries == 100 {
+			t.Fatal("yields to a goroutine that computes never took long")
+		}
+		calls.yield()
+	}
+	rest := time.Unix(0, calls.rest.Load())
+	if rest.Before(begun.Add(100*longYield)) || time.Until(rest) > longestRest {
+		t.Errorf("after a long yield there is none until %v after its beginning", rest.Sub(begun))
+	}
+	resting := time.Now()
+	for range 100 {
+		calls.yield()
+	}
+	if took := time.Since(resting); took > 500*time.Millisecond {
+		t.Errorf("100 yields during the rest took %v", took)
+	}
+}
 
 // Callers that have just been told their outcomes are in the next batch, nearly all of them. On a
 // machine that is busy with other things, yields take long and are left out for a while.

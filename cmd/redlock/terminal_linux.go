@@ -28,9 +28,7 @@ func lendsAtOnce() bool {
 // controls this process.
 func foreground(fd int) (group int, err error) {
 	var id int32
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCGPGRP,
-		uintptr(unsafe.Pointer(&id)))
-	if errno != 0 {
+	if errno := control(uintptr(fd), syscall.TIOCGPGRP, unsafe.Pointer(&id)); errno != 0 {
 		return 0, errno
 	}
 	return int(id), nil
@@ -49,8 +47,7 @@ func passTerminal(from, to int) bool {
 	}
 	// The kernel stops a process in the background that does this, unless it ignores the signal.
 	id, before := int32(to), setAction(syscall.SIGTTOU, &action{ignored})
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(tty), syscall.TIOCSPGRP,
-		uintptr(unsafe.Pointer(&id)))
+	errno := control(uintptr(tty), syscall.TIOCSPGRP, unsafe.Pointer(&id))
 	setAction(syscall.SIGTTOU, &before)
 	return errno == 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -125,15 +126,19 @@ func shown(text string) string { return errtext.Text(errtext.CutTo(text, 60)) }
 
 func seconds(d time.Duration) string { return max(d, 0).Truncate(100 * time.Millisecond).String() }
 
+// unfinished returns a node that answers and has not looked at all of its keys, or -1.
+func unfinished(nodes []nodeView) int {
+	return slices.IndexFunc(nodes, func(n nodeView) bool { return n.err == nil && !n.complete })
+}
+
 // stoppedText says where not all keys have been looked at.
 func stoppedText(nodes []nodeView) string {
-	for _, n := range nodes {
-		if n.err == nil && !n.complete {
-			return fmt.Sprintf("\nStopped after %d keys of a node: there may be more locks. "+
-				"status NAME looks at one.\n", n.keys)
-		}
+	i := unfinished(nodes)
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("\nStopped after %d keys of a node: there may be more locks. "+
+		"status NAME looks at one.\n", nodes[i].keys)
 }
 
 func (t *tool) printJSON(of any) {
@@ -186,10 +191,9 @@ func errorJSON(err error) any {
 }
 
 func listJSON(nodes []nodeView, locks []lockView) object {
-	allNodes, allLocks, complete := []object{}, []object{}, true
+	allNodes, allLocks := []object{}, []object{}
 	for _, n := range nodes {
 		allNodes = append(allNodes, object{"addr": n.addr, "error": errorJSON(n.err)})
-		complete = complete && (n.err != nil || n.complete)
 	}
 	for _, l := range locks {
 		owner, ttl := "", any(nil)
@@ -209,5 +213,5 @@ func listJSON(nodes []nodeView, locks []lockView) object {
 		}
 		allLocks = append(allLocks, o)
 	}
-	return object{"nodes": allNodes, "locks": allLocks, "complete": complete}
+	return object{"nodes": allNodes, "locks": allLocks, "complete": unfinished(nodes) < 0}
 }

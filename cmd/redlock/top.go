@@ -200,10 +200,8 @@ func (b *board) text() string {
 	}
 	keys += " r reverse, q quit"
 	more := ""
-	for _, n := range nodes {
-		if n.err == nil && !n.complete {
-			more = ", still looking"
-		}
+	if unfinished(nodes) >= 0 {
+		more = ", still looking"
 	}
 	return fmt.Sprintf("%s  %d locks%s, %s\n\n%s%s", time.Now().Format("15:04:05"), len(locks),
 		more, keys, nodesText(nodes), locksText(locks))

@@ -125,10 +125,9 @@ type NodeKey struct {
 // [Redlock.With] one.
 //
 // Inspect blocks until all nodes have answered, at most for the node timeout, or twice that if the
-// lock is shared, or until ctx is done.
-// Nodes that fail do not make it fail: their errors are in the result. If they are too many, the
-// verdict is [VerdictUnknown]. The error is an [*OptionError], or the context's; then the result is
-// nil.
+// lock is shared, or until ctx is done. Nodes that fail do not make it fail: their errors are in
+// the result. If they are too many, the verdict is [VerdictUnknown]. The error is an
+// [*OptionError], or the context's; then the result is nil.
 func (r *Redlock) Inspect(ctx context.Context, name string) (*Inspection, error) {
 	r.mustBeMade()
 	needContext(ctx)

@@ -253,7 +253,7 @@ func TestViewsNeedTheRightsOfThePage(t *testing.T) {
 	assert.Contains(t, out, "ada", "the locks are seen nevertheless")
 }
 
-// Who runs a command, or waits to, is told by host and process unless -owner says otherwise.
+// Without -owner, the holder of a lock and those who wait for it are named by host and process.
 func TestTheOwnerIsHostAndProcess(t *testing.T) {
 	nodes, locks := setup(t)
 	host, err := os.Hostname()

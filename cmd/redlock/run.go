@@ -50,7 +50,7 @@ func (t *tool) lockFlags(command, which, about string) *lockFlags {
 	c.set.DurationVar(&c.limit, "max", 0,
 		"end the command after this time, which is at least the expiry (default no limit)")
 	c.set.StringVar(&c.owner, "owner", hostAndProcess(),
-		"a `text` for people, that status shows for whoever has the lock or waits for it")
+		"a `text` by which status names the holder of the lock and those who wait for it")
 	c.set.BoolVar(&c.plain, "no-token", false, "do without REDLOCK_TOKEN, the fencing token")
 	return c
 }

@@ -317,7 +317,7 @@ func (d *Desk) Leave(_ int, _ *bool) error {
 	return nil
 }
 
-// Done takes the result of a job. One that was not done is to be done again.
+// Done takes the result of a job. A job that was not done is done again.
 func (d *Desk) Done(r Result, _ *bool) error {
 	p := d.p
 	p.update(func() {
@@ -326,7 +326,7 @@ func (d *Desk) Done(r Result, _ *bool) error {
 			p.Updates++
 			p.left = max(p.left-1, min(p.left, 0))
 		}
-		if p.State != lost { // which is to be seen until it asks again
+		if p.State != lost { // the page shows that until the process asks again
 			p.show(idle)
 		}
 	})

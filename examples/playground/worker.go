@@ -128,8 +128,7 @@ func (w *worker) do(job Job) (done bool, err error) {
 	return done, err
 }
 
-// update adds 1 to items, as whoever has read first and writes what follows from that. One who only
-// reads does not write.
+// update reads the items, works, and writes back each value plus 1. A reader only reads.
 func (w *worker) update(ctx context.Context, job Job, items []string) (done bool, err error) {
 	w.tell(Report{State: holding})
 	values := make([]int, len(items))

@@ -377,7 +377,7 @@ func TestThePagesAreUpToDate(t *testing.T) {
 			t.Errorf("%s is not what go run . -docs writes: %v", file, err)
 		}
 	}
-	for what, most := range map[string]int{page: 1500, page + r.tablePage(): 2700} {
+	for what, most := range map[string]int{page: 1500, page + r.tablePage(): 2400} {
 		if got := len(strings.Fields(what)); got > most {
 			t.Errorf("%d words, more than %d", got, most)
 		}

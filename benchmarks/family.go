@@ -33,7 +33,7 @@ const (
 	slotsUsed       = "% of the slots' time used"
 	mostAtOnce      = "most in slots at once"
 	slotsFair       = "fewest / most grants of a client"
-	slotP99         = "p99 ms of a slot"
+	slotP99         = "p99 ms of a slot" // in results.json alone
 )
 
 // What a client of the family asks for.
@@ -302,20 +302,20 @@ func (r *report) familyTable() string {
 
 func readersOf(readers, writers, ms int) key {
 	return key{Section: familyPart, Workers: readers + writers,
-		Variant: fmt.Sprintf("%d readers and %d writers of %dms", readers, writers, ms)}
+		Variant: fmt.Sprintf("%d+%d of %dms", readers, writers, ms)}
 }
 
 const setClients, singleClients, setNames = 8, 16, 6
 
 func setsOf() key {
-	return key{Section: familyPart, Workers: setClients + singleClients, Variant: fmt.Sprintf(
-		"%d lock 3 of %d names, %d lock one", setClients, setNames, singleClients)}
+	return key{Section: familyPart, Workers: setClients + singleClients,
+		Variant: fmt.Sprintf("3 of %d", setNames)}
 }
 
 func slotsOf(k int, cut bool) key {
-	variant := fmt.Sprintf("for %d slots", k)
+	variant := fmt.Sprintf("k=%d", k)
 	if cut {
-		variant += ", each cut off from one node"
+		variant += ", cut"
 	}
 	return key{Section: familyPart, Workers: 4 * k, Variant: variant}
 }

@@ -47,7 +47,7 @@ var sections = []section{
 		goroutinesPerLock, busy}},
 	{name: familyPart, run: (*suite).family, metrics: []string{readsPerSecond, writesPerSecond,
 		readP99, writeP99, setsPerSecond, longestSet, longestSingle, slotsUsed, mostAtOnce,
-		slotsFair, slotP99}},
+		slotsFair}},
 }
 
 // sectionNamed returns a section, or nil.

@@ -191,8 +191,8 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 		return nil, r.core.errorOf(name, "not inspected", lease.Interrupted(ctx, nil))
 	}
 	in := &Inspection{
-		Name: name, Key: keys[0], Verdict: VerdictSplit, Quorum: r.core.quorum,
-		Value: c.Value, Owner: wire.OwnerOf(c.Value), Votes: c.Votes,
+		Name: name, Key: keys[0], Verdict: Verdict(c.Verdict(r.core.quorum)),
+		Quorum: r.core.quorum, Value: c.Value, Owner: wire.OwnerOf(c.Value), Votes: c.Votes,
 	}
 	for i, a := range c.Nodes {
 		in.Nodes = append(in.Nodes, NodeKey{
@@ -201,18 +201,11 @@ func (r *Redlock) inspect(ctx context.Context, name string, keys ...string) (*In
 			Err: exported(a.Err), counter: a.Value.Counter,
 		})
 	}
-	switch {
-	case c.Votes >= in.Quorum && c.Value == wire.Marker:
-		in.Verdict, in.TTL = VerdictShared, c.TTL(in.Quorum)
-		in.Readers = r.readers(ctx, in.Key)
-	case c.Votes >= in.Quorum:
-		in.Verdict, in.TTL = VerdictHeld, c.TTL(in.Quorum)
-	case c.Free >= in.Quorum:
-		in.Verdict = VerdictFree
-	case c.Reserved > 0 && c.Free+c.Reserved >= in.Quorum:
-		in.Verdict = VerdictHandedOn
-	case max(c.Votes, c.Free, c.Reserved)+c.Silent >= in.Quorum:
-		in.Verdict = VerdictUnknown
+	switch in.Verdict {
+	case VerdictShared:
+		in.TTL, in.Readers = c.TTL(in.Quorum), r.readers(ctx, in.Key)
+	case VerdictHeld:
+		in.TTL = c.TTL(in.Quorum)
 	}
 	return in, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/quorum"
 	"github.com/redlock-go/redlock/internal/wire"
 )
 
@@ -22,6 +23,9 @@ type lockView struct {
 	since   time.Time // when it was granted, or seen first; zero: not known
 	longer  bool      // it was held before since
 }
+
+// answer is what a node has under the key of a lock.
+type answer = quorum.Answer[wire.Stored]
 
 // holder is who has the lock, for people.
 func (l *lockView) holder() string {
@@ -40,23 +44,13 @@ func (l *lockView) holder() string {
 // by name.
 func merge(nodes []nodeView, prefix string) (all []lockView) {
 	keys := map[string]bool{}
-	silent, quorum := 0, len(nodes)/2+1
 	for _, n := range nodes {
-		if n.err != nil {
-			silent++
-		}
 		for key := range n.locks {
 			keys[key] = true
 		}
 	}
 	for key := range keys {
-		var at []held
-		for _, n := range nodes {
-			if h, ok := n.locks[key]; ok {
-				at = append(at, h)
-			}
-		}
-		l := together(at, len(nodes)-silent, silent, quorum)
+		l := together(nodes, key)
 		if l.name = strings.TrimPrefix(key, prefix); l.verdict != redlock.VerdictFree {
 			all = append(all, l)
 		}
@@ -65,53 +59,39 @@ func merge(nodes []nodeView, prefix string) (all []lockView) {
 	return all
 }
 
-// together is what nodes that have a lock's key say, of so many that answered.
-func together(at []held, answered, silent, quorum int) (l lockView) {
-	votes, reserved := map[string]int{}, 0
-	for _, h := range at {
-		if strings.HasPrefix(h.value, wire.Reservation) {
-			reserved++
-			continue
-		}
-		if votes[h.value]++; votes[h.value] > l.votes {
-			l.value, l.votes = h.value, votes[h.value]
-		}
-	}
-	free := answered - len(at)
-	switch {
-	case l.votes >= quorum && l.value == wire.Marker:
-		l.verdict = redlock.VerdictShared
-	case l.votes >= quorum:
-		l.verdict = redlock.VerdictHeld
-	case free >= quorum:
-		l.verdict = redlock.VerdictFree
-	case reserved > 0 && free+reserved >= quorum:
-		l.verdict = redlock.VerdictHandedOn
-	case max(l.votes, free, reserved)+silent >= quorum:
-		l.verdict = redlock.VerdictUnknown
-	default:
-		l.verdict = redlock.VerdictSplit
-	}
-	var ends, first []time.Time
+// together is what nodes say about the lock with a key.
+func together(nodes []nodeView, key string) lockView {
+	said, majority := make([]answer, len(nodes)), quorum.Majority(len(nodes))
+	var first []time.Time
 	var waiting []int
-	for _, h := range at {
-		if h.value == l.value {
-			ends = append(ends, h.ends)
-			l.token = max(l.token, h.token)
+	for i, n := range nodes {
+		h, found := n.locks[key]
+		said[i] = answer{Err: n.err, Value: wire.Stored{Found: found, Value: h.value,
+			Reserved: strings.HasPrefix(h.value, wire.Reservation)}}
+		if found {
+			waiting = append(waiting, h.waiting)
 		}
-		waiting = append(waiting, h.waiting)
 		if h.waiting > 0 {
 			first = append(first, h.first)
 		}
 	}
-	if l.votes >= quorum {
-		slices.SortFunc(ends, time.Time.Compare)
-		l.ends = ends[len(ends)-quorum]
+	c := wire.Count(said)
+	l := lockView{verdict: redlock.Verdict(c.Verdict(majority)), value: c.Value, votes: c.Votes}
+	var ends []time.Time
+	for _, n := range nodes {
+		if h, found := n.locks[key]; found && h.value == l.value {
+			ends = append(ends, h.ends)
+			l.token = max(l.token, h.token)
+		}
 	}
-	if len(first) >= quorum {
+	if l.votes >= majority {
+		slices.SortFunc(ends, time.Time.Compare)
+		l.ends = ends[len(ends)-majority]
+	}
+	if len(first) >= majority {
 		slices.Sort(waiting)
 		slices.SortFunc(first, time.Time.Compare)
-		l.waiting, l.first = waiting[len(waiting)-quorum], first[len(first)-quorum]
+		l.waiting, l.first = waiting[len(waiting)-majority], first[len(first)-majority]
 	}
 	// A token is the time of the grant, unless the counter is ahead of that.
 	if at := time.UnixMicro(int64(l.token)); l.token > 0 && at.Before(time.Now()) {

@@ -28,10 +28,15 @@ type Census struct {
 // the budget at most, or until ctx is done.
 func TakeCensus(ctx context.Context, nodes []*quorum.Node, budget time.Duration,
 	keys ...string) Census {
-	c := Census{Nodes: quorum.Survey(ctx, nodes, budget,
+	return Count(quorum.Survey(ctx, nodes, budget,
 		func(ctx context.Context, n *quorum.Node) (Stored, error) {
 			return Look(ctx, n.Pool, keys)
-		})}
+		}))
+}
+
+// Count is the census of what the nodes have answered.
+func Count(nodes []quorum.Answer[Stored]) Census {
+	c := Census{Nodes: nodes}
 	votes := map[string]int{}
 	for _, n := range c.Nodes {
 		switch has := n.Value; {
@@ -49,6 +54,23 @@ func TakeCensus(ctx context.Context, nodes []*quorum.Node, budget time.Duration,
 		}
 	}
 	return c
+}
+
+// Verdict is what follows if so many nodes make a holder: the text of a redlock.Verdict.
+func (c *Census) Verdict(nodes int) string {
+	switch {
+	case c.Votes >= nodes && c.Value == Marker:
+		return "shared"
+	case c.Votes >= nodes:
+		return "held"
+	case c.Free >= nodes:
+		return "free"
+	case c.Reserved > 0 && c.Free+c.Reserved >= nodes:
+		return "handed on"
+	case max(c.Votes, c.Free, c.Reserved)+c.Silent >= nodes:
+		return "unknown"
+	}
+	return "split"
 }
 
 // TTL is the time after which fewer nodes than so many have the value, or [quorum.Forever].

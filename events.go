@@ -215,13 +215,13 @@ func WithEvents(e *Events) Option {
 			c.wrong.add("WithEvents", nil, "needs events that are not nil")
 		})
 	}
-	p := &panics{}
-	own := nobody.join(p, e)
+	p, copied := &panics{}, *e
+	own := nobody.join(p, &copied)
 	return option(func(c *config) {
 		if c.events == nobody {
-			c.events = own
+			c.events = own // the same for all mutexes: they share reads by it
 		} else {
-			c.events = c.events.join(p, own)
+			c.events = c.events.join(p, &copied)
 		}
 	})
 }

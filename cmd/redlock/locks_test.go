@@ -218,7 +218,7 @@ func TestRunUnderSharedLocks(t *testing.T) {
 		t.Run(tt.first, func(t *testing.T) {
 			nodes, locks := setup(t)
 			shared := func(names string) []string {
-				return append(strings.Fields(names), "-shared")
+				return append(strings.Fields(names), "-shared", "-owner", "web-3")
 			}
 			assert.Zero(t, holds(t, nodes, shared(tt.first), func(lines *bufio.Reader) {
 				assert.NotEmpty(t, line(t, lines))
@@ -228,6 +228,9 @@ func TestRunUnderSharedLocks(t *testing.T) {
 					in := inspect(t, locks, tt.name)
 					assert.Equal(t, redlock.VerdictShared, in.Verdict)
 					assert.Len(t, in.Readers, 2)
+					for _, r := range in.Readers {
+						assert.Regexp(t, `^web-3 \w{26}$`, r.Owner)
+					}
 				}))
 				assert.Regexp(t, `^redlock run: "`+tt.name+`" not acquired`,
 					refused(t, nodes, tt.alone))

@@ -72,8 +72,9 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 		opts = append(opts, redlock.WithFencing())
 	}
 	reader := ""
-	if c.shared { // Inspect tells the owners of those who share a lock, but not their values
-		reader = rand.Text()
+	if c.shared { // Inspect tells the owners of those who share a lock, but not their values: it
+		// must be one of a kind
+		reader = strings.TrimSpace(c.owner + " " + rand.Text())
 		opts = append(opts, redlock.WithShared(), redlock.WithOwner(reader))
 	}
 	lost := make(chan error, len(c.names))

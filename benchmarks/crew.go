@@ -85,27 +85,39 @@ func warm(lockers []locker) error {
 	return nil
 }
 
-// work is a shift of all waiters.
+// work is a shift of waiters for one lock.
 func (s shift) work(lockers []locker) shiftLog {
+	return s.turns(len(lockers), func(ctx context.Context, i int, held func(time.Duration)) error {
+		unlock, err := lockers[i].Lock(ctx, "contended")
+		if err != nil {
+			return err
+		}
+		held(s.Hold)
+		return unlock()
+	})
+}
+
+// turns is a shift of so many waiters. Take takes a turn of one of them: it calls held while it has
+// what it waits for.
+func (s shift) turns(waiters int,
+	take func(ctx context.Context, i int, held func(time.Duration)) error) shiftLog {
 	time.Sleep(time.Until(s.Start))
 	before, end := cpuTime(), s.Start.Add(s.For)
 	ctx, cancel := context.WithDeadline(context.Background(),
 		end.Add(cmp.Or(s.Most, leaving)))
 	defer cancel()
-	log := shiftLog{Turns: make([][]turn, len(lockers))}
+	log := shiftLog{Turns: make([][]turn, waiters)}
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
-	for i, l := range lockers {
+	for i := range waiters {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				t := turn{Asked: time.Now().UnixNano()}
-				unlock, err := l.Lock(ctx, "contended")
-				if err == nil {
+				err := take(ctx, i, func(hold time.Duration) {
 					t.Granted = time.Now().UnixNano()
-					preciseSleep(s.Hold)
+					preciseSleep(hold)
 					t.Released = time.Now().UnixNano()
-					err = unlock()
-				}
+				})
 				log.Turns[i] = append(log.Turns[i], t)
 				if err != nil && ctx.Err() == nil {
 					failed.Store(&err)

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock"
@@ -74,39 +73,13 @@ func teamMain(t team, orders *json.Decoder, answers *json.Encoder) error {
 	})
 	_ = answers.Encode("ready")
 	for s := (shift{}); orders.Decode(&s) == nil; s = (shift{}) {
-		_ = answers.Encode(s.teamWork(clients, t.Tasks))
+		_ = answers.Encode(s.turns(len(clients), func(ctx context.Context, i int,
+			held func(time.Duration)) error {
+			job := t.Tasks[i]
+			return job.do(ctx, clients[i], func() { held(job.Hold) })
+		}))
 	}
 	return nil
-}
-
-// teamWork is a shift of a team.
-func (s shift) teamWork(clients []*redlock.Redlock, tasks []task) shiftLog {
-	time.Sleep(time.Until(s.Start))
-	ctx, cancel := context.WithDeadline(context.Background(), s.Start.Add(s.For+leaving))
-	defer cancel()
-	log := shiftLog{Turns: make([][]turn, len(tasks))}
-	var mu sync.Mutex // guards log.Err
-	var wg sync.WaitGroup
-	for i, job := range tasks {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				t := turn{Asked: time.Now().UnixNano()}
-				err := job.do(ctx, clients[i], func() {
-					t.Granted = time.Now().UnixNano()
-					preciseSleep(job.Hold)
-					t.Released = time.Now().UnixNano()
-				})
-				log.Turns[i] = append(log.Turns[i], t)
-				if err != nil && ctx.Err() == nil {
-					mu.Lock()
-					log.Err = err.Error()
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return log
 }
 
 // do is one turn of a client.

@@ -54,20 +54,9 @@ type report struct {
 func campaign(t *testing.T, n int, draw func(seed uint64) setup,
 	mayBreak func(invariant string) bool) *report {
 	r := &report{states: make(map[string]int), broken: make(map[string]int), least: n}
-	n = schedules(n)
 	begun := time.Now()
-	var next atomic.Uint64
-	var failed atomic.Bool // in any shard
-	t.Run("shards", func(t *testing.T) {
-		for shard := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint(shard), func(t *testing.T) {
-				t.Parallel()
-				defer func() { failed.CompareAndSwap(false, t.Failed()) }()
-				for i := next.Add(1) - 1; i < uint64(n) && !failed.Load(); i = next.Add(1) - 1 {
-					r.add(t, run(t, draw(*first+i), false), mayBreak)
-				}
-			})
-		}
+	seeds(t, schedules(n), func(t *testing.T, seed uint64) {
+		r.add(t, run(t, draw(seed), false), mayBreak)
 	})
 	took := time.Since(begun)
 	t.Logf("%d schedules in %v (%.0f/s), %d grants", r.schedules, took.Round(time.Millisecond),
@@ -78,6 +67,23 @@ func campaign(t *testing.T, n int, draw func(seed uint64) setup,
 		}
 	}
 	return r
+}
+
+// seeds calls f with n seeds from the first, beside each other, until a shard has failed.
+func seeds(t *testing.T, n int, f func(t *testing.T, seed uint64)) {
+	var next atomic.Uint64
+	var failed atomic.Bool // in any shard
+	t.Run("shards", func(t *testing.T) {
+		for shard := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				defer func() { failed.CompareAndSwap(false, t.Failed()) }()
+				for i := next.Add(1) - 1; i < uint64(n) && !failed.Load(); i = next.Add(1) - 1 {
+					f(t, *first+i)
+				}
+			})
+		}
+	})
 }
 
 func (r *report) add(t *testing.T, h *history, mayBreak func(string) bool) {

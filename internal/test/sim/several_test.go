@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -204,24 +203,16 @@ func runSeveral(t *testing.T, seed uint64, take takeTurn) (s *several) {
 
 func testSeveral(t *testing.T, take takeTurn) {
 	n, begun := schedules(40), time.Now()
-	var next, turns, lost, together atomic.Int64
-	t.Run("shards", func(t *testing.T) {
-		for shard := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint(shard), func(t *testing.T) {
-				t.Parallel()
-				for i := next.Add(1) - 1; i < int64(n) && !t.Failed(); i = next.Add(1) - 1 {
-					seed := *first + uint64(i)
-					s := runSeveral(t, seed, take)
-					turns.Add(int64(s.turns))
-					lost.Add(int64(s.lost))
-					if s.most > 1 {
-						together.Add(1)
-					}
-					if s.wrong != nil {
-						t.Errorf("seed %d: %q", seed, s.wrong)
-					}
-				}
-			})
+	var turns, lost, together atomic.Int64
+	seeds(t, n, func(t *testing.T, seed uint64) {
+		s := runSeveral(t, seed, take)
+		turns.Add(int64(s.turns))
+		lost.Add(int64(s.lost))
+		if s.most > 1 {
+			together.Add(1)
+		}
+		if s.wrong != nil {
+			t.Errorf("seed %d: %q", seed, s.wrong)
 		}
 	})
 	t.Logf("%d schedules in %v, %d turns, %d of them lost; more than one at work in %d", n,

@@ -713,25 +713,24 @@ func TestTheContextOfAnAbandonedBatchEnds(t *testing.T) {
 	})
 }
 
-// The context of a batch ends within 10 ms after the last of the calls' contexts, for the reason
-// that they have.
+// The context of a batch ends within 10 ms after the last of the calls' contexts. Each call fails
+// for the reason that its own has, whichever of the timers came first.
 func TestTheContextOfABatchEndsSoonAfterTheCalls(t *testing.T) {
 	for want, canceled := range map[error]bool{
 		context.DeadlineExceeded: false, context.Canceled: true,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			gate, ended := make(chan struct{}), make(chan error, 1)
+			gate, outcomes := make(chan struct{}), make(told, 2)
 			calls := batch.New(func(ctx context.Context, all []*batch.Call) {
 				if len(all) == 1 {
 					<-gate
 					return
 				}
 				<-ctx.Done()
-				ended <- ctx.Err()
+				for _, c := range all {
+					c.Answer(nil, ctx.Err())
+				}
 			}, batch.Options{})
-			start := func(ctx context.Context) {
-				calls.Start(ctx, pool.SetNX("k", "v", time.Minute), make(told, 1))
-			}
 			occupy(t.Context(), calls, make(told, few))
 			for _, lasts := range []time.Duration{17 * time.Millisecond, 43 * time.Millisecond} {
 				ctx, cancel := context.WithTimeout(t.Context(), lasts)
@@ -740,12 +739,14 @@ func TestTheContextOfABatchEndsSoonAfterTheCalls(t *testing.T) {
 					time.AfterFunc(lasts, cancel)
 				}
 				defer cancel()
-				start(ctx)
+				calls.Start(ctx, pool.SetNX("k", "v", time.Minute), outcomes)
 			}
 			begun := time.Now()
 			close(gate)
-			if err := <-ended; err != want {
-				t.Errorf("the context ended with %v, want %v", err, want)
+			for range 2 {
+				if err := <-outcomes; !errors.Is(err, want) {
+					t.Errorf("a call ended with %v, want %v", err, want)
+				}
 			}
 			const last = 43 * time.Millisecond
 			if took := time.Since(begun); took < last || took > last+10*time.Millisecond {

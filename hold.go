@@ -195,8 +195,8 @@ func WithLongHold(d time.Duration) Option {
 	return option(func(c *config) { c.longHold = d })
 }
 
-// renewalTimeout is how long the nodes have for a renewal, at least, unless half of the time left
-// is less. It is enough for a client that has to dial, or to send a script, over a slow network.
+// renewalTimeout is how long the nodes have for a renewal, at least, unless two thirds of the time
+// left is less. It is enough for a client that has to dial, or to send a script, over a slow network.
 const renewalTimeout = 5 * time.Second
 
 // leastLeft is the least time before the deadline with which a renewal begins: no node can be
@@ -207,9 +207,9 @@ const leastLeft = time.Millisecond
 // it. It ends within its budget.
 //
 // Nobody waits for a renewal, as others do for a Lock. So the nodes have five seconds at least, and
-// twice as long after each renewal that failed, but no more than half of the time left. Say that an
-// outage ends with a time L left before the deadline. Then the renewal under way ends with no less
-// than half of L left, and the next begins.
+// twice as long after each renewal that failed, but no more than two thirds of the time left. Say
+// that an outage ends with a time L left before the deadline. Then the renewal under way ends with
+// no less than a third of L left, and the next begins.
 func (h *hold) renew() (renewed bool) {
 	l, m := h.l, h.m
 	m.lock.Mu.Lock()
@@ -222,7 +222,7 @@ func (h *hold) renew() (renewed bool) {
 	if !kept || left < leastLeft {
 		return false
 	}
-	budget := min(max(m.cfg.NodeTimeout, renewalTimeout, 2*h.had), left/2)
+	budget := min(max(m.cfg.NodeTimeout, renewalTimeout, 2*h.had), left/3*2)
 	ctx, told := m.tell.extending(context.WithoutCancel(h.held.Context), l, byHold)
 	round, f := l.Renew(ctx, budget, confirmed(told, l))
 	m.lock.Mu.Lock()

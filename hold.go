@@ -196,7 +196,8 @@ func WithLongHold(d time.Duration) Option {
 }
 
 // renewalTimeout is how long the nodes have for a renewal, at least, unless two thirds of the time
-// left is less. It is enough for a client that has to dial, or to send a script, over a slow network.
+// left is less. It is enough for a client that has to dial, or to send a script, over a slow
+// network.
 const renewalTimeout = 5 * time.Second
 
 // leastLeft is the least time before the deadline with which a renewal begins: no node can be

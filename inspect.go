@@ -252,10 +252,10 @@ func (in *Inspection) String() string {
 		fmt.Fprintf(&b, ", at least %d of %d nodes have no key\n", in.Quorum, n)
 	case VerdictHeld:
 		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n",
-			wire.Brief(in.Value), in.Votes, n, ttlText(in.TTL))
+			wire.Brief(in.Value), in.Votes, n, untilText(in.TTL))
 	case VerdictShared:
-		fmt.Fprintf(&b, " by %d on %d of %d nodes, %s\n", len(in.Readers), in.Votes, n,
-			ttlText(in.TTL))
+		fmt.Fprintf(&b, " by %d on %d of %d nodes, %s\n", len(in.Readers),
+			in.Votes, n, untilText(in.TTL))
 	case VerdictSplit:
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)
@@ -315,6 +315,14 @@ func ttlText(ttl time.Duration) string {
 		return "never expires"
 	}
 	return fmt.Sprintf("expires in %v", ttl)
+}
+
+// untilText is ttlText for a lock that somebody has, and probably extends.
+func untilText(ttl time.Duration) string {
+	if ttl == NoExpiry {
+		return ttlText(ttl)
+	}
+	return ttlText(ttl) + " unless extended"
 }
 
 // WithOwner writes a text into the value of each lease, followed by a colon and the random bits:

@@ -213,6 +213,9 @@ func userOf(err error) string {
 	return user
 }
 
+// everyKey is the rule for the keys of locks whose names have no prefix.
+const everyKey = "~*"
+
 // allow is the advice to grant the rights that were found to be missing, or all that are needed.
 func allow(n *NodeReport, needed []right) string {
 	var missing, all []string
@@ -228,5 +231,10 @@ func allow(n *NodeReport, needed []right) string {
 	if len(missing) == 0 {
 		missing = all
 	}
-	return "Allow it: ACL SETUSER " + cmp.Or(n.User, "<user>") + " " + strings.Join(missing, " ")
+	how := "Allow it: "
+	if slices.Contains(missing, everyKey) {
+		how = "If the locks have a key prefix, check with that (WithKeyPrefix, or -prefix). " +
+			"Otherwise allow it: "
+	}
+	return how + "ACL SETUSER " + cmp.Or(n.User, "<user>") + " " + strings.Join(missing, " ")
 }

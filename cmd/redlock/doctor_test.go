@@ -91,6 +91,24 @@ func TestDoctorLooksAtRights(t *testing.T) {
 	}
 }
 
+// A user may be bound to the key prefix of its locks. Doctor then asks for that first, and does not
+// only advise to allow every key.
+func TestDoctorAsksForThePrefix(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	server := redistest.Start(t, 1)[0]
+	server.Must("ACL", "SETUSER", "default", "resetkeys", "~app:*")
+	const hint = "If the locks have a key prefix, check with that (WithKeyPrefix, or -prefix)."
+	out, _, status := result(t, command(t, nil, "doctor", "-nodes", server.Addr()))
+	assert.Equal(t, 1, status)
+	out = strings.Join(strings.Fields(out), " ")
+	assert.Contains(t, out, hint+" Otherwise allow it: ACL SETUSER default ~*")
+	server.Must("ACL", "SETUSER", "default", "-pexpire")
+	out, _, _ = result(t, command(t, nil, "doctor", "-prefix", "app:", "-nodes", server.Addr()))
+	assert.Contains(t, out, "Allow it: ACL SETUSER default +pexpire")
+	assert.NotContains(t, out, "prefix")
+}
+
 // lesson L83: nodes with user and password come from the environment, and no password is printed.
 func TestDoctorTakesURLs(t *testing.T) {
 	t.Parallel()

@@ -90,33 +90,47 @@ func nodesText(nodes []nodeView) string {
 
 func bytesText(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
+// locksText is a table of locks. A column is left out that no lock has anything for: without
+// -fence-per-name, status knows no tokens, nor since when locks are held.
 func locksText(locks []lockView) string {
 	now := time.Now()
-	return table(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "\nLOCK\tHOLDER\tHELD FOR\tVOTES\tEXPIRES\tTOKEN\tWAITING\tLONGEST")
-		for _, l := range locks {
-			held, expires, token, longest := "", "", "", ""
-			switch {
-			case l.since.IsZero() || l.value == "":
-			case l.longer:
-				held = "> " + seconds(now.Sub(l.since))
-			default:
-				held = seconds(now.Sub(l.since))
-			}
-			switch {
-			case l.ends.Equal(never):
-				expires = "never"
-			case !l.ends.IsZero():
-				expires = seconds(l.ends.Sub(now))
-			}
-			if l.token > 0 {
-				token = fmt.Sprint(l.token)
-			}
-			if l.waiting > 0 {
-				longest = seconds(now.Sub(l.first))
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(l.name), shown(l.holder()),
-				held, l.votes, expires, token, l.waiting, longest)
+	rows := [][]string{{"LOCK", "HOLDER", "HELD FOR", "VOTES", "EXPIRES", "TOKEN", "WAITING",
+		"LONGEST"}}
+	for _, l := range locks {
+		held, expires, token, longest := "", "", "", ""
+		switch {
+		case l.since.IsZero() || l.value == "":
+		case l.longer:
+			held = "> " + seconds(now.Sub(l.since))
+		default:
+			held = seconds(now.Sub(l.since))
+		}
+		switch {
+		case l.ends.Equal(never):
+			expires = "never"
+		case !l.ends.IsZero():
+			expires = seconds(l.ends.Sub(now))
+		}
+		if l.token > 0 {
+			token = fmt.Sprint(l.token)
+		}
+		if l.waiting > 0 {
+			longest = seconds(now.Sub(l.first))
+		}
+		rows = append(rows, []string{shown(l.name), shown(l.holder()), held, fmt.Sprint(l.votes),
+			expires, token, fmt.Sprint(l.waiting), longest})
+	}
+	for _, column := range []int{5, 2} {
+		if slices.ContainsFunc(rows[1:], func(row []string) bool { return row[column] != "" }) {
+			continue
+		}
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], column, column+1)
+		}
+	}
+	return "\n" + table(func(w *tabwriter.Writer) {
+		for _, row := range rows {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
 		}
 	})
 }

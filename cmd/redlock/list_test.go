@@ -77,6 +77,20 @@ func (s *scene) crowd(t *testing.T, name string, n int) (owners []string) {
 	return owners
 }
 
+// soon wants see to return within a second, unless the machine itself was late.
+func soon(t *testing.T, pulse *redistest.Pulse, what string, see func()) {
+	t.Helper()
+	pulse.Worst()
+	began := time.Now()
+	see()
+	took := time.Since(began)
+	if worst := pulse.Worst(); took > time.Second && worst > 50*time.Millisecond {
+		t.Logf("%s: seen after %v on a machine that is %v late", what, took, worst)
+		return
+	}
+	assert.LessOrEqual(t, took, time.Second, what)
+}
+
 // listed is what status -json says without a name.
 type listed struct {
 	Nodes []struct{ Addr, Error string }
@@ -214,6 +228,54 @@ func TestStatusTellsWhoWaits(t *testing.T) {
 	for _, text := range []string{out, inJSON, list} {
 		assert.NotContains(t, text, random)
 		assert.NotContains(t, text, wire.TurnChannel)
+	}
+}
+
+// Watch and status tell of each change within a second, whichever minority of nodes is dead or
+// frozen, with 10,000 keys beside and 200 that wait.
+func TestWatchAndStatusAreRightWithinASecond(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+			s := newScene(t, n)
+			pulse := redistest.TakePulse(t, s.servers[n-1])
+			watch := command(t, s.cluster, "watch", "-prefix", "app:", "job")
+			seen, wait := background(t, watch)
+			next := func(want string) {
+				t.Helper()
+				soon(t, pulse, want, func() {
+					for !strings.Contains(line(t, seen), want) {
+					}
+				})
+				soon(t, pulse, "status: "+want, func() {
+					status := command(t, s.cluster, "status", "-prefix", "app:", "job")
+					out, _, _ := result(t, status)
+					assert.Contains(t, out, want)
+				})
+			}
+			for !strings.Contains(line(t, seen), "free") {
+			}
+			m := s.lock(t, "job", redlock.WithOwner("ada"))
+			next(`held by "ada:`)
+			s.crowd(t, "job", 200)
+			next("200 in the queue, the first for 200h")
+			if n > 1 {
+				s.servers[0].Kill()
+			}
+			if n > 3 {
+				s.servers[1].Freeze()
+				t.Cleanup(s.servers[1].Thaw)
+			}
+			for _, server := range s.servers[n/2:] {
+				server.Must("DEL", "app:job", wire.QueueKey("app:job"))
+			}
+			next("free")
+			_, err := m.Unlock()
+			assert.ErrorIs(t, err, redlock.ErrExpired)
+			s.lock(t, "job", redlock.WithOwner("eve"))
+			next(`held by "eve:`)
+			require.NoError(t, watch.Process.Signal(os.Interrupt))
+			assert.Equal(t, 128+2, wait())
+		})
 	}
 }
 

@@ -129,7 +129,7 @@ func TestInspectTTLIsThatOfTheQuorum(t *testing.T) {
 
 func TestInspectString(t *testing.T) {
 	for _, c := range []struct{ word, want string }{
-		{"abaxa", `lock "job": held by "a"… on 3 of 5 nodes, expires in 7s
+		{"abaxa", `lock "job": held by "a"… on 3 of 5 nodes, expires in 7s unless extended
   node 0  "a"…, expires in 7s
   node 1  "b"…, expires in 7s
   node 2  "a"…, expires in 7s

@@ -314,8 +314,8 @@ func TestEventsTellHowLongAFailedLockHasWaited(t *testing.T) {
 	}))
 }
 
-// The nodes have five seconds for a renewal, twice as long after each that failed, and two thirds of
-// the time left at most. After an error that comes at once, an eighth of the time left passes.
+// The nodes have five seconds for a renewal, twice as long after each that failed, and two thirds
+// of the time left at most. After an error that comes at once, an eighth of the time left passes.
 func TestHowLongARenewalWaits(t *testing.T) {
 	const accuracy = 2 * time.Millisecond // a round ends a millisecond early
 	for name, fate := range map[string]sim.Fate{

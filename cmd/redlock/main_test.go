@@ -88,7 +88,8 @@ func command(t *testing.T, nodes *cluster, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asTool+"=1")
+	// A program with the race detector otherwise stays for a second when it has ended.
+	cmd.Env = append(os.Environ(), asTool+"=1", "GORACE=atexit_sleep_ms=0")
 	if nodes != nil {
 		cmd.Env = append(cmd.Env, "REDLOCK_NODES="+nodes.list)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/sim"
@@ -36,6 +37,26 @@ func lockAndUnlock(b *testing.B, rl *redlock.Redlock) {
 			b.Fatal(err)
 		}
 		if _, err := m.Unlock(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkJoinedDo is what a reader costs that joins another one of its process.
+func BenchmarkJoinedDo(b *testing.B) {
+	rl := redlock.New(sim.NewNodes(3).Instants("a")...).With(redlock.WithShared())
+	nothing := func(context.Context) error { return nil }
+	b.ReportAllocs()
+	for i := 0; i < b.N; {
+		err := rl.Do(b.Context(), "x", func(context.Context) error {
+			for began := time.Now(); i < b.N && time.Since(began) < 15*time.Millisecond; i++ {
+				if err := rl.Do(b.Context(), "x", nothing); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			b.Fatal(err)
 		}
 	}

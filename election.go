@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -25,7 +26,8 @@ import (
 // writes to. The store refuses a term lower than one it has seen: see [WithFencing], and package
 // fence for SQL databases.
 type Election struct {
-	locks *Redlock // with the election's options
+	_     [0]sync.Mutex // go vet tells of copies
+	locks *Redlock      // with the election's options
 	m     *Mutex
 }
 

@@ -83,8 +83,8 @@ var decisions = []struct {
 // Error is the error of an operation on a lock. With [errors.Is] it matches the package's Err
 // variables and the context's errors only if they are true of the whole operation. [ErrNodeTimeout]
 // and any other error match if they are true of one of the nodes. With [errors.As] it yields the
-// first [*NodeError], or a *multierror.Error of hashicorp/go-multierror. That has a NodeError for
-// every node that did not do as it was asked, in node order.
+// first [*NodeError], or, as the errors of Redsync do, a *multierror.Error of
+// hashicorp/go-multierror with those of all nodes: see [Error.Nodes].
 type Error struct {
 	// Name is the lock's name, without the key prefix.
 	Name string
@@ -135,6 +135,18 @@ func (e *Error) Is(target error) bool {
 
 // As makes [errors.As] find the nodes' errors.
 func (e *Error) As(target any) bool { return e.nodes != nil && errors.As(e.nodes, target) }
+
+// Nodes returns what each node said that did not do as it was asked, in node order. It is empty if
+// no node was asked. The caller owns the slice.
+func (e *Error) Nodes() []*NodeError {
+	var all []*NodeError
+	if e.nodes != nil {
+		for _, err := range e.nodes.Errors {
+			all = append(all, err.(*NodeError))
+		}
+	}
+	return all
+}
 
 // Unwrap returns the causes: the context's error and cause, the last attempt's error, or a
 // mistake in the options.

@@ -599,6 +599,7 @@ func TestEveryFailureSaysWhatFailedAndWhy(t *testing.T) {
 				var e *redlock.Error
 				require.ErrorAs(t, err, &e)
 				var all *multierror.Error
+				assert.Len(t, e.Nodes(), len(tt.at))
 				if tt.at == nil {
 					return
 				}
@@ -610,6 +611,7 @@ func TestEveryFailureSaysWhatFailedAndWhy(t *testing.T) {
 				for _, n := range all.Errors {
 					node, ok := n.(*redlock.NodeError)
 					require.True(t, ok, "%T", n)
+					assert.Same(t, node, e.Nodes()[len(at)])
 					at = append(at, node.Node)
 					assert.Equal(t, fmt.Sprintf("node %d: %v", node.Node, node.Err), node.Error())
 				}

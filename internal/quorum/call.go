@@ -25,10 +25,7 @@ type call struct {
 	began  int64 // see clock.Ticks
 	unsent error // why it is not sent, or nil
 
-	// The round's mutex guards these.
-	reply   Reply
-	err     error
-	settled bool
+	outcome Outcome // the round's mutex guards it
 
 	// The pipeline's mutex guards these.
 	inHand bool // the client has it

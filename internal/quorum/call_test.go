@@ -28,8 +28,6 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 		read   func(*pool.Command, any, error) (Reply, error)
 		op     op
 		decide func(int) (Command, bool)
-		vote   func(int, Reply) bool
-		skip   func(int) bool
 	}
 	for name, c := range map[string]spec{
 		"Op": {op: func(_ context.Context, n *Node) (int64, error) { panic(oops) }},
@@ -39,8 +37,6 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 			panic(oops)
 		}},
 		"Decide": {decide: func(int) (Command, bool) { panic(oops) }},
-		"Vote":   {op: answers, vote: func(int, Reply) bool { panic(oops) }},
-		"Skip":   {op: answers, skip: func(int) bool { panic(oops) }},
 		"Goexit": {op: func(context.Context, *Node) (int64, error) {
 			runtime.Goexit()
 			return 0, nil
@@ -89,12 +85,6 @@ func TestAPanicIsOneNodesFailure(t *testing.T) {
 							}
 							return accept(c2, reply, err)
 						}
-					}
-					if c.vote != nil {
-						s.Vote = func(n int, reply Reply) bool { return n > 0 || c.vote(n, reply) }
-					}
-					if c.skip != nil {
-						s.Skip = func(n int) bool { return n == 0 && c.skip(n) }
 					}
 					pipelines := Pipelines(nodes)
 					rounds := make(chan *Round, 1)

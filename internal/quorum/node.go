@@ -125,17 +125,13 @@ func (n *Node) explain() (why error) {
 func (n *Node) Addr() string { return addrOf(n.Pool) }
 
 // addrOf returns the address of a pool, or "". A pool that panics has none.
-func addrOf(of pool.Pool) (addr string) {
+func addrOf(of pool.Pool) string {
 	p, ok := of.(pool.Addressed)
 	if !ok {
 		return ""
 	}
-	defer func() {
-		if recover() != nil {
-			addr = ""
-		}
-	}()
-	addr = p.Addr()
+	defer func() { _ = recover() }()
+	addr := p.Addr()
 	// What stands before an @ may be a password.
 	return errtext.Text(addr[strings.LastIndexByte(addr, '@')+1:])
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -154,8 +155,8 @@ func (p *Pipeline) close(c *call, reply Reply, err error) (next *call) {
 	if c.first != nil {
 		c.first.round.settle(c.first, reply, err)
 	}
-	if sent {
-		p.watched(c, err)
+	if sent && p.watch != nil && !errors.Is(err, ErrUnsent) {
+		p.watch(p.node, r.spec.Command.to(p.node), r.kind, c.began, err)
 	}
 	p.node.tracker.Leave()
 	return next

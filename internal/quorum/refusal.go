@@ -39,15 +39,11 @@ func Says(err error, words []string) bool {
 
 func hasWord(text, word string) bool {
 	letter := func(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-	for from := 0; ; {
-		i := strings.Index(text[from:], word)
-		if i < 0 {
-			return false
-		}
-		begin, end := from+i, from+i+len(word)
-		if (begin == 0 || !letter(text[begin-1])) && (end == len(text) || !letter(text[end])) {
+	for i := range text {
+		rest, found := strings.CutPrefix(text[i:], word)
+		if found && (i == 0 || !letter(text[i-1])) && (rest == "" || !letter(rest[0])) {
 			return true
 		}
-		from = end
 	}
+	return false
 }

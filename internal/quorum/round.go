@@ -84,7 +84,7 @@ func newRound(values context.Context, kind Kind, s Spec, expiry time.Duration, n
 	r.tally.Pending = n
 	r.ctx.Context, r.ctx.limit = values, r.deadline().Add(-min(s.Budget/16, lastWord))
 	for i := range r.calls {
-		r.calls[i].round = r
+		r.calls[i].round, r.calls[i].outcome.Err = r, ErrUnanswered
 	}
 	return r
 }
@@ -111,14 +111,14 @@ type Tally struct {
 func (r *Round) settle(c *call, reply Reply, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.settled {
+	if c.outcome.Err != ErrUnanswered {
 		return
 	}
-	yes := false
-	if err == nil {
-		yes, err = r.yes(c.pipeline.node.Index, reply)
+	yes := reply.Yes()
+	if err == nil && r.spec.Vote != nil {
+		yes = r.spec.Vote(c.pipeline.node.Index, reply)
 	}
-	c.settled, c.reply, c.err = true, reply, err
+	c.outcome = Outcome{reply, err}
 	r.tally.Pending--
 	switch {
 	case err != nil:
@@ -139,15 +139,6 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 		r.timer.Stop()
 		r.ctx.end(context.Canceled)
 	}
-}
-
-// yes says whether a reply is a yes. A panic is one node's failure.
-func (r *Round) yes(node int, reply Reply) (yes bool, err error) {
-	if r.spec.Vote == nil {
-		return reply.Yes(), nil
-	}
-	defer guard(&err)
-	return r.spec.Vote(node, reply), nil
 }
 
 // won reports whether the needed votes were given. The caller holds mu.
@@ -233,7 +224,7 @@ func (r *Round) Heard(m Meaning) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.calls {
-		if c := &r.calls[i]; c.settled && c.err == nil && c.reply.Means == m {
+		if o := r.calls[i].outcome; o.Err == nil && o.Means == m {
 			return true
 		}
 	}
@@ -253,10 +244,7 @@ func (r *Round) Outcomes() Outcomes {
 	defer r.mu.Unlock()
 	out := make(Outcomes, len(r.calls))
 	for i := range r.calls {
-		out[i] = Outcome{r.calls[i].reply, r.calls[i].err}
-		if !r.calls[i].settled {
-			out[i].Err = ErrUnanswered
-		}
+		out[i] = r.calls[i].outcome
 	}
 	return out
 }

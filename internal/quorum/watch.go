@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"errors"
 	"sync"
 	"time"
 
@@ -18,13 +17,6 @@ type Watch func(n *Node, c *pool.Command, k Kind, began int64, err error)
 func Watched(pipelines []Pipeline, w Watch) {
 	for i := range pipelines {
 		pipelines[i].watch = w
-	}
-}
-
-// watched tells of a command, unless none was sent.
-func (p *Pipeline) watched(c *call, err error) {
-	if r := c.round; p.watch != nil && !errors.Is(err, ErrUnsent) {
-		p.watch(p.node, r.spec.Command.to(p.node), r.kind, c.began, err)
 	}
 }
 
@@ -74,9 +66,7 @@ func (n *Node) Turned(k Kind, began int64, err error) (turned, up bool) {
 	if !h.down || since < good || k != h.kind && since < forgotten {
 		return false, true
 	}
-	h.down = false
-	for k := range h.errors { // what was sent before says nothing any more
-		h.answered[k], h.errors[k] = now, 0
-	}
+	h.down, h.errors = false, [Release + 1]int{}
+	h.answered = [Release + 1]int64{now, now, now} // what was sent before says nothing any more
 	return true, true
 }

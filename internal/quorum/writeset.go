@@ -94,11 +94,14 @@ func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
 	}
 	r.arm()
 	for i := range r.calls {
-		if out, reply, err := s.leftOut(i); out {
-			r.settle(&r.calls[i], reply, err)
-			continue
+		switch c := &r.calls[i]; {
+		case s.Have != nil && s.Have(i):
+			r.settle(c, Reply{Means: Done}, nil)
+		case s.Skip != nil && s.Skip(i):
+			r.settle(c, Reply{}, ErrUnsent)
+		default:
+			c.pipeline.submit(c)
 		}
-		w.pipelines[i].submit(&r.calls[i])
 	}
 	return r
 }
@@ -109,19 +112,6 @@ func detach(ctx context.Context) context.Context {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
-}
-
-// leftOut says whether a node is left out, and with which outcome. A panic is one node's failure.
-func (s *Spec) leftOut(node int) (out bool, reply Reply, err error) {
-	out = true
-	defer guard(&err)
-	switch {
-	case s.Have != nil && s.Have(node):
-		return true, Reply{Means: Done}, nil
-	case s.Skip != nil && s.Skip(node):
-		return true, Reply{}, ErrUnsent
-	}
-	return false, Reply{}, nil
 }
 
 // ReleasedOn reports whether a Release has taken back something on a node.

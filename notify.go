@@ -88,21 +88,15 @@ func (t *notifier) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began 
 	if t.Node != nil {
 		t.Node(NodeCall{
 			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: n.Addr(),
-			Operation: commandName(c, k), Took: time.Duration(clock.Ticks(time.Now()) - began),
+			Operation: commandName(c), Took: time.Duration(clock.Ticks(time.Now()) - began),
 			Err: exported(err),
 		})
 	}
 }
 
-// commandName is what a command is called. One that is decided late is not known, but there are
-// few.
-func commandName(c *pool.Command, k quorum.Kind) string {
-	switch {
-	case c == nil && k == quorum.Write:
-		return "heal"
-	case c == nil:
-		return "release" // or what is done instead, see linger
-	case c.Script() == nil:
+// commandName is what a command is called.
+func commandName(c *pool.Command) string {
+	if c.Script() == nil {
 		return "acquire"
 	}
 	return c.Script().Name

@@ -95,7 +95,7 @@ func (o *owner) release(ctx context.Context) error {
 	_, err := o.step(ctx, o.key.Release, o.Release(o.value, ""), quorum.Reply.Yes)
 	if o.Fencing && o.FencePerName { // its counter would stay
 		counter := o.newWriteSet()
-		counter.TakeOver()
+		counter.TakeOver(false)
 		c := o.Forget(o.Counter(), strconv.FormatInt(o.number, 10))
 		_, _ = counter.Release(ctx, quorum.Spec{Command: c}).Wait(ctx)
 	}
@@ -129,7 +129,6 @@ func (o *owner) step(
 ) (number int64, err error) {
 	round := start(ctx, quorum.Spec{Command: c})
 	if _, err := round.Wait(ctx); err != nil {
-		round.Abandon()
 		return 0, err
 	}
 	said := round.Outcomes()[0]

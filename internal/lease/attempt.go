@@ -56,7 +56,7 @@ func (l *Lease) attempt(ctx context.Context, how queue.Attempt,
 	if decided.won {
 		return nil
 	}
-	decided.round.Abandon()
+	l.Cease()
 	d := &FailedAttempt{
 		lock: l.lock, lease: l, began: l.Began, met: decided.said, asked: decided.round,
 		late: decided.late, cut: decided.err != nil, final: how.Final || decided.err != nil,
@@ -65,7 +65,7 @@ func (l *Lease) attempt(ctx context.Context, how queue.Attempt,
 	if d.keys == nil {
 		d.keys = queue.NewExpiry()
 	}
-	if t := d.asked.Tally(); !how.Keep || d.cut || t.Yes > 0 {
+	if granted := d.asked.Outcomes().Count(quorum.Outcome.Yes); !how.Keep || d.cut || granted > 0 {
 		d.settle(ctx, false)
 	}
 	return d

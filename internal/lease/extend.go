@@ -6,6 +6,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // usable returns a failure if there is no use in asking the nodes: the lease, or ctx, has ended.
@@ -48,7 +49,6 @@ func (l *Lease) confirm(ctx context.Context, question quorum.Command,
 	r := l.Ask(ctx, quorum.Spec{Command: question, Budget: budget, Waits: ctx.Done() == nil})
 	has, err := r.Wait(ctx)
 	if err != nil {
-		r.Abandon()
 		return r, Interrupted(ctx, nil)
 	}
 	if has {
@@ -153,7 +153,7 @@ func (l *Lease) Extend(ctx context.Context, budget time.Duration,
 		extended(r, before)
 	}
 	k.Mu.Unlock()
-	if r.Tally().Yes < len(k.Pipelines) {
+	if r.Outcomes().Count(quorum.Outcome.Yes) < len(k.Pipelines) {
 		l.heal(ctx, r, left)
 	}
 	return r, nil
@@ -183,14 +183,17 @@ func (l *Lease) late(now, until time.Time) *Failure {
 // Heal does not wait. A write that is not answered is given up before the next renewal, and keeps
 // no node from voting there.
 func (l *Lease) heal(ctx context.Context, r *quorum.Round, left time.Duration) {
-	outcomes := r.Outcomes()
-	due := func(node int) bool {
+	outcomes, heal := r.Outcomes(), l.lock.Heal(l.Value, l.Token)
+	heal.For = func(node int) *pool.Command {
 		// A slower node's answer has come by now: the pipeline makes this wait for it. If the lock
 		// is over only from here on, the release waits behind this write.
-		return r.Outcomes()[node].Gone() && l.Look().State.Trusted()
+		if r.Outcomes()[node].Gone() && l.Look().State.Trusted() {
+			return heal.Command
+		}
+		return nil
 	}
 	l.Write(ctx, quorum.Spec{
-		Command: l.lock.Heal(l.Value, l.Token).When(due),
+		Command: heal,
 		Budget:  max(min(l.lock.NodeTimeout, left/4), 1),
 		Skip:    func(node int) bool { return outcomes[node].Err == nil && !outcomes[node].Gone() },
 	})

@@ -81,7 +81,7 @@ func (d *FailedAttempt) refusedItself(ctx context.Context) (own bool) {
 	}
 	// The errors of some have decided it. What the others say tells whether there was a quorum.
 	select {
-	case <-back.Over():
+	case <-back.Done():
 	case <-soon.Done():
 	}
 	for i, o := range back.Outcomes() {

@@ -70,8 +70,7 @@ func (k *Lock) Adopt(ctx context.Context, oldValue string, w Witness) (*Lease, *
 	}
 	decided := l.take(ctx, quorum.Spec{Command: k.Swap(l.Value, oldValue)})
 	old := k.open(oldValue)
-	old.TakeOver()
-	old.Doubt() // nobody waits any more for what the old holder has sent
+	old.TakeOver(true) // nobody waits any more for what the old holder has sent
 	if decided.won {
 		a.adopt(l)
 		said := decided.round.Outcomes()
@@ -79,7 +78,6 @@ func (k *Lock) Adopt(ctx context.Context, oldValue string, w Witness) (*Lease, *
 		old.Release(ctx, quorum.Spec{Skip: func(node int) bool { return said[node].Yes() }})
 		return l, nil
 	}
-	decided.round.Abandon()
 	l.Release(ctx, quorum.Spec{})
 	old.Release(ctx, quorum.Spec{})
 	switch {

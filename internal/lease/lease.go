@@ -39,11 +39,10 @@ func (p *Process) Pause(ctx context.Context, d time.Duration) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return !p.Ended(ctx)
 	case <-ctx.Done():
 	case <-p.Open.Done():
 	}
-	return false
+	return !p.Ended(ctx)
 }
 
 // Options are on what terms leases are acquired and released.
@@ -97,7 +96,7 @@ func (k *Lock) Current() *Lease {
 // TakeOver makes a lease current that somebody else has acquired with that value.
 func (k *Lock) TakeOver(value string) {
 	k.current = k.open(value)
-	k.current.TakeOver()
+	k.current.TakeOver(false)
 }
 
 // Lease is a lock that was acquired, or handed over. This is all it can be:

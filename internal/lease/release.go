@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/pool"
 )
 
 // Unlock releases the lease when its turn comes. If it lingers, the lock stays taken for what is
@@ -18,10 +19,7 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 	if k.Misuse != nil {
 		return k.Misuse
 	}
-	var linger *quorum.Command // instead of the deletion
-	if lingers {
-		linger = l.linger()
-	}
+	spec := quorum.Spec{Waits: true}
 	k.Mu.Lock()
 	for l.State == StateReleasing { // by another Unlock, which is bounded by its node timeout
 		if k.unlocked == nil {
@@ -31,8 +29,8 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 	}
 	from := l.State
 	after := l.releasing(EndReleased)
-	if l.Loss != nil {
-		linger = nil
+	if lingers && l.Loss == nil {
+		spec.Command = l.linger()
 	}
 	k.Mu.Unlock()
 	if from == StateReleased {
@@ -40,10 +38,6 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 	}
 	after.Run()
 
-	spec := quorum.Spec{Waits: true}
-	if linger != nil {
-		spec.Command = *linger
-	}
 	if from == StateLost || from == StateUnreleased { // it may have been released on some nodes
 		spec.Have = l.ReleasedOn
 	}
@@ -61,7 +55,7 @@ func (l *Lease) Unlock(ctx context.Context, lingers bool, released func(*Failure
 	if released != nil {
 		released(f)
 	}
-	gone := f != nil && f.Kind == Expired && linger != nil
+	gone := f != nil && f.Kind == Expired && spec.Command.For != nil
 	k.Mu.Unlock()
 	if gone {
 		l.Release(ctx, quorum.Spec{}) // where it lingers, nobody could have it
@@ -89,7 +83,7 @@ func (l *Lease) endUnlock(unfinished bool) {
 // quorum has done it.
 func (l *Lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
 	k, queues := l.lock, l.lock.Process.Queues
-	deletes := s.Command.Decide == nil // instead of a linger
+	deletes := s.Command.For == nil // instead of a linger
 	if deletes {
 		queues.Releasing(k.Key())
 	}
@@ -152,32 +146,30 @@ func (l *Lease) releasedLost(r *quorum.Round) *Failure {
 // Release sends the deletion of the key to every node that may have it, and returns the round. The
 // spec may say otherwise; by default, a quorum of deletions makes it a success.
 func (l *Lease) Release(ctx context.Context, s quorum.Spec) *quorum.Round {
-	if s.Command.Command == nil && s.Command.Decide == nil {
+	if s.Command.Command == nil {
 		s.Command = l.lock.Release(l.Value, l.Member)
 	}
 	return l.WriteSet.Release(ctx, s)
 }
 
 // linger returns what is sent to a node instead of the deletion while the minimum hold lies ahead,
-// and nil otherwise.
+// and no command otherwise.
 //
 // How much is left is asked for each node when its turn comes. A pending release may be sent
 // again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
 // was set back, the lock must not linger for longer than the minimum hold.
-func (l *Lease) linger() *quorum.Command {
+func (l *Lease) linger() (c quorum.Command) {
 	minHold := l.lock.Options.MinHold
-	if minHold <= 0 || l.Began.IsZero() { // zero: the lock was handed over
-		return nil
-	}
 	end := l.Began.Add(minHold)
-	if end.Sub(l.lock.now()) <= 0 {
-		return nil
+	if minHold <= 0 || l.Began.IsZero() || end.Sub(l.lock.now()) <= 0 { // zero: it was handed over
+		return c
 	}
-	return &quorum.Command{Decide: func(int) (c quorum.Command, send bool) {
-		left := end.Sub(l.lock.now())
-		if left <= 0 {
-			return l.lock.Release(l.Value, l.Member), true
+	c = l.lock.Release(l.Value, l.Member) // whose Read knows what Linger replies, too
+	c.For = func(int) *pool.Command {
+		if left := end.Sub(l.lock.now()); left > 0 {
+			return l.lock.Linger(l.Value, left).Command
 		}
-		return l.lock.Linger(l.Value, left), true
-	}}
+		return c.Command
+	}
+	return c
 }

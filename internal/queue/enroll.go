@@ -59,7 +59,7 @@ func (s *queuedWait) caughtUp() <-chan struct{} {
 	if s.first == nil {
 		return nil
 	}
-	return s.first.Over()
+	return s.first.Done()
 }
 
 // catchUp tells the agreed ticket to nodes that answered late and have given a greater one. They
@@ -110,9 +110,7 @@ func (s *queuedWait) round(only []bool) (said quorum.Outcomes, answered bool) {
 	r := s.start(only)
 	won, err := r.Wait(w.ctx)
 	took := time.Since(start)
-	if answered = won && err == nil; !answered {
-		r.Abandon()
-	} else if only == nil {
+	if answered = won && err == nil; answered && only == nil {
 		s.took = took
 		w.queues.answered(took)
 	}

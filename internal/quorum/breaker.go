@@ -1,8 +1,8 @@
 package quorum
 
 import (
-	"container/list"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,14 +27,14 @@ const maxUnanswered = 64
 //
 // The zero value keeps nothing back. A breaker is safe for concurrent use.
 type breaker struct {
-	mu         sync.Mutex // guards what follows, and the calls' places; a pipeline's comes first
+	mu         sync.Mutex // guards what follows; a pipeline's comes first
 	unanswered int        // commands in flight
 	silent     int64      // when the first was sent since the last answer, or 0; see clock.Ticks
 	patience   int64      // a quarter of its budget
 	tripped    bool
-	probes     int       // in flight
-	probed     int64     // when the last one was sent, or the breaker tripped
-	kept       list.List // of *call
+	probes     int     // in flight
+	probed     int64   // when the last one was sent, or the breaker tripped
+	kept       []*call // in the order in which they came
 }
 
 // pass reports whether c may be sent now, and counts it in if so. Otherwise the breaker keeps c,
@@ -54,7 +54,8 @@ func (b *breaker) pass(c *call) bool {
 		wait := clock.Sub(clock.Times(quarter, 1<<min(b.probes/maxUnanswered, 32)),
 			time.Duration(c.began-b.probed))
 		if wait > 0 {
-			c.place = b.kept.PushBack(c)
+			c.kept = true
+			b.kept = append(b.kept, c)
 			if wait < c.round.spec.Budget { // else its own time is over before
 				time.AfterFunc(wait, func() { c.pipeline.resume(c) })
 			}
@@ -68,13 +69,13 @@ func (b *breaker) pass(c *call) bool {
 	return true
 }
 
-// drop forgets c, if the breaker keeps it.
+// drop forgets c, if the breaker keeps it. The caller holds the pipeline's mu.
 func (b *breaker) drop(c *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.place != nil {
-		b.kept.Remove(c.place)
-		c.place = nil
+	c.kept = false
+	if i := slices.Index(b.kept, c); i >= 0 {
+		b.kept = slices.Delete(b.kept, i, i+1)
 	}
 }
 
@@ -88,11 +89,7 @@ func (b *breaker) leave(probe, answered bool) {
 	var kept []*call
 	if answered {
 		b.silent, b.tripped = 0, false
-		for b.kept.Len() > 0 {
-			c := b.kept.Remove(b.kept.Front()).(*call)
-			c.place = nil
-			kept = append(kept, c)
-		}
+		kept, b.kept = b.kept, nil
 	}
 	b.mu.Unlock()
 	for _, c := range kept {

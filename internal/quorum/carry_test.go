@@ -57,7 +57,7 @@ func TestWhoWaitsForOneNodeCarriesTheCommand(t *testing.T) {
 						Command: setNX, Kind: kind, Need: 1, Budget: budget, Waits: tt.waits,
 						Writes: sentBefore(tt.nodes),
 					})
-					before := r.Tally()
+					before := r.votes()
 					assert.Equal(t, tt.want, before.Yes, "answers when the round has begun")
 					for i := range answers {
 						if before.Pending > 0 {
@@ -91,7 +91,7 @@ func TestACommandThatHasToWaitIsNotCarried(t *testing.T) {
 		assert.Zero(t, c.carried)
 
 		last := startRound(t.Context(), pipelines, p)
-		assert.Equal(t, Tally{Yes: 1}, last.Tally(), "of an idle pipeline")
+		assert.Equal(t, tally{Yes: 1}, last.votes(), "of an idle pipeline")
 		assert.Equal(t, 1, c.carried)
 	})
 }
@@ -105,7 +105,7 @@ func TestACommandThatTheBreakerKeepsIsNotCarried(t *testing.T) {
 		trip(t, s, ask)
 		r := startRound(t.Context(), Pipelines([]*Node{node}),
 			plan{Command: setNX, Kind: Ask, Need: 1, Budget: budget, Waits: true})
-		assert.Equal(t, 1, r.Tally().Pending)
+		assert.Equal(t, 1, r.votes().Pending)
 		s.goOn()
 		won, err := r.Wait(t.Context())
 		assert.True(t, won && err == nil)

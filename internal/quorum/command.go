@@ -1,29 +1,28 @@
 package quorum
 
-import "github.com/redlock-go/redlock/pool"
+import (
+	"context"
 
-// Command is what a round sends to its nodes: one command for all of them, one for each, or one
-// that is decided for each when its turn comes.
+	"github.com/redlock-go/redlock/pool"
+)
+
+// Command is what a round sends to its nodes.
 type Command struct {
-	*pool.Command
-	// Each, if it is not nil, has the command of each node instead, by the node's index.
-	Each []*pool.Command
+	*pool.Command // to all of them, unless there is a For
+	// For, if it is not nil, is asked what to send to a node when its turn comes. Nil is nothing.
+	For func(node int) *pool.Command
 	// Read reads the client's reply to the command.
 	Read func(c *pool.Command, reply any, err error) (Reply, error)
-	// Decide, if it is not nil, is asked what to send to a node when the command would be sent. It
-	// may be nothing.
-	Decide func(node int) (c Command, send bool)
 }
 
-// When returns the command with a condition, which is looked at for each node when its turn comes.
-func (c Command) When(holds func(node int) bool) Command {
-	return Command{Decide: func(node int) (Command, bool) { return c, holds(node) }}
-}
+// runner is a Starter that runs each command on a goroutine of its own.
+type runner struct{ pool.Pool }
 
-// to returns what is sent to a node; nil if that is decided when its turn comes.
-func (c *Command) to(n *Node) *pool.Command {
-	if c.Each != nil {
-		return c.Each[n.Index]
-	}
-	return c.Command
+func (r runner) Start(ctx context.Context, c *pool.Command, to pool.Receiver) {
+	go func() {
+		reply, err := any(nil), errGoexit
+		defer func() { to.Receive(reply, err) }()
+		defer guard(&err)
+		reply, err = c.Run(ctx, r.Pool)
+	}()
 }

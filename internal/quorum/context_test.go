@@ -19,7 +19,7 @@ func TestARoundContextEndsOnce(t *testing.T) {
 	} {
 		for _, early := range []bool{true, false} {
 			values := context.WithValue(t.Context(), valueKey{}, "value")
-			ctx := &roundContext{Context: values, limit: limit}
+			ctx := &Round{Context: values, limit: limit}
 			if early {
 				select {
 				case <-ctx.Done():
@@ -28,8 +28,10 @@ func TestARoundContextEndsOnce(t *testing.T) {
 				}
 			}
 			assert.NoError(t, ctx.Err())
+			ctx.mu.Lock()
 			ctx.end(want)
 			ctx.end(other)
+			ctx.mu.Unlock()
 			<-ctx.Done()
 			assert.Equal(t, want, ctx.Err())
 			assert.Equal(t, "value", ctx.Value(valueKey{}))

@@ -63,6 +63,18 @@ func (o op) command() Command {
 		}}
 }
 
+// when is the command, for nodes of which holds is true when their turn comes.
+func (c Command) when(holds func(node int) bool) Command {
+	said := c.Command
+	c.For = func(node int) *pool.Command {
+		if holds(node) {
+			return said
+		}
+		return nil
+	}
+	return c
+}
+
 // plan is a Spec, with what the write set knows, and what a node does.
 type plan struct {
 	Op      op // instead of a command
@@ -91,6 +103,13 @@ func startRound(ctx context.Context, pipelines []Pipeline, p plan) *Round {
 		Hasty: p.Hasty, Waits: p.Waits, Trusts: p.Trusts, Vote: p.Vote, Skip: p.Skip})
 }
 
+// votes returns the votes so far.
+func (r *Round) votes() tally {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally
+}
+
 // released reports whether what was written on the first pipeline has been taken back.
 func released(pipelines []Pipeline, m []WriteState) bool {
 	return (&WriteSet{pipelines: pipelines, writes: m}).ReleasedOn(0)
@@ -99,6 +118,6 @@ func released(pipelines []Pipeline, m []WriteState) bool {
 // sentBefore makes the states of Writes that somebody else has sent.
 func sentBefore(n int) []WriteState {
 	c := WriteSet{writes: make([]WriteState, n)}
-	c.TakeOver()
+	c.TakeOver(false)
 	return c.writes
 }

@@ -8,6 +8,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,8 @@ type Node struct {
 	// Index is the node's place in the group.
 	Index int
 
-	// Starter and Carrier are the Pool, if it is one.
-	Starter pool.Starter
-	Carrier pool.Carrier
+	starter pool.Starter // the Pool, or what makes one of it
+	carrier pool.Carrier // the Pool, or nil if it is none
 
 	health  health // where a Watch looks
 	tracker *Tracker
@@ -42,9 +42,12 @@ type Node struct {
 func Nodes(pools []pool.Pool, tracker *Tracker) []*Node {
 	nodes := make([]*Node, len(pools))
 	for i, p := range pools {
-		nodes[i] = &Node{Pool: p, Index: i, tracker: tracker}
-		nodes[i].Starter, _ = p.(pool.Starter)
-		nodes[i].Carrier, _ = p.(pool.Carrier)
+		n := &Node{Pool: p, Index: i, starter: runner{p}, tracker: tracker}
+		if s, ok := p.(pool.Starter); ok {
+			n.starter = s
+		}
+		n.carrier, _ = p.(pool.Carrier)
+		nodes[i] = n
 	}
 	return nodes
 }
@@ -92,7 +95,7 @@ func (n *Node) left(c *call, err error) error {
 	// nothing was sent.
 	n.breaker.leave(c.probe, !errors.Is(err, ErrUnsent) && took < budget/4)
 	switch {
-	case r.ctx.Err() == context.DeadlineExceeded, !now.Before(r.ctx.limit):
+	case r.Err() == context.DeadlineExceeded, !now.Before(r.limit):
 		return n.Timeout(budget, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return n.Timeout(min(took, budget), err)
@@ -104,21 +107,18 @@ func (n *Node) left(c *call, err error) error {
 // nil if it has not returned.
 func (n *Node) Timeout(budget time.Duration, err error) *TimeoutError {
 	if err == nil || err.Error() == context.DeadlineExceeded.Error() { // marked or not
-		if why := n.explain(); why != nil {
-			err = why
-		}
+		err = cmp.Or(n.explain(), err)
 	}
 	return &TimeoutError{Budget: budget, Err: err}
 }
 
 // explain returns what the client knows of why the node does not answer, or nil.
 func (n *Node) explain() (why error) {
-	e, ok := n.Pool.(pool.Explainer)
-	if !ok {
-		return nil
-	}
 	defer guard(&why)
-	return e.Explain()
+	if e, ok := n.Pool.(pool.Explainer); ok {
+		why = e.Explain()
+	}
+	return why
 }
 
 // Addr returns the node's address, or "".
@@ -140,14 +140,11 @@ func addrOf(of pool.Pool) string {
 // node, or until ctx is done. A node that fails one more release has none any more. What is pending
 // in the end is forgotten: its keys expire by themselves.
 func Finish(ctx context.Context, nodes []*Node) {
-	if len(nodes) == 0 {
-		return
-	}
 	for _, n := range nodes {
 		n.retries.lastTry()
 	}
-	nodes[0].tracker.Wait(ctx)
 	for _, n := range nodes {
+		n.tracker.Wait(ctx) // for all of them
 		n.retries.end()
 	}
 }

@@ -50,9 +50,10 @@ func (c *call) pending() *pending {
 }
 
 // retries are the releases that are pending for a node. Each is sent again when it is due, at most
-// maxRetries at a time. If one fails, the others wait until the node answers anything, but a
-// quarter of a budget at least: the node may answer others and fail these. Meanwhile one is sent in
-// a budget, to see whether the node is back, and those whose keys have expired are forgotten.
+// maxRetries at a time. If one fails, the others wait until the node answers anything, but until a
+// quarter of a budget after that one began at least: the node may answer others and fail these.
+// Meanwhile they are sent one after the other, at that pace, to see whether the node is back, and
+// those whose keys have expired are forgotten.
 //
 // The zero value has none. It is safe for concurrent use.
 type retries struct {
@@ -61,62 +62,10 @@ type retries struct {
 	mu       sync.Mutex // guards what follows; taken after a pipeline's mu
 	pending  []*pending // the one that was put there first is sent first
 	underWay int
-	probe    int64       // while failing: when the next is sent, though the node does not answer
-	answers  int64       // while failing: from when on an answer ends that
+	paused   int64       // while failing: until when nothing is sent
 	timer    *time.Timer // ends in send, or nil
 	closing  bool        // a Finish has begun: a node that fails one more is asked no more
 	over     bool        // no Finish is under way any more: nothing is pending, or will be
-}
-
-// add makes p pending, and due then. The caller holds the pipeline's mu, so that what follows from
-// the WriteState is noted in the order in which it was read.
-func (s *retries) add(p *pending, due int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.put(p, due)
-	s.send()
-}
-
-// failed notes that the node has failed c, or has not answered in time. So p is pending, unless c
-// is a retry and p was removed meanwhile. The caller holds the pipeline's mu.
-func (s *retries) failed(p *pending, c *call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, budget := clock.Ticks(time.Now()), p.release.round.spec.Budget
-	if !s.failing.Swap(true) && !s.closing {
-		s.pause(now, budget)
-	}
-	s.answers = now + int64(budget/4)
-	if !c.beside || slices.Contains(s.pending, p) {
-		s.put(p, now)
-	}
-	s.send()
-}
-
-// remove ends that p is pending. Nil never was.
-func (s *retries) remove(p *pending) {
-	if p == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.take(p)
-	s.send()
-}
-
-// returned notes that c is not under way any more, if it is a retry of p. The caller notes what has
-// become of p after that.
-func (s *retries) returned(p *pending, c *call, answered bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.retry != c {
-		return
-	}
-	p.retry = nil
-	s.underWay--
-	if answered {
-		s.failing.Store(false)
-	}
 }
 
 // answered lets the retries go on, as the node has answered a command.
@@ -126,53 +75,92 @@ func (s *retries) answered() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if clock.Ticks(time.Now()) >= s.answers {
+	if clock.Ticks(time.Now()) >= s.paused {
 		s.failing.Store(false)
 		s.send()
 	}
 }
 
+// set notes what the outcome of c, which may be a retry of p, has made of p: it is due then, or
+// never any more. The caller holds the pipeline's mu, so that what follows from the WriteState is
+// noted in the order in which it was read. Nil has never been pending.
+func (s *retries) set(p *pending, c *call, due int64) {
+	if p == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.returned(p, c) {
+		s.failing.Store(false)
+	}
+	if due == never {
+		s.take(p)
+	} else {
+		s.put(p, due)
+	}
+	s.send()
+}
+
+// failed notes that the node has failed c, or has not answered in time. So p is pending, unless c
+// is a retry and p was removed meanwhile. The caller holds the pipeline's mu.
+func (s *retries) failed(p *pending, c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	retry := s.returned(p, c)
+	s.failing.Store(true)
+	s.paused = c.began + int64(c.round.spec.Budget/4)
+	if s.closing && retry {
+		s.paused = never
+	}
+	if !retry || slices.Contains(s.pending, p) {
+		s.put(p, c.began)
+	}
+	s.send()
+}
+
+// returned notes that c is not under way any more, and reports whether it was as a retry of p. The
+// caller holds mu.
+func (s *retries) returned(p *pending, c *call) bool {
+	if p.retry != c {
+		return false
+	}
+	p.retry = nil
+	s.underWay--
+	return true
+}
+
 // put puts p at the end. The caller holds mu.
 func (s *retries) put(p *pending, due int64) {
-	if !s.take(p) && len(s.pending) >= maxPending {
-		s.take(s.pending[slices.IndexFunc(s.pending, func(p *pending) bool {
-			return p.retry == nil
-		})])
-	}
+	s.take(p)
 	if s.over {
 		return
+	}
+	if len(s.pending) == maxPending {
+		s.take(s.pending[0])
 	}
 	p.due = due
 	s.pending = append(s.pending, p)
 	p.release.pipeline.node.tracker.Enter()
 }
 
-// take removes p, and reports whether it was there. The caller holds mu.
-func (s *retries) take(p *pending) bool {
-	i := slices.Index(s.pending, p)
-	if i < 0 {
-		return false
-	}
-	s.pending = slices.Delete(s.pending, i, i+1)
-	p.release.pipeline.node.tracker.Leave()
-	return true
-}
-
-// pause sets when the next is sent to a node that does not answer. The caller holds mu.
-func (s *retries) pause(now int64, budget time.Duration) {
-	s.probe = never
-	if !s.closing {
-		s.probe = int64(clock.Add(time.Duration(now), budget))
+// take removes p, if it is there. The caller holds mu.
+func (s *retries) take(p *pending) {
+	if i := slices.Index(s.pending, p); i >= 0 {
+		s.pending = slices.Delete(s.pending, i, i+1)
+		p.release.pipeline.node.tracker.Leave()
 	}
 }
 
 // send sends what is due, and sets the timer for what is not. The caller holds mu.
 func (s *retries) send() {
-	now, failing, next := clock.Ticks(time.Now()), s.failing.Load(), int64(never)
+	now, failing, most, next := clock.Ticks(time.Now()), s.failing.Load(), maxRetries, int64(never)
+	if failing {
+		most = 1
+	}
 	for _, p := range slices.Clone(s.pending) {
 		due := p.due
 		if failing {
-			due = max(due, s.probe)
+			due = max(due, s.paused)
 		}
 		switch {
 		case p.retry != nil:
@@ -180,11 +168,9 @@ func (s *retries) send() {
 			s.take(p)
 		case due > now:
 			next = min(next, due)
-		case s.underWay < maxRetries:
+		case s.underWay < most:
 			s.underWay++
-			s.pause(now, p.release.round.spec.Budget)
 			p.retry = p.release.again()
-			p.retry.beside = true
 			go p.retry.pipeline.submit(p.retry)
 		}
 	}
@@ -207,7 +193,7 @@ func (s *retries) send() {
 // forget removes everything. The caller holds mu.
 func (s *retries) forget() {
 	for len(s.pending) > 0 {
-		s.take(s.pending[len(s.pending)-1])
+		s.take(s.pending[0])
 	}
 }
 
@@ -215,7 +201,7 @@ func (s *retries) forget() {
 func (s *retries) lastTry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closing, s.over, s.probe = true, false, clock.Ticks(time.Now())
+	s.closing, s.over, s.paused = true, false, clock.Ticks(time.Now())
 	s.send()
 }
 

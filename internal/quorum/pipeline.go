@@ -39,25 +39,18 @@ func Pipelines(nodes []*Node) []Pipeline {
 func (p *Pipeline) submit(c *call) {
 	p.node.tracker.Enter()
 	p.mu.Lock()
-	release := c.round.kind == Release && !c.beside
+	release := c.round.kind == Release
 	var unsent []*call
 	if release {
 		c.write.over = true
 		unsent = p.withdraw(c.write)
 	}
 	var first *call // that may be launched
-	now := c.round.start
-	if c.round.expired.Load() { // while the caller stood still
-		now = time.Now()
-	}
 	switch {
-	case release && c.write.sent == 0:
-		c.unsent = errNothing
-		unsent = append(unsent, c)
-	case c.beside:
-		first = p.begin(c, now)
+	case c.first != nil || release && c.write.sent == 0:
+		first = p.begin(c) // it does not wait for its turn
 	case p.running == nil || c.passes(p.running) && len(p.waiting) == 0:
-		first = p.next(c, now)
+		first = p.next(c)
 	default:
 		p.waiting = append(p.waiting, c)
 	}
@@ -65,7 +58,7 @@ func (p *Pipeline) submit(c *call) {
 	for _, u := range unsent {
 		p.launch(u)
 	}
-	if first == c && c.round.spec.Waits && c.unsent == nil && c.starts() {
+	if first == c && c.round.spec.Waits && c.unsent == nil {
 		c.start(true)
 		return
 	}
@@ -77,51 +70,36 @@ func (p *Pipeline) submit(c *call) {
 // decided when its turn comes may leave the key with a shorter expiry, which an extension after it
 // would prolong: it waits. The caller holds mu.
 func (c *call) passes(running *call) bool {
-	return c.round.kind == Release && c.round.spec.Command.Decide == nil &&
+	return c.round.kind == Release && c.round.spec.Command.For == nil &&
 		running.inHand && running.round.kind == Ask
 }
 
-// withdraw takes back what has not been sent of the write that a Release takes back: the end of the
-// queue, and the running call if the breaker has it. So little waits while an owner locks and
-// unlocks beside a frozen node. The caller holds mu, and launches the calls.
+// withdraw takes back what waits of the write that a Release takes back. So little waits while an
+// owner locks and unlocks beside a frozen node. The caller holds mu, and launches the calls.
 func (p *Pipeline) withdraw(w *WriteState) (unsent []*call) {
-	ours := func(c *call) bool { return c.write == w && c.round.kind != Release }
-	left := len(p.waiting)
-	for left > 0 && ours(p.waiting[left-1]) {
-		left--
-		p.waiting[left].unsent = ErrUnsent
-	}
-	unsent = slices.Clone(p.waiting[left:])
-	p.waiting = slices.Delete(p.waiting, left, len(p.waiting))
-	if c := p.running; c != nil && c.kept && ours(c) {
-		p.expel(c, ErrUnsent)
-		unsent = append(unsent, c)
-	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(c *call) bool {
+		ours := c.write == w && c.round.kind != Release
+		if ours {
+			c.unsent = ErrUnsent
+			unsent = append(unsent, c)
+		}
+		return ours
+	})
 	return unsent
-}
-
-// expel takes a call back from the breaker, which is not sent because of err, if that is not nil.
-// The caller holds mu, and launches the call.
-func (p *Pipeline) expel(c *call, err error) {
-	p.node.breaker.drop(c)
-	c.kept = false
-	c.unsent = err
 }
 
 // launch lets a call that has begun, and those that wait behind it, run, and does not wait for
 // them. Nil is no call.
 func (p *Pipeline) launch(c *call) {
-	for c != nil {
-		switch {
-		case c.unsent != nil:
-			c = p.close(c, Reply{}, c.unsent)
-		case c.starts():
-			c.start(false)
-			return
-		default:
-			go c.run()
-			return
-		}
+	for c != nil && c.unsent != nil {
+		c = p.close(c, Reply{}, c.unsent)
+	}
+	switch {
+	case c == nil:
+	case c.round.spec.Command.For != nil: // which may wait for a mutex
+		go c.start(false)
+	default:
+		c.start(false)
 	}
 }
 
@@ -131,10 +109,6 @@ func (p *Pipeline) close(c *call, reply Reply, err error) (next *call) {
 	r, sent := c.round, c.unsent == nil
 	if sent {
 		err = p.node.left(c, err)
-	}
-	if r.kind == Ask {
-		// What waits behind it may want to know its outcome.
-		r.settle(c, reply, err)
 	}
 	p.mu.Lock()
 	switch {
@@ -148,15 +122,14 @@ func (p *Pipeline) close(c *call, reply Reply, err error) (next *call) {
 		next = p.advance()
 	}
 	p.mu.Unlock()
-	if r.kind != Ask {
-		// A caller that waits for this may submit the next command at once: the pipeline is free.
-		r.settle(c, reply, err)
-	}
+	// A caller that waits for this may submit the next command at once: the pipeline is free. What
+	// waits behind it is launched later, and may want to know the outcome.
+	r.settle(c, reply, err)
 	if c.first != nil {
 		c.first.round.settle(c.first, reply, err)
 	}
 	if sent && p.watch != nil && !errors.Is(err, ErrUnsent) {
-		p.watch(p.node, r.spec.Command.to(p.node), r.kind, c.began, err)
+		p.watch(p.node, c.sent, r.kind, c.began, err)
 	}
 	p.node.tracker.Leave()
 	return next
@@ -169,7 +142,8 @@ func (p *Pipeline) expire(c *call) {
 	var first *call
 	switch {
 	case c.kept:
-		p.expel(c, p.node.unresponsive(c.round.spec.Budget))
+		p.node.breaker.drop(c)
+		c.unsent = p.node.unresponsive(c.round.spec.Budget)
 		first = c // which only closes it
 	case c.inHand:
 		switch c.round.kind {
@@ -178,8 +152,8 @@ func (p *Pipeline) expire(c *call) {
 			c.write.out++
 		case Release:
 			p.released(c, Reply{}, ErrUnanswered)
-			c.inHand = false
 		}
+		c.inHand = false
 		if p.running == c {
 			first = p.advance()
 		}
@@ -197,59 +171,40 @@ func (p *Pipeline) advance() *call {
 	}
 	c := p.waiting[0]
 	p.waiting = slices.Delete(p.waiting, 0, 1)
-	return p.next(c, time.Now())
+	return p.next(c)
 }
 
 // next begins a call whose turn it is, and returns what may be launched. The caller holds mu.
-func (p *Pipeline) next(c *call, now time.Time) *call {
-	if r := c.round; r.kind == Release && r.deadline().Sub(now) < r.spec.Budget-r.spec.Budget/4 {
+func (p *Pipeline) next(c *call) *call {
+	if r := c.round; r.kind == Release && time.Until(r.deadline()) < r.spec.Budget-r.spec.Budget/4 {
 		c = c.again() // It has to have its time, also if it has waited for long.
 	}
 	p.running = c
-	return p.begin(c, now)
+	return p.begin(c)
 }
 
 // begin begins a call, and returns it unless the breaker keeps it. It decides whether the call is
 // sent, in one step with noting that it is: between the two it could be given up, and a Release
 // could find that there is nothing to take back. The caller holds mu, and launches the returned
 // call.
-func (p *Pipeline) begin(c *call, now time.Time) *call {
-	r := c.round
+func (p *Pipeline) begin(c *call) *call {
+	r, w, now := c.round, c.write, time.Now()
 	c.began = clock.Ticks(now)
 	switch {
-	case r.kind == Release:
-		if c.write.sent == 0 || r.spec.Trusts && c.write.refused() { // after all
-			c.unsent = errNothing
-			return c
-		}
-	case r.spec.Budget <= 0:
-		c.unsent = errNoTime
-		return c
-	case r.over.Load() || !now.Before(r.deadline()) || c.write.over:
+	case r.kind == Release && (w.sent == 0 || r.spec.Trusts && w.refused()):
+		c.unsent = errNothing
+	case r.kind != Release && (w.over || !now.Before(r.deadline())):
 		c.unsent = ErrUnsent
-		return c
+	case !p.node.breaker.pass(c):
+		return nil // its round expires later than now
+	default:
+		c.inHand = true
+		if r.kind == Write {
+			w.sent++
+			w.sentAt = uint32(c.began / 1000)
+		}
 	}
-	if p.node.breaker.pass(c) {
-		p.hand(c)
-		return c
-	}
-	c.kept = true
-	// A round sets expired before it looks for what the breaker keeps. So either this finds it set,
-	// or the round finds the call.
-	if r.expired.Load() {
-		p.expel(c, p.node.unresponsive(r.spec.Budget))
-		return c
-	}
-	return nil
-}
-
-// hand notes that a call is being handed to the client. The caller holds mu.
-func (p *Pipeline) hand(c *call) {
-	c.inHand = true
-	if c.round.kind == Write {
-		c.write.sent++
-		c.write.sentAt = uint32(c.began / 1000)
-	}
+	return c
 }
 
 // resume begins a call that the breaker has kept once more. If it is too late, the end of its round
@@ -257,9 +212,9 @@ func (p *Pipeline) hand(c *call) {
 func (p *Pipeline) resume(c *call) {
 	p.mu.Lock()
 	var first *call
-	if now := time.Now(); c.kept && now.Before(c.round.deadline()) {
-		p.expel(c, nil)
-		first = p.begin(c, now)
+	if c.kept && time.Now().Before(c.round.deadline()) {
+		p.node.breaker.drop(c)
+		first = p.begin(c)
 	}
 	p.mu.Unlock()
 	p.launch(first)

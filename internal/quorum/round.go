@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -15,13 +14,8 @@ import (
 // before its turn came, or it had nothing to take back.
 var ErrUnsent = errors.New("not sent: an earlier command to this node has not been answered")
 
-// These match [ErrUnsent].
-var (
-	// errNothing is the outcome of a Release that has nothing to take back.
-	errNothing error = unsent("not asked: nothing was sent to this node that it could have kept")
-	// errNoTime is the outcome of a command of a round without any time.
-	errNoTime error = unsent("not sent: no time was left")
-)
+// errNothing is the outcome of a Release that has nothing to take back. It matches [ErrUnsent].
+var errNothing error = unsent("not asked: nothing was sent to this node that it could have kept")
 
 type unsent string
 
@@ -57,43 +51,38 @@ func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 // Unwrap returns what the client said.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// Round is one command for all pipelines. It is safe for concurrent use.
+// Round is one command for all pipelines, and the context of that: it has the values of the
+// caller's, and ends a moment before its time is over, or when every node has answered. It is safe
+// for concurrent use.
 type Round struct {
-	kind   Kind
-	spec   Spec          // with its defaults
-	expiry time.Duration // of the key that a Release takes back
-	ctx    roundContext  // values only; ended at its limit, or when every call has settled
-	start  time.Time
-	timer  *time.Timer // ends in expire; mu guards it
-	haste  *time.Timer // ends in giveUp, or nil; mu guards it
+	context.Context // values only
+	kind            Kind
+	spec            Spec          // with its defaults
+	expiry          time.Duration // of the key that a Release takes back
+	start, limit    time.Time     // the limit is the deadline of the context
 
-	over    atomic.Bool // nobody wants what has not been sent
-	expired atomic.Bool // the deadline has passed
-
-	mu      sync.Mutex // guards what follows, and the outcomes in calls
-	calls   []call
-	tally   Tally
-	decided bool
-	done    chan struct{} // closed when decided; nil as long as nobody waits for that
+	mu       sync.Mutex // guards what follows, and the outcomes in calls
+	calls    []call
+	timer    *time.Timer // ends in expire
+	tally    tally
+	hasty    bool // a no was heard in a hasty round
+	decided  bool
+	decision chan struct{} // closed when decided; nil as long as nobody waits for that
+	err      error         // of the context; not nil once that has ended
+	done     chan struct{} // closed when it ends; nil as long as nobody asks for it
 }
 
-// newRound makes a round of so many calls, whose time begins now. They have no pipelines yet; then
-// the caller arms it.
-func newRound(values context.Context, kind Kind, s Spec, expiry time.Duration, n int) *Round {
-	r := &Round{kind: kind, spec: s, expiry: expiry, start: time.Now(), calls: make([]call, n)}
-	r.tally.Pending = n
-	r.ctx.Context, r.ctx.limit = values, r.deadline().Add(-min(s.Budget/16, lastWord))
-	for i := range r.calls {
-		r.calls[i].round, r.calls[i].outcome.Err = r, ErrUnanswered
+// newRound makes a round of calls that have their pipelines. Its time begins now.
+func newRound(ctx context.Context, kind Kind, s Spec, expiry time.Duration, calls []call) *Round {
+	r := &Round{Context: ctx, kind: kind, spec: s, expiry: expiry, start: time.Now(), calls: calls}
+	r.tally.Pending, r.limit = len(calls), r.deadline().Add(-min(s.Budget/16, lastWord))
+	for i := range calls {
+		calls[i].round, calls[i].outcome.Err = r, ErrUnanswered
 	}
-	return r
-}
-
-// arm sets the timer that ends the round.
-func (r *Round) arm() {
 	r.mu.Lock() // so that nobody looks for the timer before there is one
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(clock.TimerDelay(time.Until(r.ctx.limit)), r.expire)
+	r.timer = time.AfterFunc(clock.TimerDelay(time.Until(r.limit)), r.expire)
+	return r
 }
 
 // deadline is when the nodes must have answered.
@@ -102,8 +91,8 @@ func (r *Round) deadline() time.Time { return r.start.Add(r.spec.Budget) }
 // lastWord is how much earlier than the round the context of its commands ends.
 const lastWord = time.Millisecond
 
-// Tally counts the votes of a round.
-type Tally struct {
+// tally counts the votes of a round.
+type tally struct {
 	Yes, No, Failed, Pending int
 }
 
@@ -127,9 +116,9 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 		r.tally.Yes++
 	default:
 		r.tally.No++
-		if r.spec.Hasty && r.haste == nil && !r.decided {
-			r.haste = time.AfterFunc(max(8*min(time.Since(r.start), r.spec.Budget/8), minPatience),
-				r.giveUp)
+		if r.spec.Hasty && !r.hasty && !r.decided {
+			r.hasty = true
+			time.AfterFunc(max(8*min(time.Since(r.start), r.spec.Budget/8), minPatience), r.giveUp)
 		}
 	}
 	if r.won() || r.tally.Yes+r.tally.Pending < r.spec.Need { // no missing vote can change it
@@ -137,7 +126,7 @@ func (r *Round) settle(c *call, reply Reply, err error) {
 	}
 	if r.tally.Pending == 0 {
 		r.timer.Stop()
-		r.ctx.end(context.Canceled)
+		r.end(context.Canceled)
 	}
 }
 
@@ -150,11 +139,8 @@ func (r *Round) decide() {
 		return
 	}
 	r.decided = true
-	if r.done != nil {
-		close(r.done)
-	}
-	if r.haste != nil {
-		r.haste.Stop()
+	if r.decision != nil {
+		close(r.decision)
 	}
 }
 
@@ -172,16 +158,16 @@ func (r *Round) giveUp() {
 // answer. Then it counts every missing answer as a failure, and lets the pipelines go on without
 // it.
 func (r *Round) expire() {
-	r.ctx.end(context.DeadlineExceeded)
-	if left := time.Until(r.deadline()); left > 0 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.tally.Pending > 0 {
-			r.timer.Reset(left)
-		}
+	r.mu.Lock()
+	r.end(context.DeadlineExceeded)
+	left := time.Until(r.deadline())
+	if left > 0 && r.tally.Pending > 0 {
+		r.timer.Reset(left)
+	}
+	r.mu.Unlock()
+	if left > 0 {
 		return
 	}
-	r.expired.Store(true)
 	for i := range r.calls {
 		c := &r.calls[i]
 		c.pipeline.expire(c)
@@ -194,16 +180,16 @@ func (r *Round) expire() {
 func (r *Round) Wait(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	decided := r.decided
-	if !decided && r.done == nil {
+	if !decided && r.decision == nil {
 		// One who has sent the only command itself needs no channel: that saves 2 of 15 allocations
 		// of a Lock and its Unlock.
-		r.done = make(chan struct{})
+		r.decision = make(chan struct{})
 	}
-	done := r.done
+	decision := r.decision
 	r.mu.Unlock()
 	if !decided {
 		select {
-		case <-done:
+		case <-decision:
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
@@ -212,12 +198,6 @@ func (r *Round) Wait(ctx context.Context) (bool, error) {
 	defer r.mu.Unlock()
 	return r.won(), nil
 }
-
-// Over returns a channel that is closed when every node has answered, or when its time is over.
-func (r *Round) Over() <-chan struct{} { return r.ctx.Done() }
-
-// Abandon says that commands which have not been sent are not wanted any more.
-func (r *Round) Abandon() { r.over.Store(true) }
 
 // Heard reports whether a node has replied so far with that meaning.
 func (r *Round) Heard(m Meaning) bool {
@@ -231,13 +211,6 @@ func (r *Round) Heard(m Meaning) bool {
 	return false
 }
 
-// Tally returns the votes so far.
-func (r *Round) Tally() Tally {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally
-}
-
 // Outcomes returns what each node has answered so far.
 func (r *Round) Outcomes() Outcomes {
 	r.mu.Lock()
@@ -247,4 +220,38 @@ func (r *Round) Outcomes() Outcomes {
 		out[i] = r.calls[i].outcome
 	}
 	return out
+}
+
+// Deadline implements [context.Context].
+func (r *Round) Deadline() (time.Time, bool) { return r.limit, true }
+
+// Done implements [context.Context].
+func (r *Round) Done() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done == nil {
+		r.done = make(chan struct{})
+		if r.err != nil {
+			close(r.done)
+		}
+	}
+	return r.done
+}
+
+// Err implements [context.Context].
+func (r *Round) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// end ends the context for a reason, unless it has ended. The caller holds mu.
+func (r *Round) end(err error) {
+	if r.err != nil {
+		return
+	}
+	r.err = err
+	if r.done != nil {
+		close(r.done)
+	}
 }

@@ -137,7 +137,7 @@ func everyVote(t *testing.T, n, p, need int) {
 			pattern, delay, need, got, took, err, want, at)
 	}
 	synctest.Wait() // several may give up in this very moment
-	tally := r.Tally()
+	sum := r.votes()
 	for i, o := range r.Outcomes() {
 		pending := pattern[i] == hangs && took < patience || pattern[i] != hangs && delay[i] > took
 		switch {
@@ -145,17 +145,17 @@ func everyVote(t *testing.T, n, p, need int) {
 			t.Fatalf("votes %v after %v, decided after %v: node %d is said to have answered %v",
 				pattern, delay, took, i, o)
 		case pending:
-			tally.Pending--
+			sum.Pending--
 		case o.Err != nil:
-			tally.Failed--
+			sum.Failed--
 		case o.Yes():
-			tally.Yes--
+			sum.Yes--
 		default:
-			tally.No--
+			sum.No--
 		}
 	}
-	if tally != (Tally{}) {
-		t.Fatalf("votes %v: tally %+v is not the outcomes %v", pattern, r.Tally(), r.Outcomes())
+	if sum != (tally{}) {
+		t.Fatalf("votes %v: tally %+v is not the outcomes %v", pattern, r.votes(), r.Outcomes())
 	}
 	time.Sleep(4 * budget)
 }
@@ -214,7 +214,7 @@ func TestSkippedNodesHaveNoVote(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, asked, 2)
 		assert.Equal(t, Outcomes{{}, {Err: ErrUnsent}, {Reply: said(2)}}, r.Outcomes())
-		assert.Equal(t, Tally{Yes: 1, No: 1, Failed: 1}, r.Tally())
+		assert.Equal(t, tally{Yes: 1, No: 1, Failed: 1}, r.votes())
 	})
 }
 
@@ -271,7 +271,7 @@ func TestReplyAfterTheBudgetDoesNotCount(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, won)
 		time.Sleep(time.Second)
-		assert.Equal(t, Tally{Failed: 1}, r.Tally())
+		assert.Equal(t, tally{Failed: 1}, r.votes())
 		var timeout *TimeoutError
 		require.ErrorAs(t, r.Outcomes()[0].Err, &timeout)
 		assert.Equal(t, &TimeoutError{Budget: budget}, timeout)
@@ -299,20 +299,16 @@ func TestErrorAtTheEndOfTheBudgetIsATimeoutThatNamesIt(t *testing.T) {
 	})
 }
 
-func TestAbandonedRoundSendsNothingMore(t *testing.T) {
+func TestAWriteSetThatCeasesSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pipelines := newPipelines(1)
-		startRound(t.Context(), pipelines, plan{Need: 1, Budget: budget,
-			Op: func(context.Context, *Node) (int64, error) {
-				time.Sleep(budget / 2)
-				return 1, nil
-			}})
-		r := startRound(t.Context(), pipelines, plan{Need: 1, Budget: budget,
-			Op: func(context.Context, *Node) (int64, error) {
+		c := opened(1)
+		c.Write(t.Context(), Spec{Command: newJournal().op("set", budget/2, 1, nil).command()})
+		r := c.Write(t.Context(), Spec{
+			Command: op(func(context.Context, *Node) (int64, error) {
 				t.Error("sent")
 				return 1, nil
-			}})
-		r.Abandon()
+			}).command()})
+		c.Cease()
 		won, err := r.Wait(t.Context())
 		require.NoError(t, err)
 		assert.False(t, won)
@@ -333,7 +329,7 @@ func TestTheContextOfARoundEndsThoughItsTimerIsLate(t *testing.T) {
 		r.start = time.Now().Add(-budget - time.Nanosecond)
 		r.expire()
 		synctest.Wait()
-		assert.Equal(t, context.DeadlineExceeded, r.ctx.Err())
+		assert.Equal(t, context.DeadlineExceeded, r.Err())
 		assert.Zero(t, pipelines[0].node.tracker.Wait(t.Context()))
 	})
 }

@@ -27,19 +27,18 @@ func Survey[T any](
 		n.tracker.Enter()
 		go func() {
 			defer n.tracker.Leave()
-			var v T
-			err := func() (failed error) {
-				defer guard(&failed)
-				v, failed = ask(limited, n)
-				return failed
+			var a Answer[T]
+			func() {
+				defer guard(&a.Err)
+				a.Value, a.Err = ask(limited, n)
 			}()
-			if err != nil && limited.Err() != nil {
-				if errors.Is(err, context.DeadlineExceeded) {
-					err = nil // says nothing more
+			if a.Err != nil && limited.Err() != nil {
+				if errors.Is(a.Err, context.DeadlineExceeded) {
+					a.Err = nil // says nothing more
 				}
-				err = n.Timeout(budget, err)
+				a.Err = n.Timeout(budget, a.Err)
 			}
-			arrivals[i] <- Answer[T]{v, err}
+			arrivals[i] <- a
 		}()
 	}
 	answers := make([]Answer[T], len(nodes))

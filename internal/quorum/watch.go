@@ -8,9 +8,9 @@ import (
 	"github.com/redlock-go/redlock/pool"
 )
 
-// Watch is told of each command of a pipeline when the client has returned from it. The command is
-// nil if it was decided when its turn came. It began at a time, see clock.Ticks. Watch is called
-// without any mutex of the package, must not block, and must not panic.
+// Watch is told of each command of a pipeline when the client has returned from it. It began at a
+// time, see clock.Ticks. Watch is called without any mutex of the package, must not block, and must
+// not panic.
 type Watch func(n *Node, c *pool.Command, k Kind, began int64, err error)
 
 // Watched lets w watch pipelines that have not been used yet.

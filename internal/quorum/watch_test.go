@@ -117,7 +117,7 @@ func TestAWatchIsToldOfWhatWasSent(t *testing.T) {
 		answered := []told{{0, Ask, nil}, {1, Ask, nil}}
 		assert.Equal(t, answered, sofar())
 
-		unsent := op(asked).command().When(func(node int) bool { return false })
+		unsent := op(asked).command().when(func(node int) bool { return false })
 		r = startRound(t.Context(), pipelines,
 			plan{Command: unsent, Kind: Ask, Need: 1, Budget: time.Second})
 		_, _ = r.Wait(t.Context())

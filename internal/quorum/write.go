@@ -59,7 +59,7 @@ func (w *WriteState) settledBy(reply Reply) bool { return !w.unsure || reply.Yes
 // Release, which is sent again then: at once after a yes; after a failure when the Write has
 // landed. A no has set nothing. The caller holds mu.
 func (p *Pipeline) wrote(c *call, reply Reply, err error) {
-	w := c.write
+	w, retries := c.write, &p.node.retries
 	unsent := errors.Is(err, ErrUnsent) || errors.Is(err, pool.ErrNotSent)
 	switch {
 	case unsent:
@@ -69,21 +69,21 @@ func (p *Pipeline) wrote(c *call, reply Reply, err error) {
 	case reply.Yes():
 		w.granted = true
 	}
-	if p.running == c {
+	if c.inHand { // not given up
 		return
 	}
 	w.out--
 	again, now := w.pending, clock.Ticks(time.Now())
 	switch {
 	case w.sent == 0:
-		p.node.retries.remove(again)
+		retries.set(again, c, never)
 	case again == nil || again.final == 0 || unsent: // nothing has overtaken it
 	case err != nil:
 		again.final = w.landed(now, again.release.round.spec.Budget)
-		p.node.retries.add(again, again.final)
+		retries.set(again, c, again.final)
 	case reply.Yes():
 		again.final = max(again.final, now) // one that is under way has come too early
-		p.node.retries.add(again, now)
+		retries.set(again, c, now)
 	}
 }
 
@@ -95,36 +95,35 @@ func (p *Pipeline) wrote(c *call, reply Reply, err error) {
 //
 // The caller holds mu.
 func (p *Pipeline) released(c *call, reply Reply, err error) {
-	w, retries := c.write, &p.node.retries
-	if w.pending != nil {
-		retries.returned(w.pending, c, err == nil)
-	}
+	w, retries, due := c.write, &p.node.retries, int64(never)
 	switch {
 	case w.sent == 0, c.unsent == errNothing:
-		retries.remove(w.pending)
-		return
 	case err != nil:
 		if c.inHand || c.unsent != nil { // else it was sent again when its time was over
 			retries.failed(c.pending(), c)
 		}
 		return
+	default:
+		w.released = w.released || reply.Yes()
+		if !w.settledBy(reply) {
+			due = c.due()
+		}
 	}
-	w.released = w.released || reply.Yes()
-	if w.settledBy(reply) {
-		retries.remove(w.pending)
-		return
-	}
-	again := c.pending()
+	retries.set(w.pending, c, due)
+}
+
+// due returns when a Release that was answered is sent again, as a Write may arrive after it. The
+// caller holds the pipeline's mu.
+func (c *call) due() int64 {
+	p, w := c.pending(), c.write
 	switch {
-	case again.final == 0:
-		again.final = w.landed(clock.Ticks(time.Now()), c.round.spec.Budget)
-	case c.began >= again.final:
-		retries.remove(again)
-		return
+	case p.final == 0:
+		p.final = w.landed(clock.Ticks(time.Now()), c.round.spec.Budget)
+	case c.began >= p.final:
+		return never
 	}
-	if w.out > 0 {
-		retries.remove(again)
-	} else {
-		retries.add(again, again.final)
+	if w.out > 0 { // wrote will know
+		return never
 	}
+	return p.final
 }

@@ -23,17 +23,11 @@ func (w *WriteSet) Open(pipelines []Pipeline, budget, expiry time.Duration) {
 	w.budget, w.expiry = budget, expiry
 }
 
-// TakeOver says that somebody else has sent the Writes.
-func (w *WriteSet) TakeOver() {
+// TakeOver says that somebody else has sent the Writes. If one may yet arrive, a Release that finds
+// nothing is followed by another.
+func (w *WriteSet) TakeOver(unsure bool) {
 	for i := range w.writes {
-		w.writes[i].sent, w.writes[i].granted = 1, true
-	}
-}
-
-// Doubt says that a Write may yet arrive: after a Release that finds nothing, another one follows.
-func (w *WriteSet) Doubt() {
-	for i := range w.writes {
-		w.writes[i].unsure = true
+		w.writes[i] = WriteState{sent: 1, granted: true, unsure: unsure}
 	}
 }
 
@@ -88,13 +82,13 @@ func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
 	s.Need = cmp.Or(s.Need, Majority(len(w.pipelines)))
 	s.Budget = cmp.Or(s.Budget, w.budget)
 	s.Waits = s.Waits && len(w.pipelines) == 1
-	r := newRound(detach(ctx), kind, s, w.expiry, len(w.pipelines))
-	for i := range r.calls {
-		r.calls[i].pipeline, r.calls[i].write = &w.pipelines[i], &w.writes[i]
+	calls := make([]call, len(w.pipelines))
+	for i := range calls {
+		calls[i].pipeline, calls[i].write = &w.pipelines[i], &w.writes[i]
 	}
-	r.arm()
-	for i := range r.calls {
-		switch c := &r.calls[i]; {
+	r := newRound(detach(ctx), kind, s, w.expiry, calls)
+	for i := range calls {
+		switch c := &calls[i]; {
 		case s.Have != nil && s.Have(i):
 			r.settle(c, Reply{Means: Done}, nil)
 		case s.Skip != nil && s.Skip(i):

@@ -74,7 +74,7 @@ func TestAConditionIsAskedWhenItsTurnComes(t *testing.T) {
 		c.Ask(t.Context(), Spec{Command: j.op("ask", budget/2, 1, nil).command()})
 		var holds atomic.Bool // on the second node
 		r := c.Write(t.Context(), Spec{
-			Command: j.op("heal", 0, 1, nil).command().When(func(n int) bool {
+			Command: j.op("heal", 0, 1, nil).command().when(func(n int) bool {
 				return n == 1 && holds.Load()
 			}),
 		})
@@ -96,7 +96,7 @@ func TestAWriteSetKnowsWhatItHasTakenBack(t *testing.T) {
 		assert.False(t, c.ReleasedOn(0))
 
 		c = opened(7)
-		c.TakeOver()
+		c.TakeOver(false)
 		skip := func(node int) bool { return node > 4 }
 		c.Release(t.Context(), Spec{Command: deletes, Skip: skip})
 		synctest.Wait()

@@ -37,12 +37,10 @@ func (l *Lock) Claim(value, member string) quorum.Command {
 // Bid leaves with the nodes what a member that is next in the queue will claim. The member hears a
 // node's number if it has the key there.
 func (l *Lock) Bid(value, member string, numbers []string) quorum.Command {
-	c := quorum.Command{Read: readAcquired}
-	for _, number := range numbers {
-		c.Each = append(c.Each, l.eval(scripts.Bid, []string{l.keys[0], BidKey(l.keys[0])}, value,
-			l.Expiry.Milliseconds(), member, number, l.BidLife().Milliseconds()))
-	}
-	return c
+	return quorum.Command{Read: readAcquired, For: func(node int) *pool.Command {
+		return l.eval(scripts.Bid, []string{l.keys[0], BidKey(l.keys[0])}, value,
+			l.Expiry.Milliseconds(), member, numbers[node], l.BidLife().Milliseconds())
+	}}
 }
 
 // Swap asks a node for the lock where it has the old value, which was handed off. The restart guard

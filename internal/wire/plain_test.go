@@ -38,8 +38,8 @@ func TestAPlainLockSendsTheSameBytes(t *testing.T) {
 			l.Leave(member), l.Stand(member, time.Minute), l.Bid("v", "m", []string{"1"}),
 		} {
 			command := c.Command
-			if len(c.Each) > 0 {
-				command = c.Each[0]
+			if c.For != nil {
+				command = c.For(0)
 			}
 			fmt.Fprintf(&sent, "%v\n", command.Args())
 		}

@@ -125,21 +125,20 @@ var mutants = []mutant{
 	}}, campaign, 200, []string{"I8 no leaks"}},
 	{"M8", "commands end with the caller's context", []edit{
 		{"internal/quorum.detach", "return context.WithoutCancel(ctx)", "return ctx"},
-		{"internal/quorum.call.ask", "Run(&c.round.ctx, n.Pool)",
-			"Run(c.round.ctx.Context, n.Pool)"},
+		{"internal/quorum.call.start", "Start(r, ", "Start(r.Context, "},
 	}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
 		"internal/lease.Lease.usable", "case !now.Until.IsZero() && left <= 0:",
 		"case !now.Until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
-		{"internal/quorum.Pipeline.begin", " || c.write.over:", ":"},
+		{"internal/quorum.Pipeline.begin", "w.over || ", ""},
 		{"internal/quorum.Pipeline.submit", "		unsent = p.withdraw(c.write)\n", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M11", "renewal goes on after Unlock", []edit{
 		{"internal/lease.Lease.Unlock", "	after := l.releasing(EndReleased)\n",
 			"	after := Effects{}\n"},
-		{"internal/quorum.Pipeline.begin", " || c.write.over:", ":"},
+		{"internal/quorum.Pipeline.begin", "w.over || ", ""},
 	}, campaign, 100, []string{"I11 silence"}},
 	{"M12", "the holder learns of the loss a little late", []edit{
 		{"hold.tick", "case clock.Remaining(now, l.Until) <= 0:",
@@ -191,7 +190,7 @@ var mutants = []mutant{
 		"internal/quorum.Pipeline.submit", "	case p.running == nil || ", "	case true || ",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.Round.arm", ", r.expire)\n", ", func() {})\n",
+		"internal/quorum.newRound", ", r.expire)\n", ", func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"internal/lease.Lease.Release", "	return l.WriteSet.Release(ctx, s)\n",
@@ -237,7 +236,9 @@ var mutants = []mutant{
 		"internal/quorum.Pipeline.released", "			retries.failed(c.pending(), c)\n", "",
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
-		"internal/quorum.Pipeline.begin", "	if r.expired.Load() {\n", "	if true {\n",
+		"internal/quorum.Pipeline.begin",
+		"		return nil // its round expires later than now\n",
+		"		p.node.breaker.drop(c)\n		c.unsent = p.node.unresponsive(r.spec.Budget)\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
 		"Mutex.acquire", "	defer func() { m.tell",
@@ -249,8 +250,8 @@ var mutants = []mutant{
 		"	if !from.relied() && from != StateLost || to.relied() {\n",
 	}}, campaign, 100, []string{"I18 events"}},
 	{"M34", "Unlock within the minimum hold deletes the key", []edit{{
-		"internal/lease.Lease.linger", "return l.lock.Linger(l.Value, left), true",
-		"return l.lock.Release(l.Value, l.Member), true",
+		"internal/lease.Lease.linger", "return l.lock.Linger(l.Value, left).Command",
+		"return c.Command",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
 		"Election.Leading", "clock.Remaining(now, h.deadline()) > 0",

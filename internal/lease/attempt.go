@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -60,10 +61,7 @@ func (l *Lease) attempt(ctx context.Context, how queue.Attempt,
 	d := &FailedAttempt{
 		lock: l.lock, lease: l, began: l.Began, met: decided.said, asked: decided.round,
 		late: decided.late, cut: decided.err != nil, final: how.Final || decided.err != nil,
-		keys: how.Keys,
-	}
-	if d.keys == nil {
-		d.keys = queue.NewExpiry()
+		keys: cmp.Or(how.Keys, queue.NewExpiry()),
 	}
 	if granted := d.asked.Outcomes().Count(quorum.Outcome.Yes); !how.Keep || d.cut || granted > 0 {
 		d.settle(ctx, false)

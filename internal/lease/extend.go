@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/clock"
@@ -133,9 +134,16 @@ func (l *Lease) Extend(ctx context.Context, budget time.Duration,
 		k.Mu.Unlock()
 		return r, f
 	}
-	now := k.now()
-	if late := l.late(now, until); late != nil {
-		kept := l.Kept()
+	// Nodes that were asked before and after the old until do not show that nobody had the lock in
+	// between. One's key may have expired, been somebody else's, and be written anew by a SET of
+	// ours that arrives late. See docs/safety.md and the model.
+	now, limit, why := k.now(), l.Until, "expired during the call"
+	if limit.IsZero() { // not known
+		limit, why = until, fmt.Sprintf("confirmed by a quorum, but too late: nothing is left of "+
+			"the expiry of %v", k.Expiry)
+	}
+	if clock.Remaining(now, limit) <= 0 {
+		late, kept := failed(Expired, "%s", why), l.Kept()
 		after := l.Lose(EndLost, late)
 		k.Mu.Unlock()
 		after.Run()
@@ -157,22 +165,6 @@ func (l *Lease) Extend(ctx context.Context, budget time.Duration,
 		l.heal(ctx, r, left)
 	}
 	return r, nil
-}
-
-// late says why an extension to until does not count although a quorum has confirmed it by now. It
-// returns nil if it counts. The caller holds Mu.
-func (l *Lease) late(now, until time.Time) *Failure {
-	switch {
-	case !l.Until.IsZero() && clock.Remaining(now, l.Until) <= 0:
-		// Nodes that were asked before and after that moment do not show that nobody had the lock
-		// in between. One's key may have expired, been somebody else's, and be written anew by a
-		// SET of ours that arrives late. See docs/safety.md and the model.
-		return failed(Expired, "expired during the call")
-	case l.Until.IsZero() && clock.Remaining(now, until) <= 0:
-		return failed(Expired, "confirmed by a quorum, but too late: nothing is left of the "+
-			"expiry of %v", l.lock.Expiry)
-	}
-	return nil
 }
 
 // heal sets the key again on the nodes that said in round r that they do not have it. It may,

@@ -35,10 +35,8 @@ func (p *Process) Ended(ctx context.Context) bool { return ctx.Err() != nil || p
 
 // Pause waits, and reports whether neither ctx nor the process has ended.
 func (p *Process) Pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	case <-p.Open.Done():
 	}
@@ -143,8 +141,8 @@ type Lease struct {
 
 	// The lock's Mu guards these once the lease is acquired.
 	Standing
-	renewal renewal // under way, or none
-	overran bool    // see Overrun
+	stop    func() // cancels the renewal under way, and waits for its end; nil if there is none
+	overran bool   // see Overrun
 }
 
 // Standing is how a lease stands.
@@ -268,19 +266,18 @@ func (l *Lease) Lose(reason EndReason, why *Failure) Effects {
 // LetGo ends the renewals of the lease. What is left of it is for the end of the work. The caller
 // holds Mu, and goes on as after Change.
 func (l *Lease) LetGo(reason EndReason, why *Failure) Effects {
-	if l.renewal.cancel != nil {
-		l.renewal.cancel()
-	}
 	if why != nil {
 		why = why.loss(true)
 	}
-	return l.Change(StateLetGo, reason, why)
+	after := l.Change(StateLetGo, reason, why)
+	after.stop = l.stop
+	return after
 }
 
 // releasing begins a release of the lease. The caller holds Mu, and goes on as after Change.
 func (l *Lease) releasing(reason EndReason) Effects {
 	after := l.Change(StateReleasing, reason, nil)
-	after.stop = l.renewal.stop
+	after.stop = l.stop
 	return after
 }
 
@@ -288,9 +285,7 @@ func (l *Lease) releasing(reason EndReason) Effects {
 func (l *Lease) Closing() Effects {
 	l.lock.Mu.Lock()
 	defer l.lock.Mu.Unlock()
-	after := l.LetGo(EndClosed, nil)
-	after.stop = l.renewal.stop
-	return after
+	return l.LetGo(EndClosed, nil)
 }
 
 // Keep notes that somebody keeps the lease extended from now on, if it is held: end is called, with

@@ -124,10 +124,6 @@ func (q *Renewals) end(r *dueRenewal, confirmed bool) {
 	q.begin()
 }
 
-// renewal is one under way: how to cancel its context, and how to wait for its end, too. The zero
-// renewal is none.
-type renewal struct{ cancel, stop func() }
-
 // Renew is Extend for the one who keeps the lease extended: the end of the lease stops it.
 func (l *Lease) Renew(ctx context.Context, budget time.Duration,
 	extended func(r *quorum.Round, before time.Time)) (*quorum.Round, *Failure) {
@@ -135,14 +131,14 @@ func (l *Lease) Renew(ctx context.Context, budget time.Duration,
 	done := make(chan struct{})
 	defer close(done)
 	defer cancel()
-	set := func(r renewal) {
+	set := func(stop func()) {
 		l.lock.Mu.Lock()
 		defer l.lock.Mu.Unlock()
-		if l.renewal = r; !l.Kept() {
+		if l.stop = stop; !l.Kept() {
 			cancel()
 		}
 	}
-	set(renewal{cancel, func() { cancel(); <-done }})
-	defer set(renewal{})
+	set(func() { cancel(); <-done })
+	defer set(nil)
 	return l.Extend(ctx, budget, extended)
 }

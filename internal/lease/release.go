@@ -158,13 +158,13 @@ func (l *Lease) Release(ctx context.Context, s quorum.Spec) *quorum.Round {
 // How much is left is asked for each node when its turn comes. A pending release may be sent
 // again much later, and must not begin anew. The monotonic clock alone counts: after a wall clock
 // was set back, the lock must not linger for longer than the minimum hold.
-func (l *Lease) linger() (c quorum.Command) {
+func (l *Lease) linger() quorum.Command {
 	minHold := l.lock.Options.MinHold
 	end := l.Began.Add(minHold)
 	if minHold <= 0 || l.Began.IsZero() || end.Sub(l.lock.now()) <= 0 { // zero: it was handed over
-		return c
+		return quorum.Command{}
 	}
-	c = l.lock.Release(l.Value, l.Member) // whose Read knows what Linger replies, too
+	c := l.lock.Release(l.Value, l.Member) // whose Read knows what Linger replies, too
 	c.For = func(int) *pool.Command {
 		if left := end.Sub(l.lock.now()); left > 0 {
 			return l.lock.Linger(l.Value, left).Command

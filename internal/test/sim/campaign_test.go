@@ -223,7 +223,7 @@ var usual = []string{
 // Many more schedules that are as small as can be: two clients on three nodes that want the lock
 // once.
 func TestSchedulesInShort(t *testing.T) {
-	r := campaign(t, 200, func(seed uint64) setup {
+	r := campaign(t, 500, func(seed uint64) setup {
 		s := newSetup(seed, inModel)
 		s.Nodes, s.Clients, s.Workers, s.Cycles = 3, 2, 1, 1
 		if s.nodeTimeout() == s.expiry() {

@@ -31,7 +31,7 @@ type WriteState struct {
 	out      int32    // Writes that were given up and have not returned from the client
 	over     bool     // after a Release or Cease: what else has not been sent is not sent any more
 	unsure   bool     // a Write failed or was given up: it may have been executed, or may yet be
-	granted  bool     // the node has answered a Write with a yes
+	granted  bool     // the node has answered a Write, and done what it asked for
 	released bool     // a Release found something and took it back
 	sentAt   uint32   // when the latest Write was, in microseconds of clock.Ticks, modulo 2^32
 	pending  *pending // once the Release has failed, or has been answered too early
@@ -46,8 +46,8 @@ func (w *WriteState) landed(now int64, budget time.Duration) int64 {
 	return int64(clock.Add(time.Duration(now), left))
 }
 
-// refused reports whether the node has answered every Write that was sent with a no. The pipeline's
-// mutex guards the WriteState.
+// refused reports whether the node has answered every Write that was sent, and done none: it said
+// no, or gave a place in the queue. The pipeline's mutex guards the WriteState.
 func (w *WriteState) refused() bool { return !w.unsure && !w.granted }
 
 // settledBy reports whether an answer to a Release leaves nothing to take back. That is so if no
@@ -66,7 +66,7 @@ func (p *Pipeline) wrote(c *call, reply Reply, err error) {
 		w.sent--
 	case err != nil:
 		w.unsure = true
-	case reply.Yes():
+	case reply.Means == Done:
 		w.granted = true
 	}
 	if c.inHand { // not given up

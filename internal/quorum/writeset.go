@@ -64,8 +64,9 @@ type Spec struct {
 	// With one node, the caller then sends the command itself where the client allows that. Ask,
 	// Write or Release returns with the outcome.
 	Waits bool
-	// Trusts leaves a node out of a Release that has answered every Write with a no. It is for
-	// those who next send what takes back a Write that a client has sent twice.
+	// Trusts leaves a node out of a Release that has answered every Write with a no, or with a
+	// place in the queue. It is for those who next send what takes back a Write that a client has
+	// sent twice, and for those whose turn has ended their places.
 	Trusts bool
 	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
 	Vote func(node int, reply Reply) bool

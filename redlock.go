@@ -77,7 +77,7 @@ func New(pools ...pool.Pool) *Redlock {
 	c.tokens.Now = c.Now
 	c.Queues = queue.New(queue.Config{
 		Nodes: c.Nodes, Tracker: tracker, Channel: wire.TurnChannel + own.Name(),
-		Closed: c.Open.Done(), Now: c.Now, Jitter: own.Jitter,
+		Open: c.Open, Now: c.Now, Jitter: own.Jitter,
 	})
 	return &Redlock{core: c, cfg: &cfg, err: errtext.Join(c.err, cfg.finish())}
 }
@@ -194,7 +194,7 @@ func init() {
 		r.mustBeMade()
 		return wire.Deployment{
 			Nodes: r.core.Nodes, Terms: r.cfg.Terms, Tokens: &r.core.tokens,
-			Prefix: r.cfg.prefix, Channel: r.core.Queues.Channel(),
+			Prefix: r.cfg.prefix, Channel: r.core.Queues.Channel,
 			Denied: heldBy, Exported: exported,
 		}, r.err
 	}
@@ -313,7 +313,6 @@ const maxErrors = 8
 // cancelled at once; of the releases, a bounded number is under way at a time, until ctx is done.
 func (c *core) closeHolds(ctx context.Context) error {
 	c.holds.close()
-	c.Queues.End()
 	all := c.holds.list()
 	afters := make([]lease.Effects, len(all))
 	for i, h := range all {

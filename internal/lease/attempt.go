@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -61,7 +60,10 @@ func (l *Lease) attempt(ctx context.Context, how queue.Attempt,
 	d := &FailedAttempt{
 		lock: l.lock, lease: l, began: l.Began, met: decided.said, asked: decided.round,
 		late: decided.late, cut: decided.err != nil, final: how.Final || decided.err != nil,
-		keys: cmp.Or(how.Keys, queue.NewExpiry()),
+		free: how.Free,
+	}
+	if d.free == nil {
+		d.free = make(chan time.Time, 1)
 	}
 	if granted := d.asked.Outcomes().Count(quorum.Outcome.Yes); !how.Keep || d.cut || granted > 0 {
 		d.settle(ctx, false)

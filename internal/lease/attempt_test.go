@@ -31,15 +31,16 @@ func with(t *testing.T, n int, options Options, f func(t *testing.T, nodes sim.N
 		defer nodes.Close()
 		options.Expiry, options.NodeTimeout = time.Second, 100*time.Millisecond
 		tokens := wire.Tokens{Now: time.Now}
+		open, end := context.WithCancel(t.Context())
+		defer end()
 		p := Process{
-			Nodes: quorum.Nodes(nodes.Pools("a"), tracker), Open: t.Context(), Now: time.Now,
+			Nodes: quorum.Nodes(nodes.Pools("a"), tracker), Open: open, Now: time.Now,
 		}
 		p.Queues = queue.New(queue.Config{
 			Nodes: p.Nodes, Tracker: tracker, Channel: wire.TurnChannel + strings.Repeat("a", 26),
-			Closed: p.Open.Done(), Now: p.Now,
+			Open: p.Open, Now: p.Now,
 			Jitter: func(d time.Duration) time.Duration { return d / 2 },
 		})
-		defer p.Queues.End()
 		k := &Lock{
 			Lock: wire.NewLock("x", &options.Terms, &tokens), Pipelines: quorum.Pipelines(p.Nodes),
 			Process: &p, Options: &options,

@@ -34,10 +34,10 @@ type FailedAttempt struct {
 	// The release of what was granted; its replies tell of others' keys, too; or nil. If it has
 	// left out nodes that refused, there may be another one for these.
 	back, rest atomic.Pointer[quorum.Round]
-	keys       *queue.Expiry // what its replies tell about keys
 
-	mu   sync.Mutex  // guards free
-	free []time.Time // when nodes will have no key any more, of those that have told, in order
+	mu   sync.Mutex     // guards ends
+	ends []time.Time    // when nodes will have no key any more, of those that have told, in order
+	free chan time.Time // when a quorum will, which the replies tell; room for one; or nil
 }
 
 // stood is the failed attempt of a waiter that asked for a place in the queue, in a round that
@@ -252,7 +252,7 @@ func (d *FailedAttempt) Failure() *Failure {
 }
 
 // answer is what the local queue is told of the failed attempt, without the error of a final one.
-func (d *FailedAttempt) answer() queue.Answer { return queue.Answer{Keys: d.keys, Refusal: d} }
+func (d *FailedAttempt) answer() queue.Answer { return queue.Answer{Refusal: d} }
 
 // Answered implements [queue.Refusal].
 func (d *FailedAttempt) Answered() bool { return !d.troubled() }
@@ -265,6 +265,9 @@ func (d *FailedAttempt) Failing() bool {
 			!errors.Is(o.Err, quorum.ErrUnsent)
 	}) > 0
 }
+
+// Free implements [queue.Refusal].
+func (d *FailedAttempt) Free() chan time.Time { return d.free }
 
 // lasts reports whether there is no quorum because of errors that do not mend themselves.
 func lasts(r queue.Refusal) bool {
@@ -280,21 +283,28 @@ func lasts(r queue.Refusal) bool {
 // learn notes what a node said to the release: when it has no key any more. A node that answered
 // the attempt with an error may have no key and grant nothing even so.
 func (d *FailedAttempt) learn(node int, reply quorum.Reply) {
-	free := time.Now()
+	end := time.Now()
 	switch err := d.met[node].Err; {
 	case reply.Means == quorum.NoLock, reply.Left == quorum.Forever:
 		return
 	case reply.Means == quorum.Foreign:
-		free = free.Add(clock.Add(reply.Left, time.Millisecond))
+		end = end.Add(clock.Add(reply.Left, time.Millisecond))
 	case err != nil && err != quorum.ErrUnanswered && !errors.Is(err, quorum.ErrTimeout):
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(d.free, free, time.Time.Compare)
-	d.free = slices.Insert(d.free, i, free)
-	if q := quorum.Majority(len(d.met)); len(d.free) >= q {
-		d.keys.Note(d.free[q-1])
+	i, _ := slices.BinarySearchFunc(d.ends, end, time.Time.Compare)
+	d.ends = slices.Insert(d.ends, i, end)
+	if q := quorum.Majority(len(d.met)); len(d.ends) >= q {
+		select {
+		case <-d.free: // which has not been heard
+		default:
+		}
+		select {
+		case d.free <- d.ends[q-1]:
+		default: // another attempt has just told
+		}
 	}
 }
 

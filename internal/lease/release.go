@@ -84,16 +84,13 @@ func (l *Lease) endUnlock(unfinished bool) {
 func (l *Lease) send(ctx context.Context, s quorum.Spec) (r *quorum.Round, won bool) {
 	k, queues := l.lock, l.lock.Process.Queues
 	deletes := s.Command.For == nil // instead of a linger
-	if deletes {
-		queues.Releasing(k.Key())
-	}
 	r = l.Release(ctx, s)
 	won, _ = r.Wait(context.Background())
 	announced := k.Queues() || l.Member != ""
 	if deletes && (won || announced) && !r.Heard(quorum.Shared) {
 		// If only a few nodes have handed the key on, the one who queues there has just arrived.
 		// The others know it in a moment.
-		queues.Released(k.Key(), announced, announced && r.Heard(quorum.HandedOn))
+		queues.Released(k.Key(), announced, r.Heard(quorum.HandedOn))
 	}
 	return r, won
 }

@@ -30,18 +30,3 @@ func (s *queuedWait) withdraw(stays bool) {
 		s.w.acquirer.Withdraw(stays)
 	}
 }
-
-// isServed reports whether some nodes have said that it is the waiter's turn, and it has bid. The
-// others will say so, too, in as much time as they need for an answer. To ask would take the bid
-// back: on nodes that are 1 to 20 ms away, four processes that hold the key for 2 ms would have a
-// turn in 65 ms instead of 20 ms.
-func (s *queuedWait) isServed() bool {
-	turns := s.note.turns()
-	return s.bids && turns > 0 && turns < s.w.queues.quorum
-}
-
-// standsBack reports whether not to ask although it is time. No node has taken up the bid yet, but
-// they may: somebody else has the key, or has it reserved.
-func (s *queuedWait) standsBack(now time.Time) bool {
-	return s.bids && s.note.turns() == 0 && now.Before(s.bidEnds)
-}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -14,34 +13,23 @@ import (
 const ranksPerDelay = 10
 
 // enroll takes a place in the queue, or keeps it, and notes where it is the waiter's turn. It
-// asks only those nodes, all if nil. It returns after what time to ask again, and whether a quorum
-// of nodes answered, or of those. The ticket is of this moment until a round of all nodes is
-// answered: an older one would be less than what some nodes have given meanwhile, and they would
-// differ.
-func (s *queuedWait) enroll(only []bool) (next time.Duration, answered bool) {
+// returns after what time to ask again, and whether a quorum of nodes answered. The ticket is of
+// this moment until a round is answered: an older one would be less than what some nodes have given
+// meanwhile, and they would differ.
+func (s *queuedWait) enroll() (next time.Duration, answered bool) {
 	q := s.w.queues
 	if !s.member.Agreed {
-		s.member.Ticket = max(q.now().UnixMicro(), 1)
+		s.member.Ticket = max(q.Now().UnixMicro(), 1)
 	}
-	said, answered := s.round(only)
-	if answered && only == nil && !s.member.Agreed {
+	r, answered := s.round(nil)
+	said := r.Outcomes()
+	if answered && !s.member.Agreed {
 		agree := 0
 		s.member.Ticket, agree = agreed(said, q.quorum)
 		s.member.Agreed = true
-		if agree >= q.quorum {
-			s.first = s.rounds[len(s.rounds)-1]
-		} else {
-			differs := make([]bool, len(said))
-			for i, o := range said {
-				differs[i] = o.Err != nil || o.Number != s.member.Ticket
-			}
-			var told quorum.Outcomes
-			told, answered = s.round(differs)
-			for i, o := range told {
-				if o.Err == nil {
-					said[i] = o
-				}
-			}
+		if s.first = r; agree < q.quorum {
+			s.first = nil
+			_, answered = s.round(s.differing(said))
 		}
 	}
 	if answered {
@@ -53,6 +41,14 @@ func (s *queuedWait) enroll(only []bool) (next time.Duration, answered bool) {
 	return max(next, s.w.local.spare(time.Now())), answered
 }
 
+// differing returns which nodes have not said that they have the ticket.
+func (s *queuedWait) differing(said quorum.Outcomes) (nodes []bool) {
+	for _, o := range said {
+		nodes = append(nodes, o.Err != nil || o.Number != s.member.Ticket)
+	}
+	return nodes
+}
+
 // caughtUp returns a channel that is closed when the nodes that were not waited for have answered,
 // or nil.
 func (s *queuedWait) caughtUp() <-chan struct{} {
@@ -62,19 +58,13 @@ func (s *queuedWait) caughtUp() <-chan struct{} {
 	return s.first.Done()
 }
 
-// catchUp tells the agreed ticket to nodes that answered late and have given a greater one. They
-// would let others go first: beside nodes that cannot be heard, no quorum might tell anybody. It
-// does not wait.
+// catchUp tells the agreed ticket to nodes that answered late and have given another one. With a
+// greater one they would let others go first. It does not wait.
 func (s *queuedWait) catchUp() {
-	outcomes := s.first.Outcomes()
+	if differ := s.differing(s.first.Outcomes()); slices.Contains(differ, true) {
+		s.start(differ)
+	}
 	s.first = nil
-	greater := make([]bool, len(outcomes))
-	for i, o := range outcomes {
-		greater[i] = o.Err == nil && o.Number > s.member.Ticket
-	}
-	if slices.Contains(greater, true) {
-		s.start(greater)
-	}
 }
 
 // agreed returns the ticket that the waiter takes, and how many nodes have given exactly that. It
@@ -100,55 +90,41 @@ func agreed(said quorum.Outcomes, q int) (ticket int64, nodes int) {
 	return ticket, nodes
 }
 
-// round asks the nodes for a place with the ticket, only those or all if nil. It reports whether so
-// many have answered that no more than a minority of all is left out.
-func (s *queuedWait) round(only []bool) (said quorum.Outcomes, answered bool) {
-	w, began, start := s.w, s.w.queues.now(), time.Now()
-	if s.member.Renews = only == nil && start.Sub(s.renewed) >= renewal; s.member.Renews {
+// round asks the nodes for a place with the ticket: those that differ, all if nil. It reports
+// whether a quorum has answered, or has the ticket.
+func (s *queuedWait) round(differ []bool) (r *quorum.Round, answered bool) {
+	w, began, start := s.w, s.w.queues.Now(), time.Now()
+	if s.member.Renews = start.Sub(s.renewed) >= renewal; s.member.Renews {
 		s.renewed = start
 	}
-	r := s.start(only)
+	r = s.start(differ)
 	won, err := r.Wait(w.ctx)
 	took := time.Since(start)
-	if answered = won && err == nil; answered && only == nil {
+	if answered = won && err == nil; answered && differ == nil {
 		s.took = took
 		w.queues.answered(took)
 	}
-	if only == nil {
+	if differ == nil {
 		if refusal := w.acquirer.Waits(r, began, err != nil); refusal != nil {
 			w.local.refused(refusal, took)
 		}
 	}
-	return r.Outcomes(), answered
+	return r, answered
 }
 
 // start starts a round, and does not wait for it.
-func (s *queuedWait) start(only []bool) *quorum.Round {
-	question := s.note.ask(only)
-	spec := quorum.Spec{
-		Command: s.w.request.Lock.Stand(s.member, wire.QueueTTL), Need: s.w.queues.quorum,
+func (s *queuedWait) start(differ []bool) *quorum.Round {
+	question := s.note.ask(differ)
+	return s.written.Write(s.w.ctx, quorum.Spec{
+		Command: s.w.request.Lock.Stand(s.member, wire.QueueTTL),
+		Have:    func(node int) bool { return differ != nil && !differ[node] },
 		Vote: func(node int, reply quorum.Reply) bool { // also of those that reply later
 			if reply.Means == quorum.Turn {
 				s.note.replied(node, question)
-				signal(s.noted)
 			}
 			return reply.Yes()
 		},
-	}
-	if only != nil {
-		spec.Skip = func(node int) bool { return !only[node] }
-		for _, asked := range only {
-			if !asked {
-				spec.Need = max(spec.Need-1, 1)
-			}
-		}
-	}
-	s.rounds = slices.DeleteFunc(s.rounds, func(r *quorum.Round) bool {
-		return !slices.Contains(unanswered(r, nil), true)
 	})
-	r := s.written.Write(s.w.ctx, spec)
-	s.rounds = append(s.rounds, r)
-	return r
 }
 
 // pace returns when to ask again, from what nodes said of the waiter's place.
@@ -170,19 +146,15 @@ func (s *queuedWait) pace(said quorum.Outcomes) time.Duration {
 		}
 	}
 	before = max(before, 0)
-	w, l, now := s.w, s.w.local, time.Now()
-	w.queues.enrolled(w.key, before)
-	l.placed(before + 1)
+	w := s.w
+	w.local.placed(before + 1)
 	delay := max(w.drawn, minTry)
 	next := min(clock.Add(delay, clock.Times(delay/ranksPerDelay, before)), latest(before))
 	// It asks before a reservation for it has expired, if each before it has a turn until then.
 	next = min(next, clock.Times(w.request.Lock.NodeTimeout/2, before+1))
 	if q := w.queues.quorum; len(free) >= q {
 		slices.Sort(free)
-		l.ends = now.Add(max(free[q-1], time.Millisecond))
-	}
-	if now.Before(l.ends) {
-		next = min(next, l.ends.Sub(now))
+		next = min(next, max(free[q-1], time.Millisecond))
 	}
 	return next
 }
@@ -203,16 +175,4 @@ var denials = append([]string{"unknown command"}, quorum.Denials...)
 // denialsIn returns how many nodes have denied their queue.
 func denialsIn(said quorum.Outcomes) int {
 	return said.Count(func(o quorum.Outcome) bool { return quorum.Says(o.Err, denials) })
-}
-
-// unanswered adds to nodes those that have not answered a round that was sent to them.
-func unanswered(r *quorum.Round, nodes []bool) []bool {
-	outcomes := r.Outcomes()
-	if nodes == nil {
-		nodes = make([]bool, len(outcomes))
-	}
-	for i, o := range outcomes {
-		nodes[i] = nodes[i] || o.Err != nil && !errors.Is(o.Err, quorum.ErrUnsent)
-	}
-	return nodes
 }

@@ -36,7 +36,8 @@ type group struct {
 	nodes  []*quorum.Node
 	boards []*board
 	begun  time.Time
-	closed chan struct{}
+	open   context.Context
+	end    context.CancelFunc
 
 	takes   time.Duration // an attempt
 	expires time.Duration // what nodes say to attempts of when the key does; 0: nothing
@@ -66,7 +67,8 @@ type attempt struct {
 func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Queues)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		g := &group{begun: time.Now(), closed: make(chan struct{})}
+		g := &group{begun: time.Now()}
+		g.open, g.end = context.WithCancel(t.Context())
 		tracker := quorum.NewTracker()
 		var pools []pool.Pool
 		for range n {
@@ -80,11 +82,11 @@ func bubble(t *testing.T, n int, queue bool, f func(*testing.T, *group, *Queues)
 		}
 		g.nodes = quorum.Nodes(pools, tracker)
 		qs := New(Config{
-			Nodes: g.nodes, Tracker: tracker, Channel: "channel:", Closed: g.closed, Now: time.Now,
+			Nodes: g.nodes, Tracker: tracker, Channel: "channel:", Open: g.open, Now: time.Now,
 			Jitter: func(limit time.Duration) time.Duration { return limit / 2 },
 		})
 		f(t, g, qs)
-		qs.End()
+		g.end()
 		quorum.Finish(t.Context(), g.nodes)
 		require.Empty(t, qs.locals)
 		require.Empty(t, qs.asking)
@@ -126,9 +128,6 @@ func (g *group) lock(ctx context.Context, qs *Queues, name int, w want) error {
 // unlock lets go of the key, and hands it on to the first in the queue. Another process does if
 // there are no lines.
 func (g *group) unlock(qs *Queues) {
-	if qs != nil {
-		qs.Releasing("key")
-	}
 	g.mu.Lock()
 	g.holder = nil
 	g.mu.Unlock()
@@ -217,32 +216,39 @@ type acquirer struct {
 }
 
 // refusal is one that says nothing but this.
-type refusal struct{ silent bool }
+type refusal struct {
+	silent bool
+	free   chan time.Time
+}
 
-func (r refusal) Answered() bool { return !r.silent }
-func (r refusal) Failing() bool  { return false }
+func (r refusal) Answered() bool       { return !r.silent }
+func (r refusal) Failing() bool        { return false }
+func (r refusal) Free() chan time.Time { return r.free }
 
 func (a *acquirer) Attempt(how Attempt) Answer {
-	keys := how.Keys
-	if keys == nil {
-		keys = NewExpiry()
-	}
 	if err := a.Stopped(how.Latest); err != nil {
 		return Answer{Err: err}
 	}
 	for _, b := range a.boards { // where somebody queues, the key is never free
 		if b.isReserved() {
-			return Answer{Refusal: refusal{}, Keys: keys}
+			return Answer{Refusal: refusal{}}
 		}
 	}
 	time.Sleep(a.takes)
-	if a.expires > 0 {
-		keys.Note(time.Now().Add(a.expires))
-	}
 	a.unsettled = how.Keep
-	answer := Answer{Won: a.take(a, how), Keys: keys}
+	answer := Answer{Won: a.take(a, how)}
 	if !answer.Won {
-		answer.Refusal = refusal{silent: a.hasty}
+		free := how.Free
+		if free == nil {
+			free = make(chan time.Time, 1)
+		}
+		if a.expires > 0 {
+			select {
+			case free <- time.Now().Add(a.expires):
+			default:
+			}
+		}
+		answer.Refusal = refusal{a.hasty, free}
 		if how.Final {
 			answer.Err = errTaken
 		}
@@ -317,7 +323,7 @@ func (a *acquirer) Stopped(Refusal) error {
 	switch {
 	case a.ctx.Err() != nil:
 		return a.ctx.Err()
-	case received(a.closed):
+	case a.open.Err() != nil:
 		return errClosed
 	}
 	return nil

@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// grace is how long a notification waits for a quorum of nodes after the first has sent it.
-	grace = time.Millisecond
 	// linger is how long a process listens after its last waiter. Often it waits for a lock again
 	// soon.
 	linger = 2 * time.Second
@@ -33,19 +31,14 @@ const (
 // subscription that fails is tried again once per retry interval. What is missed in the meantime,
 // is missed. It is safe for concurrent use.
 type listener struct {
-	channel string
-	able    bool // a quorum of nodes can be subscribed to, as far as their pools go
-	quorum  int
-	nodes   []*quorum.Node
-	tracker *quorum.Tracker // of its goroutines
-	jitter  func(limit time.Duration) time.Duration
-	calls   []chan struct{} // of each node, full when maxCalls are under way
+	Config
+	able  bool            // a quorum of nodes can be subscribed to, as far as their pools go
+	calls []chan struct{} // of each node, full when maxCalls are under way
 
 	mu     sync.Mutex // guards what follows, and the fields of notifications
 	users  int
 	idle   *time.Timer              // stops it; nil while it has users
 	cancel context.CancelFunc       // stops it; nil while it is stopped
-	over   bool                     // for good
 	states []subscribed             // of each node's subscription
 	ready  chan struct{}            // closed while a quorum of nodes has confirmed it
 	notes  map[string]*notification // by what nodes send
@@ -62,16 +55,15 @@ const (
 )
 
 // newListener makes a listener that is stopped.
-func newListener(nodes []*quorum.Node, tracker *quorum.Tracker, channel string,
-	jitter func(limit time.Duration) time.Duration) *listener {
+func newListener(c Config) *listener {
+	c.quorum = quorum.Majority(len(c.Nodes))
 	l := &listener{
-		channel: channel, quorum: quorum.Majority(len(nodes)), nodes: nodes, tracker: tracker,
-		jitter: jitter, calls: make([]chan struct{}, len(nodes)),
-		states: make([]subscribed, len(nodes)), ready: make(chan struct{}),
+		Config: c, calls: make([]chan struct{}, len(c.Nodes)),
+		states: make([]subscribed, len(c.Nodes)), ready: make(chan struct{}),
 		notes: map[string]*notification{},
 	}
 	able := 0
-	for i, n := range nodes {
+	for i, n := range c.Nodes {
 		l.calls[i] = make(chan struct{}, maxCalls)
 		if _, ok := n.Pool.(pool.Subscriber); ok {
 			able++
@@ -91,12 +83,12 @@ func (l *listener) use(within time.Duration) {
 		l.idle.Stop()
 		l.idle = nil
 	}
-	if l.cancel != nil || l.over {
+	if l.cancel != nil || l.Open.Err() != nil {
 		return
 	}
 	var ctx context.Context
-	ctx, l.cancel = context.WithCancel(context.Background())
-	for i, n := range l.nodes {
+	ctx, l.cancel = context.WithCancel(l.Open)
+	for i, n := range l.Nodes {
 		p, ok := n.Pool.(pool.Subscriber)
 		if !ok {
 			l.states[i] = failed
@@ -104,11 +96,11 @@ func (l *listener) use(within time.Duration) {
 		}
 		after := time.Duration(0)
 		if within > 0 {
-			after = l.jitter(within)
+			after = l.Jitter(within)
 		}
-		l.tracker.Enter()
+		l.Tracker.Enter()
 		go func() {
-			defer l.tracker.Leave()
+			defer l.Tracker.Leave()
 			l.listen(ctx, i, p, after)
 		}()
 	}
@@ -118,35 +110,17 @@ func (l *listener) use(within time.Duration) {
 func (l *listener) done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users--; l.users == 0 && !l.over {
+	if l.users--; l.users == 0 {
 		l.idle = time.AfterFunc(linger, l.stopUnused)
 	}
 }
 
-// stopUnused stops the listener if nobody uses it.
+// stopUnused stops the listener if nobody uses it: it cancels the subscriptions. Their goroutines
+// end soon, or when the client returns.
 func (l *listener) stopUnused() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users == 0 {
-		l.stop()
-	}
-}
-
-// end stops the listener for good. It does not wait for the network.
-func (l *listener) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.over = true
-	if l.idle != nil {
-		l.idle.Stop()
-	}
-	l.stop()
-}
-
-// stop cancels the subscriptions. Their goroutines end soon, or when the client returns. The caller
-// holds mu.
-func (l *listener) stop() {
-	if l.cancel == nil {
+	if l.users > 0 || l.cancel == nil {
 		return
 	}
 	l.cancel()
@@ -165,14 +139,11 @@ func (l *listener) readiness() <-chan struct{} {
 	return l.ready
 }
 
-// hears reports whether a quorum of nodes has confirmed the subscription.
-func (l *listener) hears() bool { return received(l.readiness()) }
-
 // deaf reports whether so many nodes cannot be subscribed to that no quorum is left.
 func (l *listener) deaf() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.are(failed) > len(l.nodes)-l.quorum
+	return !l.able || l.are(failed) > len(l.Nodes)-l.quorum
 }
 
 // are returns how many nodes are in a state. The caller holds mu.
@@ -233,7 +204,7 @@ func (l *listener) subscribe(ctx context.Context, node int, p pool.Subscriber) p
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirms)
 	defer cancel()
-	sub, err := p.Subscribe(ctx, l.channel)
+	sub, err := p.Subscribe(ctx, l.Channel)
 	if err != nil {
 		return nil
 	}
@@ -273,21 +244,19 @@ func (l *listener) hear(node int, value string) {
 	switch {
 	case n == nil:
 	case next:
-		signal(n.next)
+		n.next = true
+		signal(n.wake)
 	case said == n.number:
-		n.hear(node)
+		n.hear(node, kept)
 	case said == n.bidding[node]: // and not of another node, repeated by somebody
-		if !n.took[node] {
-			n.took[node] = true
-			n.taken++
-		}
-		n.hear(node)
+		n.hear(node, taken)
 	}
 }
 
 // missed wakes everybody. The caller holds mu.
 func (l *listener) missed() {
 	for _, n := range l.notes {
+		n.missed = true
 		signal(n.wake)
 	}
 }

@@ -116,20 +116,32 @@ func listening(t *testing.T, n, mutes int, prepare func([]*node),
 		if prepare != nil {
 			prepare(nodes)
 		}
-		tracker := quorum.NewTracker()
-		l := newListener(quorum.Nodes(pools, tracker), tracker, "channel", half)
+		l, end := listenTo(t, pools)
 		assert.Equal(t, n-mutes > n/2, l.able)
 		l.use(0)
 		synctest.Wait()
 		f(t, nodes, l)
-		l.end()
-		start := time.Now()
-		require.Zero(t, tracker.Wait(t.Context()))
-		assert.Zero(t, time.Since(start), "nothing holds up the end")
+		end()
 		for _, n := range nodes {
 			assert.Zero(t, n.subscriptions())
 		}
 	})
+}
+
+// listenTo returns a listener to pools, and what ends it.
+func listenTo(t *testing.T, pools []pool.Pool) (l *listener, end func()) {
+	tracker := quorum.NewTracker()
+	open, cancel := context.WithCancel(t.Context())
+	l = newListener(Config{
+		Nodes: quorum.Nodes(pools, tracker), Tracker: tracker, Channel: "channel", Open: open,
+		Jitter: half,
+	})
+	return l, func() {
+		cancel()
+		start := time.Now()
+		require.Zero(t, tracker.Wait(context.WithoutCancel(open)))
+		assert.Zero(t, time.Since(start), "nothing holds up the end")
+	}
 }
 
 // half is the jitter of a test.
@@ -151,64 +163,31 @@ func takeUp(nodes []*node, key string, numbers []string, which ...int) {
 }
 
 // woken reports whether who waits for the call was woken.
-func woken(c *notification) bool {
-	select {
-	case <-c.wake:
-		return true
-	default:
-		return false
-	}
-}
+func woken(c *notification) bool { return received(c.wake) }
 
 // isReady reports whether the listener is ready.
-func isReady(l *listener) bool {
-	select {
-	case <-l.readiness():
-		return true
-	default:
-		return false
-	}
-}
+func isReady(l *listener) bool { return received(l.readiness()) }
 
-func TestAQuorumOfNodesCalls(t *testing.T) {
-	for n, need := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
+// A node that says whose turn it is wakes that one, and no other.
+func TestNodesCall(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7} {
 		listening(t, n, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
 			c, other := l.expect(""), l.expect("")
 			assert.NotEqual(t, c.number, other.number)
 			for i := range n {
-				assert.Equal(t, i, c.turns())
+				assert.Equal(t, i, c.count(kept))
 				say(nodes, c.number, i)
-				assert.Equal(t, i+1 == need, woken(c), "%d of %d nodes", i+1, n)
+				assert.True(t, woken(c))
 			}
-			assert.Zero(t, other.turns())
-			time.Sleep(2 * grace)
+			assert.Zero(t, other.count(kept))
 			assert.False(t, woken(other))
 			c.end()
 			other.end()
+			c.ask(nil)
 			say(nodes, c.number, 0)
-			assert.Zero(t, c.turns(), "nobody waits for it")
+			assert.Zero(t, c.count(kept), "nobody waits for it")
 		})
 	}
-}
-
-// Fewer than a quorum wake once, a moment after the first.
-func TestAMinorityWakesAMomentLater(t *testing.T) {
-	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
-		c := l.expect("")
-		defer c.end()
-		say(nodes, c.number, 1)
-		time.Sleep(grace / 2)
-		say(nodes, c.number, 3)
-		assert.False(t, woken(c))
-		time.Sleep(grace / 2)
-		synctest.Wait()
-		assert.True(t, woken(c))
-		assert.Equal(t, []bool{false, true, false, true, false}, c.where())
-		time.Sleep(2 * grace)
-		assert.False(t, woken(c))
-		say(nodes, c.number, 0)
-		assert.True(t, woken(c), "a quorum")
-	})
 }
 
 // A node that says the same twice counts once, and what is noted counts like what is said.
@@ -218,12 +197,10 @@ func TestANodeCountsOnce(t *testing.T) {
 		defer c.end()
 		say(nodes, c.number, 0, 0, 0)
 		c.replied(0, 0)
-		assert.Equal(t, 1, c.turns())
-		assert.False(t, woken(c))
+		assert.Equal(t, 1, c.count(kept))
 		c.replied(2, 0)
-		assert.Equal(t, 2, c.turns())
-		assert.Equal(t, []bool{true, false, true}, c.where())
-		assert.True(t, woken(c), "a quorum")
+		assert.Equal(t, 2, c.count(kept))
+		assert.True(t, woken(c))
 	})
 }
 
@@ -238,12 +215,12 @@ func TestABidIsTakenUpByAQuorum(t *testing.T) {
 			assert.NotContains(t, numbers[:i], number, "each node has one of its own")
 		}
 		takeUp(nodes, "key", numbers, 0, 0, 1)
-		assert.Equal(t, 2, c.turns())
+		assert.Equal(t, 2, c.count(kept))
 		say(nodes, c.number, 2)
 		assert.True(t, woken(c), "it is the number's turn on a quorum")
-		assert.Equal(t, 2, c.takenUp(), "one of them keeps the key for it, and has not given it")
+		assert.Equal(t, 2, c.count(taken), "one of them keeps the key for it, and has not given it")
 		takeUp(nodes, "key", numbers, 2)
-		assert.Equal(t, 3, c.takenUp(), "that one has given it later")
+		assert.Equal(t, 3, c.count(taken), "that one has given it later")
 	})
 }
 
@@ -254,13 +231,11 @@ func TestANodeSpeaksForItself(t *testing.T) {
 		defer c.end()
 		said := "key " + c.bid("key")[0]
 		say(nodes, said, 1, 2)
-		assert.Zero(t, c.turns())
-		assert.Zero(t, c.takenUp())
+		assert.Zero(t, c.count(kept))
+		assert.Zero(t, c.count(taken))
 		say(nodes, said, 0, 1, 2)
-		assert.Equal(t, 1, c.turns())
-		assert.Equal(t, 1, c.takenUp())
-		time.Sleep(2 * grace)
-		assert.Equal(t, []bool{true, false, false}, c.where())
+		assert.Equal(t, 1, c.count(kept))
+		assert.Equal(t, 1, c.count(taken))
 	})
 }
 
@@ -281,9 +256,9 @@ func TestABidForAnotherKeyIsNotHeard(t *testing.T) {
 				say(nodes, number+" "+key, i)
 				say(nodes, key+" "+number+nextUp, i)
 			}
-			assert.Zero(t, c.takenUp(), key)
+			assert.Zero(t, c.count(taken), key)
 			takeUp(nodes, key, numbers, 1)
-			assert.Equal(t, 1, c.takenUp(), key)
+			assert.Equal(t, 1, c.count(taken), key)
 		}
 	})
 }
@@ -301,9 +276,10 @@ func TestABidThatIsOverIsNotHeard(t *testing.T) {
 			next := over(c)
 			assert.NotEqual(t, old, next)
 			c.ask(nil)
+			woken(c)
 			takeUp(nodes, "key", old, 0, 1, 2)
-			assert.Zero(t, c.turns())
-			assert.Zero(t, c.takenUp())
+			assert.Zero(t, c.count(kept))
+			assert.Zero(t, c.count(taken))
 			assert.False(t, woken(c))
 			c.end()
 			takeUp(nodes, "key", old, 0, 1, 2)
@@ -313,41 +289,39 @@ func TestABidThatIsOverIsNotHeard(t *testing.T) {
 	})
 }
 
-// One that is the next is told so, and has no turn yet.
+// One that is the next is told so once, and has no turn yet.
 func TestTheNextIsTold(t *testing.T) {
 	listening(t, 3, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
 		c, other := l.expect(""), l.expect("")
 		defer c.end()
 		defer other.end()
 		say(nodes, c.number+nextUp, 0, 1, 2)
-		assert.Len(t, c.next, 1)
-		assert.Empty(t, other.next)
-		assert.Zero(t, c.turns())
-		assert.False(t, woken(c))
+		assert.True(t, woken(c))
+		assert.False(t, woken(other))
+		assert.Zero(t, c.count(kept))
+		for _, told := range []bool{true, false} {
+			next, missed := c.news()
+			assert.Equal(t, told, next)
+			assert.False(t, missed)
+		}
 	})
 }
 
-// What some nodes have said is forgotten without the rest; nobody is woken for what is forgotten.
+// What was heard is forgotten when nodes are asked anew. So are late replies to what they were
+// asked before.
 func TestWhatWasHeardIsForgotten(t *testing.T) {
 	listening(t, 5, 0, nil, func(t *testing.T, nodes []*node, l *listener) {
 		c := l.expect("")
 		defer c.end()
+		first := c.ask(nil)
 		say(nodes, c.number, 0, 1)
-		first := c.ask([]bool{true, false, false, false, true})
-		assert.Equal(t, []bool{false, true, false, false, false}, c.where())
-		assert.Equal(t, 1, c.turns())
-		time.Sleep(2 * grace)
-		synctest.Wait()
-		assert.True(t, woken(c), "by node 1")
 		second := c.ask(nil)
-		assert.Zero(t, c.turns())
+		assert.Zero(t, c.count(kept))
 		c.replied(0, first)
-		assert.Zero(t, c.turns(), "a late reply")
+		assert.Zero(t, c.count(kept), "a late reply")
 		c.replied(0, second)
-		assert.Equal(t, 1, c.turns())
-		say(nodes, c.number, 1, 2, 3)
-		c.ask(nil)
-		assert.False(t, woken(c))
+		say(nodes, c.number, 0)
+		assert.Equal(t, 1, c.count(kept))
 	})
 }
 
@@ -365,7 +339,9 @@ func TestWhatMayHaveBeenMissedWakes(t *testing.T) {
 			say(nodes, "", 1)
 			for _, c := range calls {
 				assert.True(t, woken(c))
-				assert.Zero(t, c.turns())
+				_, missed := c.news()
+				assert.True(t, missed)
+				assert.Zero(t, c.count(kept))
 			}
 			nodes[0].lose()
 			time.Sleep(retry)
@@ -410,12 +386,11 @@ func TestItIsReadyWhenAQuorumIsListenedTo(t *testing.T) {
 					assert.Equal(t, tt.deaf, l.deaf())
 					if tt.after > 0 {
 						time.Sleep(tt.after - 1)
-						assert.False(t, isReady(l) || l.hears())
+						assert.False(t, isReady(l))
 						time.Sleep(time.Nanosecond)
 						synctest.Wait()
 					}
 					assert.Equal(t, !tt.never, isReady(l))
-					assert.Equal(t, !tt.never, l.hears())
 				})
 		})
 	}
@@ -434,12 +409,12 @@ func TestAFailedSubscriptionIsTriedAgain(t *testing.T) {
 			time.Sleep(retry)
 			synctest.Wait()
 			<-ready
-			assert.True(t, l.hears())
+			assert.True(t, isReady(l))
 			nodes[1].lose()
-			assert.False(t, isReady(l) || l.hears())
+			assert.False(t, isReady(l))
 			time.Sleep(retry)
 			synctest.Wait()
-			assert.True(t, isReady(l) && l.hears())
+			assert.True(t, isReady(l))
 		})
 }
 
@@ -460,12 +435,12 @@ func TestAListenerLingers(t *testing.T) {
 		time.Sleep(linger)
 		synctest.Wait()
 		assert.Zero(t, nodes[0].subscriptions())
-		assert.False(t, isReady(l) || l.hears())
+		assert.False(t, isReady(l))
 		l.use(0)
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].subscriptions())
 		assert.Equal(t, 2, nodes[0].down(nil))
-		assert.True(t, isReady(l) && l.hears())
+		assert.True(t, isReady(l))
 	})
 }
 
@@ -479,10 +454,10 @@ func TestAListenerMaySubscribeLater(t *testing.T) {
 		time.Sleep(half(time.Minute) - 1)
 		synctest.Wait()
 		assert.Equal(t, 1, nodes[0].down(nil), "once, before")
-		assert.False(t, l.hears() || l.deaf())
+		assert.False(t, isReady(l) || l.deaf())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		assert.True(t, l.hears())
+		assert.True(t, isReady(l))
 		l.done()
 		l.done()
 		time.Sleep(2 * linger)
@@ -490,21 +465,24 @@ func TestAListenerMaySubscribeLater(t *testing.T) {
 	})
 }
 
-// End ends what is subscribing, waiting to try again, and listening; the bubble sees to the rest.
-// What is used after that hears nothing.
+// The end ends what is subscribing, waiting to try again, and listening; the bubble sees to the
+// rest. What is used after that hears nothing.
 func TestEndAtAnyTime(t *testing.T) {
 	for _, at := range []time.Duration{0, 1, confirms / 2, confirms, retry / 2, 3 * retry} {
-		listening(t, 3, 0, func(n []*node) { n[0].delay = time.Hour; n[1].down(errDown) },
-			func(t *testing.T, nodes []*node, l *listener) {
-				time.Sleep(at)
-				l.done()
-				l.end()
-				l.use(0)
-				synctest.Wait()
-				assert.False(t, l.hears())
-				l.done()
-				time.Sleep(2 * linger)
-			})
+		synctest.Test(t, func(t *testing.T) {
+			nodes := []*node{{delay: time.Hour}, {fail: errDown}, {messages: make(chan string)}}
+			l, end := listenTo(t, []pool.Pool{nodes[0], nodes[1], nodes[2]})
+			l.use(0)
+			time.Sleep(at)
+			l.done()
+			end()
+			l.use(0)
+			synctest.Wait()
+			assert.False(t, isReady(l))
+			assert.Zero(t, nodes[2].subscriptions())
+			l.done()
+			time.Sleep(2 * linger)
+		})
 	}
 }
 
@@ -558,19 +536,16 @@ func TestAnOddPoolIsOneNodesFailure(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				good, odd := []*node{{messages: make(chan string)}, {messages: make(chan string)}},
 					&oddity{how: how}
-				tracker := quorum.NewTracker()
-				l := newListener(quorum.Nodes([]pool.Pool{good[0], odd, good[1]}, tracker), tracker,
-					"channel", half)
+				l, end := listenTo(t, []pool.Pool{good[0], odd, good[1]})
 				l.use(0)
 				synctest.Wait()
-				assert.True(t, l.hears())
+				assert.True(t, isReady(l))
 				time.Sleep(10*retry + retry/2)
 				c := l.expect("")
 				say(good, c.number, 0, 1)
-				assert.Equal(t, 2, c.turns())
+				assert.Equal(t, 2, c.count(kept))
 				c.end()
-				l.end()
-				require.Zero(t, tracker.Wait(t.Context()))
+				end()
 				if again {
 					assert.Equal(t, 11, odd.tries)
 				} else {
@@ -600,8 +575,7 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 	for _, listeners := range []int{1, maxCalls, 10 * maxCalls} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &deafPool{release: make(chan struct{})}
-			tracker := quorum.NewTracker()
-			l := newListener(quorum.Nodes([]pool.Pool{d}, tracker), tracker, "channel", half)
+			l, end := listenTo(t, []pool.Pool{d})
 			for range listeners {
 				l.use(0)
 				l.done()
@@ -609,19 +583,18 @@ func TestAPoolThatKeepsItsCallsKeepsFewGoroutines(t *testing.T) {
 				synctest.Wait()
 			}
 			assert.EqualValues(t, min(listeners, maxCalls), d.calls.Load())
-			ended, end := context.WithCancel(t.Context())
-			end()
-			assert.Equal(t, min(listeners, maxCalls), tracker.Wait(ended))
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			assert.Equal(t, min(listeners, maxCalls), l.Tracker.Wait(ended))
 			close(d.release)
-			require.Zero(t, tracker.Wait(t.Context()))
+			require.Zero(t, l.Tracker.Wait(t.Context()))
 
 			// They have returned: it is asked again.
 			before := d.calls.Load()
 			l.use(0)
 			synctest.Wait()
 			assert.Greater(t, d.calls.Load(), before)
-			l.end()
-			require.Zero(t, tracker.Wait(t.Context()))
+			end()
 		})
 	}
 }

@@ -39,17 +39,16 @@ type local struct {
 	queues      bool // they may enroll in the nodes' queue
 	shared      bool // they share the key with others that do
 	nodeTimeout time.Duration
-	bell        chan struct{} // rung for a release; has room for one
-	keys        *Expiry       // what attempts have learnt
-	opening     time.Time     // until then, subscriptions are opened
+	bell        chan struct{}  // rung for a release; has room for one
+	told        chan time.Time // of all attempts, see [Attempt].Free
+	opening     time.Time      // until then, subscriptions are opened
 
 	// Queues.mu guards these.
 	waiters []*Waiter // the first is the head
 	held    time.Time // until then, this process has the key; zero: it was released
-	again   bool      // it was granted the key since it last began to release that
 
 	// The head guards these.
-	ends  time.Time // when a quorum of keys will have expired, as the first in the queue is told
+	free  time.Time // when a quorum of nodes will have no key any more; zero: not known
 	taken bool      // the key was found taken, or was taken; no release has been heard of since
 
 	mu     sync.Mutex    // guards what follows
@@ -60,8 +59,7 @@ type local struct {
 	next   time.Time     // when the head makes the next attempt if nothing happens
 	spared time.Time     // until then, waiters back off from silent nodes
 	place  int64         // of the head in the nodes' queue, from 1; 0: it is in none
-	told   time.Time     // when [Waiter].Long was called last
-	quiet  time.Duration // after that it is not called for so long
+	quiet  time.Time     // until then, [Waiter].Long is not called
 }
 
 // leave ends a place, wherever it is, and tells a new head. What the one who leaves did before that
@@ -82,10 +80,11 @@ func (l *local) ring(why reason) {
 	signal(l.bell)
 }
 
-// hear returns what the bell was rung for.
+// hear returns what the bell was rung for since it was last heard.
 func (l *local) hear() reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	received(l.bell)
 	why := l.rung
 	l.rung = arrived
 	return why
@@ -93,7 +92,6 @@ func (l *local) hear() reason {
 
 // begin notes that a waiter makes an attempt.
 func (l *local) begin(now time.Time) {
-	l.keys.forget(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.began = now
@@ -157,4 +155,30 @@ func (l *local) idle(since, now, before time.Time) bool {
 	}
 	soon := l.next.After(now.Add(-minTry)) && !l.next.After(before)
 	return l.began.Before(since) && !soon
+}
+
+// signal puts something into a channel with room for one, unless it is full.
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// received reports whether there was something to receive, or the channel is closed.
+func received(from <-chan struct{}) bool {
+	select {
+	case <-from:
+		return true
+	default:
+		return false
+	}
+}
+
+// sooner returns a time, or so much later than now if that is sooner.
+func sooner(than time.Time, d time.Duration) time.Time {
+	if soon := time.Now().Add(d); soon.Before(than) {
+		return soon
+	}
+	return than
 }

@@ -1,6 +1,10 @@
 package queue
 
-import "time"
+import (
+	"time"
+
+	"github.com/redlock-go/redlock/internal/clock"
+)
 
 // longWait is how long a waiter waits before [Waiter].Long is called.
 const longWait = 2 * time.Second
@@ -24,9 +28,7 @@ func (w *Waiter) watch() (stop func()) {
 	t := time.AfterFunc(w.quietFor(), func() {
 		defer close(ended)
 		for again := true; again; {
-			if wait, due := w.longWait(); due {
-				w.Long(wait)
-			}
+			w.tell()
 			select {
 			case <-time.After(w.quietFor()):
 			case <-over:
@@ -47,21 +49,18 @@ func (w *Waiter) quietFor() time.Duration {
 	l := w.local
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(time.Until(w.since.Add(longWait)), time.Until(l.told.Add(l.quiet)), 0)
+	return clock.TimerDelay(max(time.Until(w.since.Add(longWait)), time.Until(l.quiet)))
 }
 
-// longWait returns what Long is told, and whether it is time for that.
-func (w *Waiter) longWait() (wait LongWait, due bool) {
+// tell calls Long.
+func (w *Waiter) tell() {
 	w.queues.mu.Lock()
 	waiters := w.queues.waiting(w.key)
 	w.queues.mu.Unlock()
-	l := w.local
+	l, now := w.local, time.Now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if now.Before(l.told.Add(l.quiet)) {
-		return LongWait{}, false
-	}
-	l.told, l.quiet = now, max(now.Sub(w.since), longWait)
-	return LongWait{Waiters: waiters, Ahead: int(max(l.place-1, 0)), Latest: l.latest}, true
+	l.quiet = now.Add(max(now.Sub(w.since), longWait))
+	wait := LongWait{Waiters: waiters, Ahead: int(max(l.place-1, 0)), Latest: l.latest}
+	l.mu.Unlock()
+	w.Long(wait)
 }

@@ -2,31 +2,31 @@ package queue
 
 import (
 	"crypto/rand"
-	"slices"
 	"strconv"
-	"time"
+)
+
+// turn is what a node has said of a number's turn.
+type turn uint8
+
+const (
+	noTurn turn = iota
+	kept        // the node keeps the key for the number
+	taken       // it has taken up the bid, and given the key
 )
 
 // notification is what a waiter expects to hear: that nodes say that it is the turn of its number.
-// The listener's mu guards its fields.
+// The listener's mu guards what changes.
 type notification struct {
 	number string // what the nodes send
 
 	listener *listener
-	// There is something to receive when it is the number's turn on a quorum of nodes, or on some
-	// and a moment has passed. So there is when messages may have been missed.
-	wake chan struct{}
-	next chan struct{} // there is something to receive when a node has said that it may bid
+	wake     chan struct{} // there is something to receive when there is news
 
-	told   []bool   // by node: it is the number's turn
-	count  int      // of nodes in told
-	asked  uint64   // calls of ask
-	latest []uint64 // of these the latest, by node
-	grace  *time.Timer
-
+	said    []turn   // by node
+	asked   uint64   // calls of ask
 	bidding []string // by node: what it sends if it takes the bid up; nil without one
-	took    []bool   // by node: the bid was taken up
-	taken   int      // nodes in took
+	next    bool     // a node has said that the waiter may bid
+	missed  bool     // messages may have been missed
 }
 
 // nextUp ends a message to the one that is the next after the holder. Its number comes before.
@@ -39,8 +39,7 @@ func (l *listener) expect(ending string) *notification {
 	l.last++
 	n := &notification{
 		listener: l, number: strconv.FormatUint(l.last, 36) + ending,
-		wake: make(chan struct{}, 1), next: make(chan struct{}, 1),
-		told: make([]bool, len(l.nodes)), latest: make([]uint64, len(l.nodes)),
+		wake: make(chan struct{}, 1), said: make([]turn, len(l.Nodes)),
 	}
 	l.notes[n.number] = n
 	return n
@@ -55,8 +54,7 @@ func (n *notification) bid(key string) (numbers []string) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
 	n.forgetBid()
-	n.took = make([]bool, len(n.told))
-	for range n.told {
+	for range n.said {
 		number := rand.Text()
 		numbers, n.bidding = append(numbers, number), append(n.bidding, key+" "+number)
 		n.listener.notes[key+" "+number] = n
@@ -71,72 +69,54 @@ func (n *notification) endBid() {
 	n.forgetBid()
 }
 
-// forgetBid is endBid. The caller holds the listener's mu.
+// forgetBid is endBid. A node that has taken the bid up keeps the key for the number all the same.
+// The caller holds the listener's mu.
 func (n *notification) forgetBid() {
-	for _, said := range n.bidding {
+	for i, said := range n.bidding {
 		delete(n.listener.notes, said)
+		n.said[i] = min(n.said[i], kept)
 	}
-	n.bidding, n.took, n.taken = nil, nil, 0
+	n.bidding = nil
 }
 
-// hear notes that a node has said that it is the number's turn there. The caller holds the
-// listener's mu.
-func (n *notification) hear(node int) {
-	if n.told[node] {
-		return
-	}
-	n.told[node] = true
-	switch n.count++; {
-	case n.count == n.listener.quorum:
-		signal(n.wake)
-	case n.grace == nil && n.count < n.listener.quorum:
-		n.grace = time.AfterFunc(grace, func() { signal(n.wake) })
-	}
+// hear notes that it is the number's turn on a node. The caller holds the listener's mu.
+func (n *notification) hear(node int, is turn) {
+	n.said[node] = max(n.said[node], is)
+	signal(n.wake)
 }
 
-// takenUp returns how many nodes have taken the bid up.
-func (n *notification) takenUp() int {
+// count returns how many nodes have said so, or more than that.
+func (n *notification) count(least turn) (nodes int) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
-	return n.taken
+	for _, is := range n.said {
+		if is >= least {
+			nodes++
+		}
+	}
+	return nodes
 }
 
-// turns returns on how many nodes it is the number's turn.
-func (n *notification) turns() int {
+// news returns whether the waiter may bid, and whether messages may have been missed, since it was
+// called last.
+func (n *notification) news() (next, missed bool) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
-	return n.count
-}
-
-// where returns on which nodes it is the number's turn.
-func (n *notification) where() []bool {
-	n.listener.mu.Lock()
-	defer n.listener.mu.Unlock()
-	return slices.Clone(n.told)
+	next, missed = n.next, n.missed
+	n.next, n.missed = false, false
+	return next, missed
 }
 
 // ask begins to ask those nodes, all if nil, whether it is the number's turn there. It forgets what
-// was heard of them. Their replies come in through replied.
+// was heard of them. Replies come in through replied.
 func (n *notification) ask(these []bool) (question uint64) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
 	n.asked++
-	for i := range n.told {
-		if these != nil && !these[i] {
-			continue
+	for i := range n.said {
+		if these == nil || these[i] {
+			n.said[i] = noTurn
 		}
-		n.latest[i] = n.asked
-		if n.told[i] {
-			n.told[i] = false
-			n.count--
-		}
-	}
-	if n.count == 0 { // what has woken the waiter, or is about to, is forgotten
-		if n.grace != nil {
-			n.grace.Stop()
-			n.grace = nil
-		}
-		received(n.wake)
 	}
 	return n.asked
 }
@@ -146,18 +126,13 @@ func (n *notification) ask(these []bool) (question uint64) {
 func (n *notification) replied(node int, question uint64) {
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
-	if n.latest[node] != question || n.told[node] {
-		return
-	}
-	n.told[node] = true
-	if n.count++; n.count == n.listener.quorum {
-		signal(n.wake)
+	if n.asked == question {
+		n.hear(node, kept)
 	}
 }
 
 // end stops listening for the number.
 func (n *notification) end() {
-	n.ask(nil)
 	n.listener.mu.Lock()
 	defer n.listener.mu.Unlock()
 	n.forgetBid()

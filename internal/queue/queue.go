@@ -4,18 +4,18 @@
 // A newcomer asks at once if nobody of its process asks for the key or waits for it. A newcomer
 // that is refused, or has others of its process before it, becomes the last waiter of a local
 // queue, with those of its process who wait on the same terms. The first waiter is the head, and
-// asks for all. The others ask only where the head does not ask as often as their own retry delays
-// say, and for their last try (waiter.go).
+// asks for all. The others wake it where it does not ask as often as their own retry delays say,
+// and ask for their last try (waiter.go).
 //
-// The head is in one of three states (head.go):
+// The head does one of three things (head.go):
 //
-//   - asking: it makes an attempt.
-//   - queued: it is in the queue that the nodes keep for all processes (queued.go, enroll.go). It
-//     listens on the channel of its process (listener.go). A release hands the key on: each node
-//     reserves it for the first in its queue, and tells that one. A head that a quorum has told
-//     claims the key. One that is told that it is the next bids (bid.go), and has the key when it
-//     is released. It relies on no message, and enrolls again from time to time.
-//   - polling: it sleeps until there is a reason for an attempt. The retry delay is over, its own
+//   - It asks: it makes an attempt.
+//   - It is in the queue that the nodes keep for all processes (queued.go, enroll.go). It listens
+//     on the channel of its process (listener.go). A release hands the key on: each node reserves
+//     it for the first in its queue, and tells that one. A head that a quorum has told claims the
+//     key. One that is told that it is the next bids (bid.go), and has the key when it is released.
+//     It relies on no message, and enrolls again from time to time.
+//   - It polls: it sleeps until there is a reason for an attempt. The retry delay is over, its own
 //     process has released the key, or the holder's keys have expired. It polls where no quorum can
 //     be heard, or the nodes deny their queue; and until its subscriptions are open, when attempts
 //     are rarer. It backs off from silent nodes for a while.
@@ -59,17 +59,13 @@ const (
 // A process that only polls, and comes back again and again, leaves the key to others from time to
 // time, see rivals.
 type Queues struct {
-	quorum   int
+	Config
 	listener *listener
-	closed   <-chan struct{}
-	now      func() time.Time
-	jitter   func(limit time.Duration) time.Duration
 
 	mu     sync.Mutex // guards what follows
 	locals map[string][]*local
 	asking map[string]bool // a newcomer of this process asks for the key
-	rivals map[string]*rivals
-	swept  time.Time     // when old rivals were forgotten last
+	rivals map[string]rivals
 	latest time.Duration // answer of a quorum of nodes
 	trip   time.Duration // the shorter one of the latest two
 }
@@ -79,26 +75,21 @@ type Config struct {
 	Nodes   []*quorum.Node
 	Tracker *quorum.Tracker // of the goroutines that listen
 	Channel string          // of the process, on the nodes
-	Closed  <-chan struct{} // when it is closed, nobody waits any more
+	Open    context.Context // when it is done, nobody waits or listens any more
 	Now     func() time.Time
 	Jitter  func(limit time.Duration) time.Duration // a random duration below the limit
+
+	quorum int // of the nodes
 }
 
 // New makes the queues of a process. It does nothing on the network before somebody waits.
 func New(c Config) *Queues {
+	l := newListener(c)
 	return &Queues{
-		quorum:   quorum.Majority(len(c.Nodes)),
-		listener: newListener(c.Nodes, c.Tracker, c.Channel, c.Jitter),
-		closed:   c.Closed, now: c.Now, jitter: c.Jitter,
-		locals: map[string][]*local{}, asking: map[string]bool{}, rivals: map[string]*rivals{},
+		Config: l.Config, listener: l,
+		locals: map[string][]*local{}, asking: map[string]bool{}, rivals: map[string]rivals{},
 	}
 }
-
-// Channel is the channel of the process.
-func (q *Queues) Channel() string { return q.listener.channel }
-
-// End stops listening. It does not wait for the network.
-func (q *Queues) End() { q.listener.end() }
 
 // Enter makes an attempt at a key, unless somebody of this process asks or waits for it. It returns
 // a waiter if the caller has to wait: others are before it, or the attempt was refused and another
@@ -107,49 +98,44 @@ func (q *Queues) End() { q.listener.end() }
 func (q *Queues) Enter(
 	ctx context.Context, r *Request, attempt func(Attempt) Answer,
 ) (w *Waiter, answer Answer) {
-	if w, crowd, asks := q.arrive(r); !asks {
-		return w, Answer{Crowd: crowd}
+	key := r.Lock.Key()
+	q.mu.Lock()
+	if len(q.locals[key]) > 0 || q.asking[key] {
+		w, answer.Crowd = q.join(r, Answer{}, 0)
+		q.mu.Unlock()
+		return w, answer
 	}
-	// It makes a waiter of a caller that was refused, also if a function of the caller's panics.
+	q.asking[key] = true
+	q.mu.Unlock()
 	var began time.Time
-	defer func() { w, answer.Crowd = q.asked(r, answer, began) }()
-	others, left := q.others(r.Lock.Key())
-	if r.Lock.Queues() && others && q.patience(ctx) > 0 {
-		return nil, Answer{Keys: NewExpiry()} // which becomes a waiter
+	waits := false // also if a function of the caller's panics
+	defer func() { w, answer.Crowd = q.asked(r, waits, answer, began) }()
+	others, left := q.others(key)
+	if waits = r.Lock.Queues() && others && q.patience(ctx) > 0; waits {
+		return nil, Answer{}
 	}
 	if time.Since(left) < maxRest {
 		q.sleep(ctx, time.Until(left.Add(min(r.delay(1), maxRest))))
 	}
 	began = time.Now()
 	answer = attempt(Attempt{Keep: r.Lock.Queues() && q.listener.able})
+	waits = !answer.Won && answer.Err == nil
 	if answer.answered() {
 		q.answered(time.Since(began))
 	}
 	return nil, answer
 }
 
-// arrive makes a waiter of the caller if somebody waits for the key or asks for it. Otherwise the
-// caller is the newcomer that asks, and calls asked when it has.
-func (q *Queues) arrive(r *Request) (w *Waiter, crowd int, asks bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	key := r.Lock.Key()
-	if len(q.locals[key]) == 0 && !q.asking[key] {
-		q.asking[key] = true
-		return nil, 0, true
-	}
-	w, crowd = q.join(r, Answer{}, 0)
-	return w, crowd, false
-}
-
-// asked ends what arrive began. A newcomer that was refused becomes a waiter, and its local queue
-// learns from its answer. So does one that has not asked because others queue; began is zero then.
-func (q *Queues) asked(r *Request, answer Answer, began time.Time) (w *Waiter, crowd int) {
+// asked ends what a newcomer began by asking. One that waits was refused, and its local queue
+// learns from its answer, or it has not asked because others queue.
+func (q *Queues) asked(
+	r *Request, waits bool, answer Answer, began time.Time,
+) (w *Waiter, crowd int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	key := r.Lock.Key()
 	delete(q.asking, key)
-	if !answer.Won && answer.Err == nil && answer.Keys != nil {
+	if waits {
 		w, crowd = q.join(r, answer, time.Since(began))
 	}
 	for _, l := range q.locals[key] {
@@ -185,10 +171,11 @@ func (q *Queues) join(r *Request, answer Answer, took time.Duration) (w *Waiter,
 			within = max(took, min(clock.Times(took, openTimes), maxOpen))
 		}
 		l = &local{queues: r.Lock.Queues(), shared: r.Lock.Shared,
-			nodeTimeout: r.Lock.NodeTimeout, bell: make(chan struct{}, 1), keys: answer.Keys,
+			nodeTimeout: r.Lock.NodeTimeout, bell: make(chan struct{}, 1),
+			told:  make(chan time.Time, 1),
 			taken: answer.Refusal != nil || q.asking[key], opening: time.Now().Add(within)}
-		if l.keys == nil {
-			l.keys = NewExpiry()
+		if answer.Refusal != nil {
+			l.told = answer.Refusal.Free()
 		}
 		q.locals[key] = append(q.locals[key], l)
 		if l.queues {
@@ -237,7 +224,6 @@ func (q *Queues) waiting(key string) (n int) {
 func (q *Queues) mayQueue(w *Waiter) (may, held bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := time.Now()
-	may = w.local.queues && q.listener.able && !q.denies(w.key, now)
-	return may, now.Before(w.local.held)
+	may = w.local.queues && q.listener.able && !q.denies(w.key)
+	return may, time.Now().Before(w.local.held)
 }

@@ -144,7 +144,7 @@ func TestWhoeverStopsLeaves(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			start := time.Now()
-			close(g.closed)
+			g.end()
 			all.Wait()
 			assert.Zero(t, time.Since(start))
 		})
@@ -285,7 +285,7 @@ func TestWhereTheQueueIsDeniedAWaiterPolls(t *testing.T) {
 			} else {
 				assert.LessOrEqual(t, g.asked(), 3)
 			}
-			time.Sleep(rivalsKept + time.Second)
+			time.Sleep(deniedFor + time.Second)
 			attempts := g.asked()
 			time.Sleep(time.Minute)
 			assert.Equal(t, attempts, g.asked(), "it stands in the queue again")
@@ -321,7 +321,7 @@ func TestNodesInTroubleDoNotDenyTheQueue(t *testing.T) {
 		for _, b := range g.boards {
 			b.fail(nil)
 		}
-		time.Sleep(rivalsKept / 2)
+		time.Sleep(deniedFor / 2)
 		assert.LessOrEqual(t, g.asked(), 4, "it stands in the queue")
 		cancel()
 		all.Wait()

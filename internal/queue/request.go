@@ -56,7 +56,9 @@ type Attempt struct {
 	// the waiter then enrolls in the nodes' queue, that command releases the attempt on nodes that
 	// refused it: 64 processes send 14 % fewer commands.
 	Keep bool
-	Keys *Expiry // which learns from the replies; nil: a new one
+	// Free is told when a quorum of nodes will have no key any more, as far as the replies say. It
+	// has room for one. Nil: a new one.
+	Free chan time.Time
 	// Latest is what the local queue was refused last, or nil: for [Acquirer.Stopped].
 	Latest Refusal
 }
@@ -66,7 +68,6 @@ type Answer struct {
 	Won     bool
 	Err     error   // why further attempts make no sense, or nil
 	Refusal Refusal // nil if it won, or was cut short, or if the nodes were not asked
-	Keys    *Expiry // that has learnt from the replies
 	// Crowd is how many wait if there is no place for one more, as [Request].MaxWaiters has it: the
 	// caller cannot wait.
 	Crowd int
@@ -85,4 +86,6 @@ type Refusal interface {
 	// Failing reports whether there is no quorum because of nodes that answered with errors. They
 	// would do so again, also to one whose turn it is.
 	Failing() bool
+	// Free is the attempt's, see [Attempt]. It is nil if the key was not asked for.
+	Free() chan time.Time
 }

@@ -32,7 +32,6 @@ type Waiter struct {
 	// the key was released.
 	asked    time.Time       // when it last did, or became the head
 	expiries int             // attempts within the delay because keys had expired
-	denied   bool            // the nodes have denied their queue, and may do so because they fail
 	ready    <-chan struct{} // while it polls: when turns can be heard, or nil
 }
 
@@ -51,15 +50,15 @@ func (w *Waiter) Wait(ctx context.Context, a Acquirer) error {
 
 // follow waits until the waiter is the head, and then returns without an error, and without having
 // won. A try lasts for a retry delay and the duration of an attempt, as for the head. Then it is
-// used up. The head asks for all. A waiter asks by itself if it sees nobody ask during a retry
-// delay of its own and nobody backs off from silent nodes, or has one try left.
+// used up. The head asks for all, and is woken to do so by a waiter that sees nobody ask during a
+// retry delay of its own, unless they back off from silent nodes. The last try is an attempt.
 func (w *Waiter) follow() (won bool, err error) {
 	l := w.local
 	if w.leads() {
 		return false, nil
 	}
 	w.acquirer.Settle(false) // a node may have granted it when the others had refused
-	w.draw(0)
+	w.draw()
 	since, try := time.Now(), l.try(w.drawn)
 	begun := since // the try
 	t := time.NewTimer(time.Hour)
@@ -73,29 +72,25 @@ func (w *Waiter) follow() (won bool, err error) {
 		case <-t.C:
 		case <-w.ctx.Done():
 			return false, w.stopped()
-		case <-w.queues.closed:
+		case <-w.queues.Open.Done():
 			return false, w.stopped()
 		}
-		ended, now := w.due, time.Now()
-		w.used++
-		last := w.used == w.request.Tries
-		if !last {
-			w.draw(0)
-			try = l.try(w.drawn)
-		}
-		if last || l.idle(since, now, now.Add(try)) {
+		if w.used++; w.used == w.request.Tries {
 			answer := w.attempt()
 			if answer.Won {
 				w.queues.granted(w, overdue)
 			}
-			if answer.Won || answer.Err != nil {
-				return answer.Won, answer.Err
-			}
-			ended = ended.Add(time.Since(now))
+			return answer.Won, answer.Err
 		}
-		since = time.Now()
-		if begun = ended; since.Sub(ended) > 2*wakes { // the process stood still
-			begun = since
+		begun = w.due
+		w.draw()
+		try = l.try(w.drawn)
+		now := time.Now()
+		if l.idle(since, now, now.Add(try)) {
+			l.ring(missed)
+		}
+		if since = now; now.Sub(begun) > 2*wakes { // the process stood still
+			begun = now
 		}
 	}
 }
@@ -117,15 +112,11 @@ func (w *Waiter) attempt() Answer {
 	final := w.used == w.request.Tries
 	may, _ := w.queues.mayQueue(w)
 	answer := w.acquirer.Attempt(Attempt{
-		Final: final, Keys: l.keys, Latest: l.refusal(),
-		Keep: !final && may && w.leads(),
+		Final: final, Keep: !final && may && w.leads(), Free: l.told, Latest: l.refusal(),
 	})
 	took := time.Since(began)
 	if answer.Refusal != nil {
 		l.refused(answer.Refusal, took)
-	}
-	if answer.Won {
-		l.keys.forget(time.Now()) // what was free is taken
 	}
 	if answer.answered() {
 		w.queues.answered(took)
@@ -133,9 +124,9 @@ func (w *Waiter) attempt() Answer {
 	return answer
 }
 
-// draw begins a retry delay, which is at least so long.
-func (w *Waiter) draw(least time.Duration) {
-	w.drawn = max(w.request.delay(w.used), least)
+// draw begins a retry delay.
+func (w *Waiter) draw() {
+	w.drawn = w.request.delay(w.used)
 	w.due = time.Now().Add(w.drawn)
 	w.expiries = 0
 }
@@ -159,6 +150,6 @@ func (q *Queues) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-t.C:
 	case <-ctx.Done():
-	case <-q.closed:
+	case <-q.Open.Done():
 	}
 }

@@ -3,7 +3,6 @@ package behaviour_test
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,47 +138,6 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				require.NoError(t, rl.CloseContext(t.Context()))
 			})
 		})
-	}
-}
-
-// A head whose retry delay ends just before its own process releases the lock wins while the line
-// is told of that. Its successor takes this for no release: it would ask at once, be refused by
-// its own process, take that for another's, and leave the lock free for a third of each second
-// after that.
-func TestAReleaseThatTheHeadDidNotNeedIsForgotten(t *testing.T) {
-	const delay, trip = 100 * time.Millisecond, 4 * time.Millisecond
-	for _, n := range []int{1, 2, 3, 5} {
-		for before := time.Duration(0); before <= 2*trip; before += trip / 16 {
-			synctest.Test(t, func(t *testing.T) {
-				nodes := sim.NewNodes(n)
-				for _, node := range nodes {
-					node.Always(sim.Slow(trip))
-				}
-				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithPolling(),
-					redlock.WithRetryDelay(delay))
-				m := rl.NewMutex("x")
-				require.NoError(t, m.Lock())
-				time.Sleep(time.Second)
-				var all sync.WaitGroup
-				for range 2 {
-					all.Go(func() {
-						w := rl.NewMutex("x")
-						assert.NoError(t, w.Lock())
-						sent := nodes[0].Count("set")
-						time.Sleep(delay / 2)
-						assert.Equal(t, sent, nodes[0].Count("set"),
-							"released %v before the head asks", before)
-						mustUnlock(t, w)
-					})
-				}
-				// The head asks as it comes, which takes a trip, and then after the delay.
-				time.Sleep(trip + delay - before)
-				mustUnlock(t, m)
-				all.Wait()
-				nodes.Close()
-				require.NoError(t, rl.CloseContext(t.Context()))
-			})
-		}
 	}
 }
 

@@ -301,8 +301,8 @@ var mutants = []mutant{
 				"				}\n			}\n		}\n"},
 	}, order, 100, []string{"I9 liveness"}},
 	{"M45", "a lost message is never made good: a waiter asks only when it is told", []edit{{
-		"internal/queue.queuedWait.pause", "	return s.await(next)\n",
-		"	return s.await(time.Hour)\n",
+		"internal/queue.queuedWait.pause", "	return s.await(next, known)\n",
+		"	return s.await(time.Hour, known)\n",
 	}}, order, 100, []string{"I9 liveness"}},
 	{"M52", "a key that is reserved counts as a bid that was taken up", []edit{{
 		"internal/queue.listener.hear", "case said == n.number:",

@@ -50,10 +50,10 @@ func (c *call) pending() *pending {
 }
 
 // retries are the releases that are pending for a node. Each is sent again when it is due, at most
-// maxRetries at a time. If one fails, the others wait until the node answers anything, but a
-// quarter of a budget at least: the node may answer others and fail these. Meanwhile they are sent
-// one after the other, at that pace, to see whether the node is back, and those whose keys have
-// expired are forgotten.
+// maxRetries at a time. If one fails, the others wait until the node answers anything, but until a
+// quarter of a budget after that one began at least: the node may answer others and fail these.
+// Meanwhile they are sent one after the other, at that pace, to see whether the node is back, and
+// those whose keys have expired are forgotten.
 //
 // The zero value has none. It is safe for concurrent use.
 type retries struct {
@@ -108,7 +108,9 @@ func (s *retries) failed(p *pending, c *call) {
 	defer s.mu.Unlock()
 	retry := s.returned(p, c)
 	s.failing.Store(true)
-	s.paused = clock.Ticks(time.Now()) + int64(c.round.spec.Budget/4)
+	// In virtual time, one that follows at the very moment would not be in an order with others.
+	s.paused = max(c.began+int64(c.round.spec.Budget/4),
+		clock.Ticks(time.Now())+int64(time.Millisecond))
 	if s.closing && retry {
 		s.paused = never
 	}

@@ -329,7 +329,7 @@ func TestAReleaseThatDoesNotReturnIsSentAgain(t *testing.T) {
 			return 1, nil
 		})
 		later(time.Second)
-		assert.Equal(t, []string{"0s set", "0s release", "125ms release"}, j.read())
+		assert.Equal(t, []string{"0s set", "0s release", "101ms release"}, j.read())
 		assert.Zero(t, pendingFor(pipelines[0].node))
 		assert.True(t, released(pipelines, m))
 		done(t, pipelines)
@@ -450,7 +450,7 @@ func TestFinishEndsWithItsContext(t *testing.T) {
 			"the Release, one try of it, the question")
 		later(time.Hour)
 		assert.Zero(t, pendingFor(pipelines[0].node))
-		assert.Equal(t, []string{"0s set", "0s release", "0s ask", "125ms release"}, j.read(),
+		assert.Equal(t, []string{"0s set", "0s release", "0s ask", "101ms release"}, j.read(),
 			"what fails after Finish is not pending")
 	})
 }

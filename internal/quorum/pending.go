@@ -108,11 +108,14 @@ func (s *retries) failed(p *pending, c *call) {
 	defer s.mu.Unlock()
 	retry := s.returned(p, c)
 	s.failing.Store(true)
-	// In virtual time, one that follows at the very moment would not be in an order with others.
-	s.paused = max(c.began+int64(c.round.spec.Budget/4),
-		clock.Ticks(time.Now())+int64(time.Millisecond))
-	if s.closing && retry {
+	switch now := clock.Ticks(time.Now()); {
+	case s.closing && retry:
 		s.paused = never
+	case s.closing:
+		s.paused = now
+	default:
+		// In virtual time, what follows at the very moment would not be in an order with others.
+		s.paused = max(c.began+int64(c.round.spec.Budget/4), now+int64(time.Millisecond))
 	}
 	if !retry || slices.Contains(s.pending, p) {
 		s.put(p, c.began)

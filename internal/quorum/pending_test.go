@@ -295,7 +295,7 @@ func TestAWriteThatWasNotSentLeavesNothingPending(t *testing.T) {
 		{"known before the Release", 0, budget / 2, []string{"0s set"}},
 		{"known while the Release waits", budget / 2, budget / 4, []string{"0s set"}},
 		{"known after the Release has failed", budget * 27 / 10, 0,
-			[]string{"0s set", "100ms release", "175ms release", "250ms release"}},
+			[]string{"0s set", "100ms release", "151ms release", "202ms release", "253ms release"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestFinishEndsWithItsContext(t *testing.T) {
 			"the Release, one try of it, the question")
 		later(time.Hour)
 		assert.Zero(t, pendingFor(pipelines[0].node))
-		assert.Equal(t, []string{"0s set", "0s release", "0s ask", "101ms release"}, j.read(),
+		assert.Equal(t, []string{"0s set", "0s release", "0s ask", "100ms release"}, j.read(),
 			"what fails after Finish is not pending")
 	})
 }

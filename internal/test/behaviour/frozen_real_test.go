@@ -258,7 +258,7 @@ func TestClusterEnabledServers(t *testing.T) {
 				assert.NotZero(t, m.FencingToken())
 				for i, s := range servers { // a slower server's key is being set
 					eventually(t, fmt.Sprintf("the key on server %d", i),
-						func() bool { return s.Must("EXISTS", name) == int64(1) })
+						func() bool { return s.Must("GET", name) == m.Value() })
 				}
 				servers[0].Must("DEL", name)
 				_, err = m.Extend()

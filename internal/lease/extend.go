@@ -116,7 +116,7 @@ func (l *Lease) Valid(ctx context.Context) *Failure {
 
 // Extend moves until if a quorum says within the budget that it still has the lock. Then it calls
 // extended, if that is not nil, with until as it was before, under Mu. The round is nil if nobody
-// was asked.
+// was asked. The lease may be in any state; the caller does not hold Mu.
 func (l *Lease) Extend(ctx context.Context, budget time.Duration,
 	extended func(r *quorum.Round, before time.Time)) (*quorum.Round, *Failure) {
 	k := l.lock

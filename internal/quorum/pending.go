@@ -52,8 +52,8 @@ func (c *call) pending() *pending {
 // retries are the releases that are pending for a node. Each is sent again when it is due, at most
 // maxRetries at a time. If one fails, the others wait until the node answers anything, but until a
 // quarter of a budget after that one began at least: the node may answer others and fail these.
-// Meanwhile they are sent one after the other, at that pace, to see whether the node is back, and
-// those whose keys have expired are forgotten.
+// Meanwhile one is sent in a budget, to see whether the node is back, and those whose keys have
+// expired are forgotten.
 //
 // The zero value has none. It is safe for concurrent use.
 type retries struct {
@@ -62,7 +62,8 @@ type retries struct {
 	mu       sync.Mutex // guards what follows; taken after a pipeline's mu
 	pending  []*pending // the one that was put there first is sent first
 	underWay int
-	paused   int64       // while failing: until when nothing is sent
+	probe    int64       // while failing: when the next is sent, though the node answers nothing
+	answers  int64       // while failing: from when on an answer ends that
 	timer    *time.Timer // ends in send, or nil
 	closing  bool        // a Finish has begun: a node that fails one more is asked no more
 	over     bool        // no Finish is under way any more: nothing is pending, or will be
@@ -75,7 +76,7 @@ func (s *retries) answered() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if clock.Ticks(time.Now()) >= s.paused {
+	if clock.Ticks(time.Now()) >= s.answers {
 		s.failing.Store(false)
 		s.send()
 	}
@@ -108,14 +109,16 @@ func (s *retries) failed(p *pending, c *call) {
 	defer s.mu.Unlock()
 	retry := s.returned(p, c)
 	s.failing.Store(true)
-	switch now := clock.Ticks(time.Now()); {
+	now, budget := clock.Ticks(time.Now()), int64(c.round.spec.Budget)
+	s.answers = c.began + budget/4
+	switch {
 	case s.closing && retry:
-		s.paused = never
+		s.probe = never
 	case s.closing:
-		s.paused = now
+		s.probe = now
 	default:
 		// In virtual time, what follows at the very moment would not be in an order with others.
-		s.paused = max(c.began+int64(c.round.spec.Budget/4), now+int64(time.Millisecond))
+		s.probe = max(c.began+budget, now+int64(time.Millisecond))
 	}
 	if !retry || slices.Contains(s.pending, p) {
 		s.put(p, c.began)
@@ -165,7 +168,7 @@ func (s *retries) send() {
 	for _, p := range slices.Clone(s.pending) {
 		due := p.due
 		if failing {
-			due = max(due, s.paused)
+			due = max(due, s.probe)
 		}
 		switch {
 		case p.retry != nil:
@@ -206,7 +209,7 @@ func (s *retries) forget() {
 func (s *retries) lastTry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closing, s.over, s.paused = true, false, clock.Ticks(time.Now())
+	s.closing, s.over, s.probe = true, false, clock.Ticks(time.Now())
 	s.send()
 }
 

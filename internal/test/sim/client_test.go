@@ -595,7 +595,7 @@ func (w *worker) confirmed(m *redlock.Mutex, l *lease) {
 	from := to - w.span()
 	n := w.count(l.value, func(n nodeRecord) bool {
 		return n.within(from-rounding,
-			from+max(w.nodeTimeout(), w.span()/2)+rounding) // which a renewal has at most
+			from+max(w.nodeTimeout(), w.span()*2/3)+rounding) // which a renewal has at most
 	})
 	if n < w.quorum() {
 		w.violate("I6 continuity", "%s: until is %v, and counts from %v: since then %s was "+

@@ -229,7 +229,7 @@ var mutants = []mutant{
 		[]edit{{
 			"internal/lease.acquirer.attempt", "	if d == nil {\n",
 			"	if d == nil && a.ctx.Err() != nil {\n" +
-				"		return nil, ErrClosed\n	}\n" +
+				"		return nil, Interrupted(a.ctx, nil)\n	}\n" +
 				"	if d == nil {\n",
 		}}, looks, 0, []string{`expected: []string{"", "", ""}`}},
 	{"M32", "a release that a node has not answered is forgotten", []edit{{

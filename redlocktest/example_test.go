@@ -60,6 +60,7 @@ func ExampleCluster_Cut() {
 
 	fmt.Println(errors.Is(ada.NewMutex("invoice:42").Lock(), redlock.ErrNoQuorum))
 	fmt.Println(grace.NewMutex("invoice:42").Lock())
+	c.Cut(ada) // from no node: that is over
 	// Output:
 	// true
 	// <nil>

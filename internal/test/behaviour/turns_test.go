@@ -3,6 +3,7 @@ package behaviour_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,50 @@ func TestAReleaseWakesItsOwnProcessWhateverTheNodesAllow(t *testing.T) {
 				require.NoError(t, rl.CloseContext(t.Context()))
 			})
 		})
+	}
+}
+
+// A head whose retry delay ends just before its own process releases the lock wins while its
+// queue is told of that. Its successor may take this for another release, and be refused by its own
+// process. It has the lock even so as soon as that is released: the process does not leave it to
+// others that poll.
+func TestAReleaseThatTheHeadDidNotNeedKeepsNobodyWaiting(t *testing.T) {
+	const delay, trip = 100 * time.Millisecond, 4 * time.Millisecond
+	for _, n := range []int{1, 2, 3, 5} {
+		for before := time.Duration(0); before <= 2*trip; before += trip / 16 {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := sim.NewNodes(n)
+				for _, node := range nodes {
+					node.Always(sim.Slow(trip))
+				}
+				rl := redlock.New(nodes.Pools("a")...).With(redlock.WithPolling(),
+					redlock.WithRetryDelay(delay))
+				m := rl.NewMutex("x")
+				require.NoError(t, m.Lock())
+				time.Sleep(time.Second)
+				var all sync.WaitGroup
+				var released time.Time // by the first of the two; the lock guards it
+				for range 2 {
+					all.Go(func() {
+						w := rl.NewMutex("x")
+						assert.NoError(t, w.Lock())
+						if !released.IsZero() {
+							assert.LessOrEqual(t, time.Since(released), 2*trip,
+								"released %v before the head asks", before)
+						}
+						time.Sleep(delay / 2)
+						released = time.Now()
+						mustUnlock(t, w)
+					})
+				}
+				// The head asks as it comes, which takes a trip, and then after the delay.
+				time.Sleep(trip + delay - before)
+				mustUnlock(t, m)
+				all.Wait()
+				nodes.Close()
+				require.NoError(t, rl.CloseContext(t.Context()))
+			})
+		}
 	}
 }
 

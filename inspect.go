@@ -254,8 +254,8 @@ func (in *Inspection) String() string {
 		fmt.Fprintf(&b, " by %s on %d of %d nodes, %s\n",
 			wire.Brief(in.Value), in.Votes, n, untilText(in.TTL))
 	case VerdictShared:
-		fmt.Fprintf(&b, " by %d on %d of %d nodes, %s\n", len(in.Readers),
-			in.Votes, n, untilText(in.TTL))
+		fmt.Fprintf(&b, " by %d on %d of %d nodes, %s\n", len(in.Readers), in.Votes, n,
+			untilText(in.TTL))
 	case VerdictSplit:
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)

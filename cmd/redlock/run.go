@@ -72,8 +72,8 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 		opts = append(opts, redlock.WithFencing())
 	}
 	reader := ""
-	if c.shared { // Inspect tells the owners of those who share a lock, but not their values: it
-		// must be one of a kind
+	if c.shared {
+		// Inspect tells who shares a lock by their owners alone: this one must have its own.
 		reader = strings.TrimSpace(c.owner + " " + rand.Text())
 		opts = append(opts, redlock.WithShared(), redlock.WithOwner(reader))
 	}

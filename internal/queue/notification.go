@@ -69,7 +69,7 @@ func (n *notification) endBid() {
 	n.forgetBid()
 }
 
-// forgetBid is endBid. A node that has taken the bid up keeps the key for the number all the same.
+// forgetBid forgets the bid. A node that has taken it up keeps the key for the number all the same.
 // The caller holds the listener's mu.
 func (n *notification) forgetBid() {
 	for i, said := range n.bidding {

@@ -140,11 +140,14 @@ func addrOf(of pool.Pool) string {
 // node, or until ctx is done. A node that fails one more release has none any more. What is pending
 // in the end is forgotten: its keys expire by themselves.
 func Finish(ctx context.Context, nodes []*Node) {
+	if len(nodes) == 0 {
+		return
+	}
 	for _, n := range nodes {
 		n.retries.lastTry()
 	}
+	nodes[0].tracker.Wait(ctx) // they share it
 	for _, n := range nodes {
-		n.tracker.Wait(ctx) // for all of them
 		n.retries.end()
 	}
 }

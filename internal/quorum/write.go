@@ -112,8 +112,8 @@ func (p *Pipeline) released(c *call, reply Reply, err error) {
 	retries.set(w.pending, c, due)
 }
 
-// due returns when a Release that was answered is sent again, as a Write may arrive after it. The
-// caller holds the pipeline's mu.
+// due returns when a Release that was answered is sent again, as a Write may arrive after it, and
+// notes in the write's pending release what is final. The caller holds the pipeline's mu.
 func (c *call) due() int64 {
 	p, w := c.pending(), c.write
 	switch {

@@ -66,7 +66,7 @@ type Spec struct {
 	Waits bool
 	// Trusts leaves a node out of a Release that has answered every Write with a no, or with a
 	// place in the queue. It is for those who next send what takes back a Write that a client has
-	// sent twice, and for those whose turn has ended their places.
+	// sent twice, and for a waiter that was granted the key: its claim has ended its places.
 	Trusts bool
 	// Vote tells whether a reply counts as a yes. If nil, it does if it is one.
 	Vote func(node int, reply Reply) bool

@@ -88,7 +88,7 @@ func (t *notifier) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began 
 	if t.Node != nil {
 		t.Node(NodeCall{
 			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: n.Addr(),
-			Operation: commandName(c), Took: time.Duration(clock.Ticks(time.Now()) - began),
+			Operation: commandName(c), Took: time.Duration(clock.NowTicks() - began),
 			Err: exported(err),
 		})
 	}

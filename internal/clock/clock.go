@@ -69,6 +69,9 @@ var epoch = time.Now()
 // Ticks is a time as nanoseconds on the monotonic clock.
 func Ticks(t time.Time) int64 { return int64(t.Sub(epoch)) }
 
+// NowTicks is the time now, as Ticks.
+func NowTicks() int64 { return int64(time.Since(epoch)) }
+
 // Add returns a + b, or the longest or shortest duration if that is out of range.
 func Add(a, b time.Duration) time.Duration {
 	switch sum := a + b; {

@@ -43,7 +43,7 @@ type pending struct {
 // pipeline's mu.
 func (c *call) pending() *pending {
 	if c.write.pending == nil {
-		now, keep := time.Duration(clock.Ticks(time.Now())), max(c.round.expiry, leastPending)
+		now, keep := time.Duration(clock.NowTicks()), max(c.round.expiry, leastPending)
 		c.write.pending = &pending{release: c, expires: int64(clock.Add(now, keep))}
 	}
 	return c.write.pending
@@ -76,7 +76,7 @@ func (s *retries) answered() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if clock.Ticks(time.Now()) >= s.answers {
+	if clock.NowTicks() >= s.answers {
 		s.failing.Store(false)
 		s.send()
 	}
@@ -109,7 +109,7 @@ func (s *retries) failed(p *pending, c *call) {
 	defer s.mu.Unlock()
 	retry := s.returned(p, c)
 	s.failing.Store(true)
-	now, budget := clock.Ticks(time.Now()), int64(c.round.spec.Budget)
+	now, budget := clock.NowTicks(), int64(c.round.spec.Budget)
 	s.answers = c.began + budget/4
 	switch {
 	case s.closing && retry:
@@ -161,7 +161,7 @@ func (s *retries) take(p *pending) {
 
 // send sends what is due, and sets the timer for what is not. The caller holds mu.
 func (s *retries) send() {
-	now, failing, most, next := clock.Ticks(time.Now()), s.failing.Load(), maxRetries, int64(never)
+	now, failing, most, next := clock.NowTicks(), s.failing.Load(), maxRetries, int64(never)
 	if failing {
 		most = 1
 	}
@@ -209,7 +209,7 @@ func (s *retries) forget() {
 func (s *retries) lastTry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closing, s.over, s.probe = true, false, clock.Ticks(time.Now())
+	s.closing, s.over, s.probe = true, false, clock.NowTicks()
 	s.send()
 }
 

@@ -554,7 +554,7 @@ func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
 			startRound(t.Context(), pipelines, plan{Op: newJournal().op("release", 0, 0, nil),
 				Kind: Release, Need: 1, Budget: longest, Writes: m})
 			synctest.Wait()
-			left := time.Duration(m[0].pending.final - clock.Ticks(time.Now()))
+			left := time.Duration(m[0].pending.final - clock.NowTicks())
 			assert.Greater(t, left, 100*365*24*time.Hour)
 			assert.Equal(t, 1, pendingFor(pipelines[0].node))
 		}

@@ -166,7 +166,7 @@ func (p *Pipeline) expire(c *call) {
 // The caller holds mu.
 func (p *Pipeline) advance() *call {
 	if len(p.waiting) == 0 {
-		p.running, p.waiting = nil, nil
+		p.running = nil
 		return nil
 	}
 	c := p.waiting[0]
@@ -188,12 +188,12 @@ func (p *Pipeline) next(c *call) *call {
 // could find that there is nothing to take back. The caller holds mu, and launches the returned
 // call.
 func (p *Pipeline) begin(c *call) *call {
-	r, w, now := c.round, c.write, time.Now()
-	c.began = clock.Ticks(now)
+	r, w := c.round, c.write
+	c.began = clock.NowTicks()
 	switch {
 	case r.kind == Release && (w.sent == 0 || r.spec.Trusts && w.refused()):
 		c.unsent = errNothing
-	case r.kind != Release && (w.over || !now.Before(r.deadline())):
+	case r.kind != Release && (w.over || c.began >= clock.Ticks(r.deadline())):
 		c.unsent = ErrUnsent
 	case !p.node.breaker.pass(c):
 		return nil // its round expires later than now

@@ -81,7 +81,7 @@ func newRound(ctx context.Context, kind Kind, s Spec, expiry time.Duration, call
 	}
 	r.mu.Lock() // so that nobody looks for the timer before there is one
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(clock.TimerDelay(time.Until(r.limit)), r.expire)
+	r.timer = time.AfterFunc(clock.TimerDelay(r.limit.Sub(r.start)), r.expire)
 	return r
 }
 

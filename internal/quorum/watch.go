@@ -46,7 +46,7 @@ type health struct {
 // Turned notes whether a command of that kind, which began then, has failed on the node. It reports
 // whether the node is marked down by that, or up again.
 func (n *Node) Turned(k Kind, began int64, err error) (turned, up bool) {
-	h, now := &n.health, clock.Ticks(time.Now())
+	h, now := &n.health, clock.NowTicks()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {

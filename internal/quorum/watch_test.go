@@ -66,7 +66,7 @@ func TestTurnedTellsOfEachChangeOnce(t *testing.T) {
 		var downs atomic.Int32
 		for range 100 {
 			g.Go(func() {
-				if turned, _ := n.Turned(Ask, clock.Ticks(time.Now()), bad); turned {
+				if turned, _ := n.Turned(Ask, clock.NowTicks(), bad); turned {
 					downs.Add(1)
 				}
 			})

@@ -73,7 +73,7 @@ func (p *Pipeline) wrote(c *call, reply Reply, err error) {
 		return
 	}
 	w.out--
-	again, now := w.pending, clock.Ticks(time.Now())
+	again, now := w.pending, clock.NowTicks()
 	switch {
 	case w.sent == 0:
 		retries.set(again, c, never)
@@ -118,7 +118,7 @@ func (c *call) due() int64 {
 	p, w := c.pending(), c.write
 	switch {
 	case p.final == 0:
-		p.final = w.landed(clock.Ticks(time.Now()), c.round.spec.Budget)
+		p.final = w.landed(clock.NowTicks(), c.round.spec.Budget)
 	case c.began >= p.final:
 		return never
 	}

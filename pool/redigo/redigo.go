@@ -145,7 +145,7 @@ func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 // ready reports whether GetContext returns without waiting for the network, or for others. The
 // connection that was used last need not be tested then.
 func (p *Pool) ready() bool {
-	r, idle := p.pool, time.Duration(clock.Ticks(time.Now())-p.used.Load())
+	r, idle := p.pool, time.Duration(clock.NowTicks()-p.used.Load())
 	return r.IdleCount() > 0 && r.DialContext != nil && p.tests && idle < mayBeClosed &&
 		(!r.Wait || r.MaxActive <= 0)
 }

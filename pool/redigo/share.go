@@ -41,7 +41,7 @@ func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 		}
 	}
 	if err == nil {
-		p.used.Store(clock.Ticks(time.Now()))
+		p.used.Store(clock.NowTicks())
 	}
 }
 

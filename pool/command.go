@@ -26,22 +26,26 @@ type Command struct {
 	keys   []string
 
 	line []any
+	room [7]any // for the line, unless it is longer
 }
 
 // SetNX returns the command that [Pool.SetNX] sends.
 func SetNX(key, value string, expiry time.Duration) *Command {
-	return &Command{line: []any{"SET", key, value, "NX", "PX", expiry.Milliseconds()}}
+	c := &Command{}
+	c.line = append(c.room[:0], "SET", key, value, "NX", "PX", expiry.Milliseconds())
+	return c
 }
 
 // Eval returns the command that [Pool.Eval] sends. The caller does not change keys afterwards.
 func Eval(script *Script, keys []string, args ...any) *Command {
-	line := make([]any, 0, 3+len(keys)+len(args))
+	c := &Command{script: script, keys: keys}
 	// The number of keys is a string: some clients look for "0" to find out where a command goes.
-	line = append(line, "EVALSHA", script.ID, strconv.Itoa(len(keys)))
+	c.line = append(c.room[:0], "EVALSHA", script.ID, strconv.Itoa(len(keys)))
 	for _, key := range keys {
-		line = append(line, key)
+		c.line = append(c.line, key)
 	}
-	return &Command{script: script, keys: keys, line: append(line, args...)}
+	c.line = append(c.line, args...)
+	return c
 }
 
 // Script returns the script that the command runs, or nil if it is a SET NX PX.

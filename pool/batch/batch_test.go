@@ -246,6 +246,57 @@ func TestAFewCallsGoByThemselves(t *testing.T) {
 	})
 }
 
+// Where several nodes are asked, a batch waits for half as many calls as the last one had, but not
+// for long, and not when that is long ago. Where one is asked, it does not.
+func TestABatchWaitsForHalfAsManyCallsAsTheLastOneHad(t *testing.T) {
+	inBubble(t, func(n *node) {
+		many := func(count int) (all outcomes) {
+			for range count {
+				all = append(all, n.start(n.Context(), "k"))
+			}
+			return all
+		}
+		slow := n.occupy()
+		all := many(8)
+		for range few {
+			n.gate <- struct{}{}
+		}
+		append(slow, all...).granted()
+		all = many(3)
+		if !all[0].open() {
+			t.Error("three calls were sent after eight")
+		}
+		alone := pool.SetNX("alone", "v", time.Minute)
+		alone.Alone = true
+		append(all, n.start(n.Context(), "k")).granted()
+		n.want(append(occupied(), slices.Repeat([]string{"k"}, 8), slices.Repeat([]string{"k"}, 4))...)
+		last := many(1)
+		if !last[0].open() {
+			t.Error("one call was sent after four")
+		}
+		time.Sleep(time.Millisecond)
+		if last.granted(); last[0].after != time.Millisecond {
+			t.Errorf("one call after four waited for %v, want 1 ms", last[0].after)
+		}
+
+		slow, all = n.occupy(), many(8)
+		for range few {
+			n.gate <- struct{}{}
+		}
+		append(slow, all...).granted()
+		o := &outcome{n: n, key: "alone", began: time.Now()}
+		n.calls.Start(n.Context(), alone, o)
+		o.granted()
+		slow, all = n.occupy(), many(8)
+		for range few {
+			n.gate <- struct{}{}
+		}
+		append(slow, all...).granted()
+		time.Sleep(20 * time.Millisecond)
+		many(1).granted()
+	})
+}
+
 // Where the group has one node, a few batches go however many calls they have.
 func TestAFewBatchesOfOneNodeGo(t *testing.T) {
 	inBubble(t, func(n *node) {
@@ -288,6 +339,7 @@ func TestABatchIsBounded(t *testing.T) {
 			all = append(all, n.begin(n.Context(), fmt.Sprint(i)))
 		}
 		close(n.gate)
+		time.Sleep(time.Millisecond) // for more calls than the last 88
 		for _, o := range all {
 			o.granted()
 		}
@@ -389,6 +441,7 @@ func TestSendsUnderWayAreBounded(t *testing.T) {
 				t.Errorf("%d batches are under way, want %d of at most %d", got, want, most)
 			}
 			close(n.gate)
+			time.Sleep(time.Millisecond) // for more calls than are left
 			all.granted()
 		})
 	}

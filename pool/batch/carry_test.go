@@ -116,6 +116,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 				(<-done).granted()
 			}
 		}
+		time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
 		n.start(n.Context(), "k").granted()
 	})
 }

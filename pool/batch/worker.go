@@ -51,7 +51,7 @@ func (b *Batcher) work(s *batch) {
 func (b *Batcher) next() *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.queue) == 0 || !b.mayGo(b.queue[0].command) {
+	if len(b.queue) == 0 || !b.mayGo(b.queue[0].command, len(b.queue)) {
 		return nil
 	}
 	return b.take()
@@ -89,6 +89,7 @@ func (b *Batcher) begin(calls ...*Call) *batch {
 	s.sent = b.join(s.ctx, s.calls)
 	b.sending = append(b.sending, s)
 	b.underWay += len(calls)
+	b.last = len(calls)
 	if len(b.sending) >= maxBatches {
 		b.full = time.Now()
 	}

@@ -210,7 +210,9 @@ func TestCommandsThatArriveTogetherShareAConnection(t *testing.T) {
 		if b.dials != few {
 			t.Errorf("there were %d connections, want %d", b.dials, few)
 		}
+		time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
 		taken := b.start(b.Context(), "5")
+		synctest.Wait()
 		if taken.reply != false || taken.err != nil {
 			t.Errorf("SetNX of a key that is taken = %v, %v, want false", taken.reply, taken.err)
 		}
@@ -277,6 +279,7 @@ func TestConnectionsEndWithTheContextsOfTheirCommands(t *testing.T) {
 				t.Errorf("%d connections are left", n)
 			}
 			close(gate)
+			time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
 			b.start(b.Context(), "after").granted()
 		})
 	}

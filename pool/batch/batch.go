@@ -52,8 +52,8 @@ const (
 // Batcher sends the calls of one node in batches. A call that finds fewer than three others under
 // way is sent at once, or fewer than three batches if its command is [pool.Command.Alone]. One that
 // finds more waits for a batch to return, and goes together with all that have come meanwhile. So a
-// batch grows for as long as those before it take. Where several nodes are asked, it also waits until
-// half as many have come as went in the last batch.
+// batch grows for as long as those before it take. After a large batch, it also waits for others
+// that are about to come.
 //
 // A call waits for a millisecond at most. Then it goes in one more batch, beside those under way,
 // unless MaxSends are. At most 16 batches of up to 256 calls are under way. On a node that does not
@@ -220,20 +220,24 @@ func (b *Batcher) put(c *Call) {
 	}
 }
 
-// mayGo reports whether a batch of so many calls may go at once, which begins with the command. If
-// no other node is asked, the batches under way count, and not their calls. Then callers who come at
-// random times wait for less, and client and server need not take turns.
+// mayGo reports whether a batch of so many calls may go at once, which begins with the command. The
+// caller holds mu.
+//
+// If no other node is asked, the batches under way count, and not their calls. Then callers who
+// come at random times wait for less, and client and server need not take turns. A batch has as
+// many calls as those under way have on average: otherwise small ones would go between large ones,
+// and locks of 64 callers took 1.25 times as long.
 //
 // On several nodes, fewer and larger batches cost less. But a caller comes back when a quorum has
 // answered, and finds that the batches of some nodes have gone without it. So a batch waits until
-// half as many calls have come as went in the last one, for no longer than patience. With that, the
-// locks of 64 callers on five nodes take 0.75 of the time. The caller holds mu.
+// half as many calls have come as went in the last one. Without that, locks of 64 callers on five
+// nodes took 1.3 times as long.
 func (b *Batcher) mayGo(first *pool.Command, calls int) bool {
 	if !b.hasRoom(maxBatches) {
 		return false
 	}
 	if first.Alone {
-		return len(b.sending) < few
+		return len(b.sending) < few && calls*len(b.sending) >= b.underWay
 	}
 	return b.underWay < few && calls >= b.last/2
 }

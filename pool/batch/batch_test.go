@@ -297,26 +297,38 @@ func TestABatchWaitsForHalfAsManyCallsAsTheLastOneHad(t *testing.T) {
 	})
 }
 
-// Where the group has one node, a few batches go however many calls they have.
+// Where the group has one node, a few batches go that have as many calls as each other.
 func TestAFewBatchesOfOneNodeGo(t *testing.T) {
 	inBubble(t, func(n *node) {
-		start := func() *outcome {
-			o := &outcome{n: n, key: "slow", began: time.Now()}
-			command := pool.SetNX("slow", "v", time.Minute)
-			command.Alone = true
-			n.calls.Start(n.Context(), command, o)
-			return o
-		}
 		all := n.occupy()
-		for range 5 {
-			all = append(all, start())
+		start := func(count int) {
+			for range count {
+				o := &outcome{n: n, key: "slow", began: time.Now()}
+				command := pool.SetNX("slow", "v", time.Minute)
+				command.Alone = true
+				n.calls.Start(n.Context(), command, o)
+				all = append(all, o)
+			}
 		}
-		n.gate <- struct{}{} // five calls go
-		n.gate <- struct{}{}
-		synctest.Wait()
-		all = append(all, start()) // beside them, and another one
-		n.want(append(occupied(), slices.Repeat([]string{"slow"}, 5), []string{"slow"})...)
+		start(5)
+		for range few {
+			n.gate <- struct{}{}
+		}
+		five := slices.Repeat([]string{"slow"}, 5)
+		batches := append(occupied(), five)
+		n.want(batches...)
+		for len(batches) < 2*few {
+			start(4)
+			n.want(batches...)
+			start(1)
+			batches = append(batches, five)
+			n.want(batches...)
+		}
+		start(6)
+		n.want(batches...)
 		close(n.gate)
+		all.granted()
+		start(1) // beside nothing
 		all.granted()
 	})
 }

@@ -80,7 +80,7 @@ type Batcher struct {
 	queue    []*Call     // that wait, in order
 	sending  []*batch    // the batches under way
 	underWay int         // calls of those
-	last     int         // calls of the batch that began last, or 0 if that was long ago
+	largest  int         // batch of the last 10 ms, in calls
 	full     time.Time   // when a batch became one of maxBatches or more
 	waiting  *time.Timer // calls hurry, or nil
 	watching bool        // look will be called
@@ -230,8 +230,8 @@ func (b *Batcher) put(c *Call) {
 //
 // On several nodes, fewer and larger batches cost less. But a caller comes back when a quorum has
 // answered, and finds that the batches of some nodes have gone without it. So a batch waits until
-// half as many calls have come as went in the last one. Without that, locks of 64 callers on five
-// nodes took 1.3 times as long.
+// half as many calls have come as the largest has had of late. Without that, locks of 64 callers on
+// five nodes took 1.3 times as long.
 func (b *Batcher) mayGo(first *pool.Command, calls int) bool {
 	if !b.hasRoom(maxBatches) {
 		return false
@@ -239,7 +239,7 @@ func (b *Batcher) mayGo(first *pool.Command, calls int) bool {
 	if first.Alone {
 		return len(b.sending) < few && calls*len(b.sending) >= b.underWay
 	}
-	return b.underWay < few && calls >= b.last/2
+	return b.underWay < few && calls >= b.largest/2
 }
 
 // hasRoom reports whether fewer batches than so many are under way. The caller holds mu.
@@ -281,7 +281,7 @@ func (b *Batcher) hurry() {
 }
 
 // look abandons the batches for which nobody waits any more. It looks again when that may be so for
-// others.
+// others. What was the largest batch before is no measure any more.
 func (b *Batcher) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -302,7 +302,6 @@ func (b *Batcher) look() {
 	}
 	if b.watching = len(b.sending) > 0; b.watching {
 		time.AfterFunc(max(next, patience), b.look)
-	} else {
-		b.last = 0
 	}
+	b.largest = 0
 }

@@ -246,9 +246,9 @@ func TestAFewCallsGoByThemselves(t *testing.T) {
 	})
 }
 
-// Where several nodes are asked, a batch waits for half as many calls as the last one had, but not
-// for long, and not when that is long ago. Where one is asked, it does not.
-func TestABatchWaitsForHalfAsManyCallsAsTheLastOneHad(t *testing.T) {
+// Where several nodes are asked, a batch waits for half as many calls as the largest had of late,
+// but not for long. Where one is asked, it does not.
+func TestABatchWaitsForHalfAsManyCallsAsTheLargest(t *testing.T) {
 	inBubble(t, func(n *node) {
 		many := func(count int) (all outcomes) {
 			for range count {
@@ -256,44 +256,41 @@ func TestABatchWaitsForHalfAsManyCallsAsTheLastOneHad(t *testing.T) {
 			}
 			return all
 		}
-		slow := n.occupy()
-		all := many(8)
-		for range few {
-			n.gate <- struct{}{}
+		eight := func() {
+			slow := n.occupy()
+			all := many(8)
+			for range few {
+				n.gate <- struct{}{}
+			}
+			append(slow, all...).granted()
 		}
-		append(slow, all...).granted()
-		all = many(3)
-		if !all[0].open() {
-			t.Error("three calls were sent after eight")
+		eight()
+		for range 2 {
+			all := many(3)
+			if !all[0].open() {
+				t.Error("three calls were sent after eight")
+			}
+			append(all, many(1)...).granted()
 		}
-		alone := pool.SetNX("alone", "v", time.Minute)
-		alone.Alone = true
-		append(all, n.start(n.Context(), "k")).granted()
-		n.want(append(occupied(), slices.Repeat([]string{"k"}, 8), slices.Repeat([]string{"k"}, 4))...)
+		four := slices.Repeat([]string{"k"}, 4)
+		n.want(append(occupied(), append(four, four...), four, four)...)
 		last := many(1)
 		if !last[0].open() {
-			t.Error("one call was sent after four")
+			t.Error("one call was sent after eight")
 		}
 		time.Sleep(time.Millisecond)
 		if last.granted(); last[0].after != time.Millisecond {
-			t.Errorf("one call after four waited for %v, want 1 ms", last[0].after)
+			t.Errorf("one call after eight waited for %v, want 1 ms", last[0].after)
 		}
 
-		slow, all = n.occupy(), many(8)
-		for range few {
-			n.gate <- struct{}{}
-		}
-		append(slow, all...).granted()
+		time.Sleep(20 * time.Millisecond)
+		many(1).granted()
+		eight()
+		alone := pool.SetNX("alone", "v", time.Minute)
+		alone.Alone = true
 		o := &outcome{n: n, key: "alone", began: time.Now()}
 		n.calls.Start(n.Context(), alone, o)
 		o.granted()
-		slow, all = n.occupy(), many(8)
-		for range few {
-			n.gate <- struct{}{}
-		}
-		append(slow, all...).granted()
-		time.Sleep(20 * time.Millisecond)
-		many(1).granted()
 	})
 }
 

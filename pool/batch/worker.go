@@ -89,7 +89,7 @@ func (b *Batcher) begin(calls ...*Call) *batch {
 	s.sent = b.join(s.ctx, s.calls)
 	b.sending = append(b.sending, s)
 	b.underWay += len(calls)
-	b.last = len(calls)
+	b.largest = max(b.largest, len(calls))
 	if len(b.sending) >= maxBatches {
 		b.full = time.Now()
 	}

@@ -32,7 +32,7 @@ type Command struct {
 // SetNX returns the command that [Pool.SetNX] sends.
 func SetNX(key, value string, expiry time.Duration) *Command {
 	c := &Command{}
-	c.line = append(c.room[:0], "SET", key, value, "NX", "PX", expiry.Milliseconds())
+	c.line = slices.Clip(append(c.room[:0], "SET", key, value, "NX", "PX", expiry.Milliseconds()))
 	return c
 }
 
@@ -44,7 +44,7 @@ func Eval(script *Script, keys []string, args ...any) *Command {
 	for _, key := range keys {
 		c.line = append(c.line, key)
 	}
-	c.line = append(c.line, args...)
+	c.line = slices.Clip(append(c.line, args...)) // a Pool may append to it
 	return c
 }
 
@@ -58,8 +58,7 @@ func (c *Command) Args() []any { return c.line }
 // Run carries the command out and waits for the outcome. The reply to a SET NX PX is a bool.
 func (c *Command) Run(ctx context.Context, p Pool) (any, error) {
 	if c.script != nil {
-		args := slices.Clip(c.line[3+len(c.keys):]) // a Pool may append to them
-		return p.Eval(ctx, c.script, c.keys, args...)
+		return p.Eval(ctx, c.script, c.keys, c.line[3+len(c.keys):]...)
 	}
 	key, value, ms := c.line[1].(string), c.line[2].(string), c.line[5].(int64)
 	return p.SetNX(ctx, key, value, time.Duration(ms)*time.Millisecond)

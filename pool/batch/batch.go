@@ -42,8 +42,8 @@ const (
 	// replies on lost connections do not keep a node unasked that has come back.
 	rescue   = 100 * time.Millisecond
 	maxStuck = 48
-	// patience is how long a call waits for a batch to return before it goes in another one, on
-	// another connection.
+	// patience is how long a call waits before it goes in one more batch, on another connection if
+	// others are under way.
 	patience = time.Millisecond
 	// watch is how often the batches under way are looked at for contexts that have ended.
 	watch = 10 * time.Millisecond
@@ -52,8 +52,8 @@ const (
 // Batcher sends the calls of one node in batches. A call that finds fewer than three others under
 // way is sent at once, or fewer than three batches if its command is [pool.Command.Alone]. One that
 // finds more waits for a batch to return, and goes together with all that have come meanwhile. So a
-// batch grows for as long as those before it take. After a large batch, it also waits for others
-// that are about to come.
+// batch grows for as long as those before it take. Beside or after large batches, it also waits for
+// others that are about to come.
 //
 // A call waits for a millisecond at most. Then it goes in one more batch, beside those under way,
 // unless MaxSends are. At most 16 batches of up to 256 calls are under way. On a node that does not
@@ -80,7 +80,7 @@ type Batcher struct {
 	queue    []*Call     // that wait, in order
 	sending  []*batch    // the batches under way
 	underWay int         // calls of those
-	largest  int         // batch of the last 10 ms, in calls
+	largest  int         // batch to one of several nodes in the last 10 ms, in calls
 	full     time.Time   // when a batch became one of maxBatches or more
 	waiting  *time.Timer // calls hurry, or nil
 	watching bool        // look will be called
@@ -195,18 +195,18 @@ func (b *Batcher) start(ctx context.Context, command *pool.Command, to pool.Rece
 	c.ctx, c.command, c.to = ctx, command, to
 	b.mu.Lock()
 	var s *batch
-	if carry && len(b.queue) == 0 && b.mayGo(command, 1) {
-		c.carried = true
+	first := len(b.queue) == 0 && b.mayGo(command, 1)
+	if first {
+		c.carried = carry
 		s = b.begin(c)
-		b.mu.Unlock()
-		b.send(s)
-		s = b.next()
 	} else {
 		b.put(c)
-		if b.mayGo(b.queue[0].command, len(b.queue)) {
-			s = b.take()
-		}
-		b.mu.Unlock()
+		s = b.ready()
+	}
+	b.mu.Unlock()
+	if first && carry {
+		b.send(s)
+		s = b.next()
 	}
 	if s != nil {
 		b.handOver(s)
@@ -247,7 +247,7 @@ func (b *Batcher) hasRoom(most int) bool {
 	return len(b.sending) < min(most, b.options.MaxSends)
 }
 
-// hurryLater lets the queue wait for a batch to return, but not for long. The caller holds mu.
+// hurryLater lets the queue wait, but not for long. The caller holds mu.
 func (b *Batcher) hurryLater() {
 	if b.waiting == nil {
 		b.waiting = time.AfterFunc(patience, b.hurry)

@@ -286,11 +286,25 @@ func TestABatchWaitsForHalfAsManyCallsAsTheLargest(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		many(1).granted()
 		eight()
-		alone := pool.SetNX("alone", "v", time.Minute)
-		alone.Alone = true
-		o := &outcome{n: n, key: "alone", began: time.Now()}
-		n.calls.Start(n.Context(), alone, o)
-		o.granted()
+		alone := func(key string) *outcome {
+			command := pool.SetNX(key, "v", time.Minute)
+			command.Alone = true
+			o := &outcome{n: n, key: key, began: time.Now()}
+			n.calls.Start(n.Context(), command, o)
+			return o
+		}
+		alone("k").granted()
+
+		time.Sleep(20 * time.Millisecond)
+		slow := n.occupy()
+		for range 8 {
+			slow = append(slow, alone("k"))
+		}
+		for range few {
+			n.gate <- struct{}{}
+		}
+		slow.granted()
+		many(1).granted()
 	})
 }
 
@@ -327,6 +341,26 @@ func TestAFewBatchesOfOneNodeGo(t *testing.T) {
 		all.granted()
 		start(1) // beside nothing
 		all.granted()
+	})
+}
+
+// What a batch has no room for waits no longer than if it had not gone.
+func TestACallWaitsForAMillisecondBehindALargeBatch(t *testing.T) {
+	inBubble(t, func(n *node) {
+		n.occupy()
+		for range 300 {
+			n.begin(n.Context(), "slow")
+		}
+		time.Sleep(600 * time.Microsecond)
+		for range few + 256 {
+			n.gate <- struct{}{}
+		}
+		time.Sleep(400 * time.Microsecond)
+		batches := n.sent()
+		if last := len(batches[len(batches)-1]); len(batches) != few+2 || last != 44 {
+			t.Errorf("%d batches were sent, the last one of %d calls", len(batches), last)
+		}
+		close(n.gate)
 	})
 }
 

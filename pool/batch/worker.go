@@ -51,19 +51,23 @@ func (b *Batcher) work(s *batch) {
 func (b *Batcher) next() *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.ready()
+}
+
+// ready is next for a caller who holds mu.
+func (b *Batcher) ready() *batch {
 	if len(b.queue) == 0 || !b.mayGo(b.queue[0].command, len(b.queue)) {
 		return nil
 	}
 	return b.take()
 }
 
-// take makes a batch of the queue. The caller holds mu.
+// take makes a batch of the queue. What is left waits no longer than it would have. The caller
+// holds mu.
 func (b *Batcher) take() *batch {
 	n := min(len(b.queue), maxCalls)
 	s := b.begin(b.queue[:n]...)
-	if b.queue = slices.Delete(b.queue, 0, n); len(b.queue) > 0 {
-		b.hurryLater()
-	}
+	b.queue = slices.Delete(b.queue, 0, n)
 	return s
 }
 
@@ -89,7 +93,9 @@ func (b *Batcher) begin(calls ...*Call) *batch {
 	s.sent = b.join(s.ctx, s.calls)
 	b.sending = append(b.sending, s)
 	b.underWay += len(calls)
-	b.largest = max(b.largest, len(calls))
+	if !calls[0].command.Alone {
+		b.largest = max(b.largest, len(calls))
+	}
 	if len(b.sending) >= maxBatches {
 		b.full = time.Now()
 	}

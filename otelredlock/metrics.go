@@ -117,12 +117,10 @@ func (m *metrics) prepare() {
 		redlock.OutcomeNotHeld, redlock.OutcomeCancelled, redlock.OutcomeClosed,
 		redlock.OutcomeInvalid, redlock.OutcomeFailed,
 	} {
-		m.outcomes[o] = set(attribute.String("redlock.outcome", string(o)))
+		m.outcomes[o] = outcomeSet(o)
 		for i := range 4 {
 			a := acquire{o, i&1 != 0, i&2 != 0}
-			m.acquires[a] = set(attribute.String("redlock.outcome", string(o)),
-				attribute.Bool("redlock.contended", a.contended),
-				attribute.Bool("redlock.shared", a.shared))
+			m.acquires[a] = a.set()
 		}
 	}
 	for _, r := range []redlock.EndReason{
@@ -130,7 +128,7 @@ func (m *metrics) prepare() {
 		redlock.EndMargin,
 		redlock.EndMaxHold, redlock.EndReplaced,
 	} {
-		m.endReason[r] = set(attribute.String("redlock.end", string(r)))
+		m.endReason[r] = reasonSet(r)
 	}
 }
 
@@ -143,9 +141,42 @@ func exclusive(proven bool) metric.MeasurementOption {
 	return set(attribute.Bool("redlock.proven_exclusive", proven))
 }
 
-func (m *metrics) outcomeSet(o redlock.Outcome) metric.MeasurementOption { return m.outcomes[o] }
+func outcomeSet(o redlock.Outcome) metric.MeasurementOption {
+	return set(attribute.String("redlock.outcome", string(o)))
+}
 
-func (m *metrics) reasonSet(r redlock.EndReason) metric.MeasurementOption { return m.endReason[r] }
+func reasonSet(r redlock.EndReason) metric.MeasurementOption {
+	return set(attribute.String("redlock.end", string(r)))
+}
+
+func (a acquire) set() metric.MeasurementOption {
+	return set(attribute.String("redlock.outcome", string(a.outcome)),
+		attribute.Bool("redlock.contended", a.contended),
+		attribute.Bool("redlock.shared", a.shared))
+}
+
+// known returns the prepared set of something, or makes one: a newer redlock may tell what this
+// module does not know.
+func known[T comparable](
+	sets map[T]metric.MeasurementOption, of T, make func(T) metric.MeasurementOption,
+) metric.MeasurementOption {
+	if s, ok := sets[of]; ok {
+		return s
+	}
+	return make(of)
+}
+
+func (m *metrics) outcomeSet(o redlock.Outcome) metric.MeasurementOption {
+	return known(m.outcomes, o, outcomeSet)
+}
+
+func (m *metrics) reasonSet(r redlock.EndReason) metric.MeasurementOption {
+	return known(m.endReason, r, reasonSet)
+}
+
+func (m *metrics) acquireSet(a acquire) metric.MeasurementOption {
+	return known(m.acquires, a, acquire.set)
+}
 
 // serverError classes an error by what the server or the system calls it: "NOPERM", for instance,
 // becomes "noperm".

@@ -130,7 +130,7 @@ func (r *recorder) acquire(
 	return ctx, func(a redlock.Acquired) {
 		r.waiters.Add(ctx, -1)
 		contended := a.Queued || a.Attempts > 1
-		set := r.acquires[acquire{a.Outcome, contended, a.Shared}]
+		set := r.acquireSet(acquire{a.Outcome, contended, a.Shared})
 		r.acquired.Record(ctx, a.Took.Seconds(), set)
 		if a.Err == nil {
 			r.held.Add(ctx, 1)

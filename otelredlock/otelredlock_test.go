@@ -406,6 +406,21 @@ func TestCountersAreThereBeforeTheirFirstEvent(t *testing.T) {
 	}, points)
 }
 
+// A newer redlock may tell an outcome, or a reason, that this module does not know.
+func TestAnOutcomeThatIsNewCounts(t *testing.T) {
+	e, s := events(t)
+	ctx, acquired := e.Acquire(t.Context(), redlock.Acquiring{Name: "x"})
+	acquired(redlock.Acquired{Outcome: "new", Err: redlock.ErrFailed})
+	_, extended := e.Extend(ctx, redlock.Extending{Name: "x"})
+	extended(redlock.Extended{Outcome: "new", Err: redlock.ErrNoQuorum})
+	e.End(redlock.Ended{Name: "x", Reason: "new"})
+	outcome := attribute.String("redlock.outcome", "new")
+	assert.EqualValues(t, 1, s.value("redlock.acquire.duration", outcome))
+	assert.EqualValues(t, 1, s.value("redlock.extend.duration", outcome))
+	assert.EqualValues(t, 1,
+		s.value("redlock.hold.duration", attribute.String("redlock.end", "new")))
+}
+
 // lesson L85
 func TestANilOptionIsAnError(t *testing.T) {
 	_, err := otelredlock.Events(otelredlock.WithNodes(), nil)

@@ -173,13 +173,13 @@ func (b *Batcher) Start(ctx context.Context, command *pool.Command, to pool.Rece
 	b.start(ctx, command, to, false)
 }
 
-// Carry is Start for a caller who waits for the outcome, and for nothing else: see [pool.Carrier].
-// Where no call waits, and its own would go at once, this caller sends it, and Carry blocks for as
-// long as that takes. Otherwise it returns at once. An adapter that may take longer than the
-// contexts of its calls allow calls Start instead.
+// StartCarried is Start for a caller who waits for the outcome, and for nothing else. Where no call
+// waits, and its own would go at once, this caller sends it, and StartCarried blocks for as long as
+// that takes. Otherwise it returns at once. It is for the Carry of an adapter that keeps to the
+// contexts of its calls, see [pool.Carrier]. Any other adapter is no Carrier.
 //
 // The lock of a lone caller on one node, on loopback, takes 0.7 of the time that way.
-func (b *Batcher) Carry(ctx context.Context, command *pool.Command, to pool.Receiver) {
+func (b *Batcher) StartCarried(ctx context.Context, command *pool.Command, to pool.Receiver) {
 	b.start(ctx, command, to, true)
 }
 

@@ -16,7 +16,7 @@ import (
 // carry lets the goroutine of a caller send a SET NX.
 func (n *node) carry(ctx context.Context, key string) *outcome {
 	o := &outcome{n: n, key: key, began: time.Now()}
-	n.calls.Carry(ctx, pool.SetNX(key, "v", time.Minute), o)
+	n.calls.StartCarried(ctx, pool.SetNX(key, "v", time.Minute), o)
 	return o
 }
 
@@ -25,6 +25,17 @@ func (o *outcome) told() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.times == 1
+}
+
+// An adapter that only embeds a Batcher is no Carrier: its client may take longer than it is given.
+func TestABatcherIsNoCarrier(t *testing.T) {
+	var p any = struct{ *batch.Batcher }{}
+	if _, ok := p.(pool.Starter); !ok {
+		t.Error("a pool that embeds a Batcher is no Starter")
+	}
+	if _, ok := p.(pool.Carrier); ok {
+		t.Error("a pool that embeds a Batcher is a Carrier")
+	}
 }
 
 func TestALoneCallerSendsItsOwnCall(t *testing.T) {
@@ -100,7 +111,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 					t.Error("Carry does not panic")
 				}
 			}()
-			n.calls.Carry(n.Context(), pool.SetNX("k", "v", time.Minute),
+			n.calls.StartCarried(n.Context(), pool.SetNX("k", "v", time.Minute),
 				receive(func(any, error) { panic("Receive") }))
 		}()
 		done := make(chan *outcome, 8)
@@ -133,9 +144,9 @@ func TestACallerSendsNobodyElsesCall(t *testing.T) {
 		}, batch.Options{MaxSends: 1})
 		command := pool.SetNX("k", "v", time.Minute)
 		nobody := receive(func(any, error) {})
-		calls.Carry(t.Context(), command, receive(func(any, error) {
+		calls.StartCarried(t.Context(), command, receive(func(any, error) {
 			calls.Start(t.Context(), command, nobody)
-			calls.Carry(t.Context(), command, nobody)
+			calls.StartCarried(t.Context(), command, nobody)
 		}))
 		synctest.Wait()
 		if !slices.Equal(carried, []bool{true, false, false}) {
@@ -206,7 +217,7 @@ func TestACarriedCallThatFailsFailsAlone(t *testing.T) {
 			}
 			exit := &outcome{n: n, key: "exit", began: time.Now()}
 			go func() {
-				n.calls.Carry(n.Context(), pool.SetNX("exit", "v", time.Minute), exit)
+				n.calls.StartCarried(n.Context(), pool.SetNX("exit", "v", time.Minute), exit)
 				t.Error("Goexit does not end the caller's goroutine")
 			}()
 			if exit.open() || exit.err == nil {
@@ -255,9 +266,9 @@ func TestReceiveMayCarry(t *testing.T) {
 				go func() { done <- err }()
 				return
 			}
-			calls.Carry(t.Context(), command, next)
+			calls.StartCarried(t.Context(), command, next)
 		}
-		calls.Carry(t.Context(), command, next)
+		calls.StartCarried(t.Context(), command, next)
 		if err := <-done; err != nil || left != 0 {
 			t.Errorf("%v, with %d calls left", err, left)
 		}

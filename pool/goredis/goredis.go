@@ -165,7 +165,7 @@ func isNil(client redis.UniversalClient) bool {
 // took 1.1 times as long as two bare commands of the client. By another goroutine it was 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if p.strict {
-		p.calls.Carry(ctx, c, to)
+		p.calls.StartCarried(ctx, c, to)
 	} else {
 		p.Start(ctx, c, to)
 	}

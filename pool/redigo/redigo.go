@@ -136,7 +136,7 @@ func (p *Pool) Addr() string { return p.addr }
 // 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if p.ready() {
-		p.calls.Carry(ctx, c, to)
+		p.calls.StartCarried(ctx, c, to)
 	} else {
 		p.Start(ctx, c, to)
 	}

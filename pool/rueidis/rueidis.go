@@ -8,7 +8,7 @@
 //	if client == nil {
 //		return err
 //	}
-//	node := redlockrueidis.NewPool(client)
+//	node := redlockrueidis.NewPool(client) // import redlockrueidis ".../pool/rueidis"
 //
 // TLS and authentication are the client's. Each command is sent at most once.
 //

@@ -8,7 +8,7 @@
 //	if client == nil {
 //		return err
 //	}
-//	node := redlockvalkeygo.NewPool(client)
+//	node := valkeygo.NewPool(client)
 //
 // Valkey-go is a fork of rueidis, with the same options. What the comment of package
 // [github.com/redlock-go/redlock/pool/rueidis] says of those, of round trips, of a failover behind

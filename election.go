@@ -77,9 +77,9 @@ func (e *Election) mustBeMade() {
 }
 
 // Run stands for election, calls fn whenever it is won, and resigns when fn returns. It blocks
-// until fn returns within its term, or ctx is done. The context of fn is that of
-// [Election.Campaign]: it ends with the term, and fn must return then. [FencingToken] of it is the
-// term.
+// until fn returns within its term, or ctx is done and fn has returned. The context of fn is that
+// of [Election.Campaign]: it ends with the term, and fn must return then. [FencingToken] of it is
+// the term.
 //
 // The term may end before fn returns, by a loss, [WithMaxHold] or [Election.Resign]. Run then drops
 // what fn returns, leaves the lead to others for one retry delay, and campaigns again. So fn may be

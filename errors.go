@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,8 @@ var (
 	// the lock on the nodes expires by itself.
 	ErrNotReleased = errors.New("redlock: lock not released")
 
-	// ErrNotHeld is returned by Unlock, Extend and Valid on a mutex that never locked or is
-	// already unlocked. Nothing was sent.
+	// ErrNotHeld is returned by Unlock, Extend, Valid and Handoff on a mutex that never locked or
+	// is already unlocked. Nothing was sent.
 	ErrNotHeld = errors.New("redlock: lock not held")
 
 	// ErrLost is the cause of a held context whose lock cannot be trusted any more, or soon will
@@ -109,11 +110,12 @@ func (e *Error) Error() string {
 
 // why says why it failed, and which nodes did what.
 func (e *Error) why() string {
-	text := e.from.Reason
+	from := e.failure()
+	text := from.Reason
 	if e.Owner != "" && e.last == nil {
 		text += fmt.Sprintf(" by %q", e.Owner)
 	}
-	text = errtext.Text(text + e.from.More)
+	text = errtext.Text(text + from.More)
 	if e.last != nil {
 		text += "; the last attempt: " + e.last.why()
 	}
@@ -123,11 +125,14 @@ func (e *Error) why() string {
 	return text
 }
 
+// failure says why it failed. An Error that somebody else has made does not tell.
+func (e *Error) failure() *lease.Failure { return cmp.Or(e.from, &lease.Failure{}) }
+
 // Is makes [errors.Is] work as the type's comment says.
 func (e *Error) Is(target error) bool {
 	for _, d := range decisions {
 		if d.error == target {
-			return e.from.Kind&d.kind != 0 || e.is == target
+			return e.failure().Kind&d.kind != 0 || e.is == target
 		}
 	}
 	return e.nodes != nil && errors.Is(e.nodes, target)
@@ -167,7 +172,7 @@ type NodeError struct {
 
 // Error begins with the node, "node 3 (10.0.0.3:6379)", and is one line.
 func (e *NodeError) Error() string {
-	return nodeName(e.Node, e.Addr) + ": " + errtext.Text(e.Err.Error())
+	return nodeName(e.Node, e.Addr) + ": " + errtext.Text(fmt.Sprint(e.Err))
 }
 
 // Unwrap returns Err.

@@ -40,8 +40,8 @@ type Events struct {
 	// no more: it is being released, or was lost. A held context is done before. If a lock is not
 	// held by Hold and is left to expire, its end is told when its mutex is locked again.
 	End func(e Ended)
-	// Lost is called before End if the lock was not released by its holder: its Err is then not
-	// [ErrReleased].
+	// Lost is called before End if the holder has lost the lock: for the reasons [EndLost],
+	// [EndMargin] and [EndMaxHold].
 	Lost func(e Ended)
 	// Overrun is called once for a lock whose Unlock or Extend is called after [Mutex.Until].
 	// The work under the lock went on for too long, and somebody else may have had the lock.

@@ -653,6 +653,15 @@ func TestTypedErrorsAreFound(t *testing.T) {
 	})
 }
 
+// Tests of users make errors of their own.
+func TestErrorsThatOthersHaveMadeCanBeRead(t *testing.T) {
+	e := &redlock.Error{Name: "x"}
+	assert.NotErrorIs(t, e, redlock.ErrTaken)
+	assert.Contains(t, e.Error(), `"x"`)
+	assert.Empty(t, e.Nodes())
+	assert.Contains(t, (&redlock.NodeError{Node: 2}).Error(), "node 2")
+}
+
 func TestAnErrorNamesTheLockWithoutThePrefix(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		nodes[0].Always(fails)

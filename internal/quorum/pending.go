@@ -179,7 +179,12 @@ func (s *retries) send() {
 		case s.underWay < most:
 			s.underWay++
 			p.retry = p.release.again()
-			go p.retry.pipeline.submit(p.retry)
+			c, tracker := p.retry, p.retry.pipeline.node.tracker
+			tracker.Enter() // now: p may be taken before c is submitted
+			go func() {
+				defer tracker.Leave()
+				c.pipeline.submit(c)
+			}()
 		}
 	}
 	if s.timer != nil {

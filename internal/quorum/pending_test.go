@@ -544,6 +544,49 @@ func settled(t *testing.T, node *Node) {
 	}
 }
 
+// unsentRelease returns a release that is not submitted.
+func unsentRelease(t *testing.T) ([]Pipeline, *call) {
+	pipelines, m := newPipelines(1), sentBefore(1)
+	calls := []call{{pipeline: &pipelines[0], write: &m[0]}}
+	newRound(t.Context(), Release, Spec{Command: newJournal().op("release", 0, 1, nil).command(),
+		Need: 1, Budget: budget}, time.Minute, calls)
+	return pipelines, &calls[0]
+}
+
+// A goroutine may come so late to send a release again that its round is over, which ends what the
+// breaker keeps.
+func TestAReleaseThatIsSentAgainTooLateIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pipelines, release := unsentRelease(t)
+		node := pipelines[0].node
+		b := &node.breaker
+		b.tripped, b.probed = true, clock.Ticks(time.Now().Add(time.Hour))
+		retry := release.again()
+		later(budget)
+		pipelines[0].submit(retry)
+		assert.Empty(t, b.kept)
+		assert.Equal(t, 1, pendingFor(node), "it has failed")
+		b.leave(true, true)
+		done(t, pipelines)
+	})
+}
+
+// A command that is about to be sent again is under way, also if that is not needed any more.
+func TestAReleaseThatIsAboutToBeSentAgainIsTracked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pipelines, release := unsentRelease(t)
+		node := pipelines[0].node
+		s, p := &node.retries, release.pending()
+		s.mu.Lock()
+		s.put(p, clock.NowTicks())
+		s.send()
+		s.take(p)
+		assert.EqualValues(t, 1, node.tracker.n.Load())
+		s.mu.Unlock()
+		done(t, pipelines)
+	})
+}
+
 // lesson L56: an answer within the longest budget is not the last word.
 func TestAnAnswerWithinTheLongestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

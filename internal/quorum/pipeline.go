@@ -142,9 +142,7 @@ func (p *Pipeline) expire(c *call) {
 	var first *call
 	switch {
 	case c.kept:
-		p.node.breaker.drop(c)
-		c.unsent = p.node.unresponsive(c.round.spec.Budget)
-		first = c // which only closes it
+		first = p.drop(c)
 	case c.inHand:
 		switch c.round.kind {
 		case Write:
@@ -160,6 +158,14 @@ func (p *Pipeline) expire(c *call) {
 	}
 	p.mu.Unlock()
 	p.launch(first)
+}
+
+// drop ends a call that the breaker keeps, and returns it: to launch it only closes it. The caller
+// holds mu.
+func (p *Pipeline) drop(c *call) *call {
+	p.node.breaker.drop(c)
+	c.unsent = p.node.unresponsive(c.round.spec.Budget)
+	return c
 }
 
 // advance begins the first call that waits, if there is one, and returns it if it may be launched.
@@ -190,13 +196,17 @@ func (p *Pipeline) next(c *call) *call {
 func (p *Pipeline) begin(c *call) *call {
 	r, w := c.round, c.write
 	c.began = clock.NowTicks()
+	late := c.began >= clock.Ticks(r.deadline())
 	switch {
 	case r.kind == Release && (w.sent == 0 || r.spec.Trusts && w.refused()):
 		c.unsent = errNothing
-	case r.kind != Release && (w.over || c.began >= clock.Ticks(r.deadline())):
+	case r.kind != Release && (w.over || late):
 		c.unsent = ErrUnsent
 	case !p.node.breaker.pass(c):
-		return nil // its round expires later than now
+		if late { // its round may have expired: nobody else would drop it
+			return p.drop(c)
+		}
+		return nil
 	default:
 		c.inHand = true
 		if r.kind == Write {

@@ -172,7 +172,7 @@ func (p *Pipeline) drop(c *call) *call {
 // The caller holds mu.
 func (p *Pipeline) advance() *call {
 	if len(p.waiting) == 0 {
-		p.running = nil
+		p.running, p.waiting = nil, nil
 		return nil
 	}
 	c := p.waiting[0]

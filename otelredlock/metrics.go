@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"syscall"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,9 +19,7 @@ type metrics struct {
 	held, waiters                               metric.Int64UpDownCounter
 	losses, overruns, raises, heals, longWaits  metric.Int64Counter
 
-	outcomes  map[redlock.Outcome]metric.MeasurementOption
-	acquires  map[acquire]metric.MeasurementOption
-	endReason map[redlock.EndReason]metric.MeasurementOption
+	sets sync.Map // from an Outcome, an EndReason or an acquire to its metric.MeasurementOption
 }
 
 // acquire are the attributes of a call that asks for a lock.
@@ -80,7 +79,6 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 			"Reports that a call has waited for long."),
 		heals: counter("redlock.heals", "{node}", "Nodes that had lost the key of a held lock."),
 	}
-	m.prepare()
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -96,39 +94,14 @@ func (m *metrics) begin() {
 	m.waiters.Add(ctx, 0)
 	m.raises.Add(ctx, 0)
 	m.heals.Add(ctx, 0)
-	m.longWaits.Add(ctx, 0, m.outcomeSet(redlock.OutcomeTaken))
-	m.longWaits.Add(ctx, 0, m.outcomeSet(redlock.OutcomeNoQuorum))
+	m.longWaits.Add(ctx, 0, m.attributes(redlock.OutcomeTaken))
+	m.longWaits.Add(ctx, 0, m.attributes(redlock.OutcomeNoQuorum))
 	m.overruns.Add(ctx, 0, exclusive(false))
 	m.overruns.Add(ctx, 0, exclusive(true))
 	for _, r := range []redlock.EndReason{
 		redlock.EndLost, redlock.EndMargin, redlock.EndMaxHold,
 	} {
-		m.losses.Add(ctx, 0, m.reasonSet(r))
-	}
-}
-
-// prepare makes the sets of attributes.
-func (m *metrics) prepare() {
-	m.outcomes = map[redlock.Outcome]metric.MeasurementOption{}
-	m.acquires = map[acquire]metric.MeasurementOption{}
-	m.endReason = map[redlock.EndReason]metric.MeasurementOption{}
-	for _, o := range []redlock.Outcome{
-		redlock.OutcomeOK, redlock.OutcomeTaken, redlock.OutcomeNoQuorum, redlock.OutcomeExpired,
-		redlock.OutcomeNotHeld, redlock.OutcomeCancelled, redlock.OutcomeClosed,
-		redlock.OutcomeInvalid, redlock.OutcomeFailed,
-	} {
-		m.outcomes[o] = outcomeSet(o)
-		for i := range 4 {
-			a := acquire{o, i&1 != 0, i&2 != 0}
-			m.acquires[a] = a.set()
-		}
-	}
-	for _, r := range []redlock.EndReason{
-		redlock.EndReleased, redlock.EndClosed, redlock.EndHandedOff, redlock.EndLost,
-		redlock.EndMargin,
-		redlock.EndMaxHold, redlock.EndReplaced,
-	} {
-		m.endReason[r] = reasonSet(r)
+		m.losses.Add(ctx, 0, m.attributes(r))
 	}
 }
 
@@ -141,41 +114,25 @@ func exclusive(proven bool) metric.MeasurementOption {
 	return set(attribute.Bool("redlock.proven_exclusive", proven))
 }
 
-func outcomeSet(o redlock.Outcome) metric.MeasurementOption {
-	return set(attribute.String("redlock.outcome", string(o)))
-}
-
-func reasonSet(r redlock.EndReason) metric.MeasurementOption {
-	return set(attribute.String("redlock.end", string(r)))
-}
-
-func (a acquire) set() metric.MeasurementOption {
-	return set(attribute.String("redlock.outcome", string(a.outcome)),
-		attribute.Bool("redlock.contended", a.contended),
-		attribute.Bool("redlock.shared", a.shared))
-}
-
-// known returns the prepared set of something, or makes one: a newer redlock may tell what this
-// module does not know.
-func known[T comparable](
-	sets map[T]metric.MeasurementOption, of T, make func(T) metric.MeasurementOption,
-) metric.MeasurementOption {
-	if s, ok := sets[of]; ok {
-		return s
+// attributes returns the attributes of an [redlock.Outcome], an [redlock.EndReason] or an acquire.
+// They are made once each.
+func (m *metrics) attributes(of any) metric.MeasurementOption {
+	if s, ok := m.sets.Load(of); ok {
+		return s.(metric.MeasurementOption)
 	}
-	return make(of)
-}
-
-func (m *metrics) outcomeSet(o redlock.Outcome) metric.MeasurementOption {
-	return known(m.outcomes, o, outcomeSet)
-}
-
-func (m *metrics) reasonSet(r redlock.EndReason) metric.MeasurementOption {
-	return known(m.endReason, r, reasonSet)
-}
-
-func (m *metrics) acquireSet(a acquire) metric.MeasurementOption {
-	return known(m.acquires, a, acquire.set)
+	var s metric.MeasurementOption
+	switch of := of.(type) {
+	case redlock.Outcome:
+		s = set(attribute.String("redlock.outcome", string(of)))
+	case redlock.EndReason:
+		s = set(attribute.String("redlock.end", string(of)))
+	case acquire:
+		s = set(attribute.String("redlock.outcome", string(of.outcome)),
+			attribute.Bool("redlock.contended", of.contended),
+			attribute.Bool("redlock.shared", of.shared))
+	}
+	m.sets.Store(of, s)
+	return s
 }
 
 // serverError classes an error by what the server or the system calls it: "NOPERM", for instance,

@@ -130,7 +130,7 @@ func (r *recorder) acquire(
 	return ctx, func(a redlock.Acquired) {
 		r.waiters.Add(ctx, -1)
 		contended := a.Queued || a.Attempts > 1
-		set := r.acquireSet(acquire{a.Outcome, contended, a.Shared})
+		set := r.attributes(acquire{a.Outcome, contended, a.Shared})
 		r.acquired.Record(ctx, a.Took.Seconds(), set)
 		if a.Err == nil {
 			r.held.Add(ctx, 1)
@@ -152,7 +152,7 @@ func (r *recorder) extend(
 ) (context.Context, func(redlock.Extended)) {
 	ctx, span := r.tracer.Start(ctx, "extend lock")
 	return ctx, func(e redlock.Extended) {
-		set := r.outcomeSet(e.Outcome)
+		set := r.attributes(e.Outcome)
 		r.extended.Record(ctx, e.Took.Seconds(), set)
 		r.remaining.Record(ctx, max(e.Left, 0).Seconds(), set)
 		if e.Healed > 0 {
@@ -174,11 +174,11 @@ func (r *recorder) release(
 func (r *recorder) end(e redlock.Ended) {
 	ctx := context.Background()
 	r.held.Add(ctx, -1)
-	r.holds.Record(ctx, e.Held.Seconds(), r.reasonSet(e.Reason))
+	r.holds.Record(ctx, e.Held.Seconds(), r.attributes(e.Reason))
 }
 
 func (r *recorder) lost(e redlock.Ended) {
-	r.losses.Add(context.Background(), 1, r.reasonSet(e.Reason))
+	r.losses.Add(context.Background(), 1, r.attributes(e.Reason))
 }
 
 func (r *recorder) overrun(o redlock.Overrun) {
@@ -191,7 +191,7 @@ func (r *recorder) waiting(w redlock.Waiting) {
 	if errors.Is(w.Err, redlock.ErrNoQuorum) {
 		o = redlock.OutcomeNoQuorum
 	}
-	r.longWaits.Add(context.Background(), 1, r.outcomeSet(o))
+	r.longWaits.Add(context.Background(), 1, r.attributes(o))
 }
 
 func (r *recorder) node(c redlock.NodeCall) {

@@ -125,7 +125,7 @@ func (e *Error) why() string {
 	return text
 }
 
-// failure says why it failed. An Error that somebody else has made does not tell.
+// failure is why it failed, and empty for an Error that the package has not made.
 func (e *Error) failure() *lease.Failure { return cmp.Or(e.from, &lease.Failure{}) }
 
 // Is makes [errors.Is] work as the type's comment says.

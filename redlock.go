@@ -134,7 +134,7 @@ func (r *Redlock) configure(opts []Option) (*config, error) {
 // NewMutex does no I/O. The Redis key is the name, after the prefix of [WithKeyPrefix]; two
 // users of one name exclude each other whatever their other options. The name is not empty, and the
 // key is none that redlock itself keeps for a lock: it does not look like the key of a fence
-// counter, or of a queue. Otherwise its calls return an [*OptionError].
+// counter, or of a queue. With any other name, the methods of the mutex return an [*OptionError].
 func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	cfg, err := r.configure(opts)
 	m := &Mutex{core: r.core, cfg: cfg, name: name, key: cfg.prefix + name, asks: cfg.Owner != ""}

@@ -71,8 +71,8 @@ func (r *Redlock) mutexes(ctx context.Context, names []string, opts []Option) ([
 
 // FencingTokenOf is [FencingToken] of the lock with that name, of which ctx is the held context, or
 // was derived from it: it is for the function that [Redlock.DoAll] calls. It is 0 if ctx comes from
-// no hold of that name, or if that is held without [WithFencing]. Of several holds of that name,
-// with different prefixes, it is the innermost one's.
+// no hold of that name, or if that is held without [WithFencing]. If several locks with that name
+// are held, under different prefixes, it is the innermost one's.
 func FencingTokenOf(ctx context.Context, name string) uint64 {
 	needContext(ctx)
 	if h := holdOf(ctx, func(h *hold) bool { return h.m.name == name }); h != nil {

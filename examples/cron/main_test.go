@@ -23,7 +23,7 @@ func TestEveryTickIsRunOnce(t *testing.T) {
 			c.Node(1).Down()
 			c.Node(3).Freeze()
 		},
-		// It stays away until its locks have expired. Otherwise it could give them away again.
+		// It stays away until its locks have expired: otherwise it could grant them again.
 		"a node forgets": func(c *redlocktest.Cluster) {
 			time.AfterFunc(5*time.Minute+10*time.Millisecond, func() {
 				c.Node(2).Down()

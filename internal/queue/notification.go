@@ -69,8 +69,8 @@ func (n *notification) endBid() {
 	n.forgetBid()
 }
 
-// forgetBid forgets the bid. A node that has taken it up keeps the key for the number all the same.
-// The caller holds the listener's mu.
+// forgetBid is endBid for a caller who holds the listener's mu. A node that had taken up the bid
+// counts as one that keeps the key for the waiter.
 func (n *notification) forgetBid() {
 	for i, said := range n.bidding {
 		delete(n.listener.notes, said)

@@ -80,7 +80,7 @@ type Batcher struct {
 	queue    []*Call     // that wait, in order
 	sending  []*batch    // the batches under way
 	underWay int         // calls of those
-	largest  int         // batch to one of several nodes in the last 10 ms, in calls
+	largest  int         // calls of the largest recent batch, unless it was Alone
 	full     time.Time   // when a batch became one of maxBatches or more
 	waiting  *time.Timer // calls hurry, or nil
 	watching bool        // look will be called
@@ -230,7 +230,7 @@ func (b *Batcher) put(c *Call) {
 //
 // On several nodes, fewer and larger batches cost less. But a caller comes back when a quorum has
 // answered, and finds that the batches of some nodes have gone without it. So a batch waits until
-// half as many calls have come as the largest has had of late. Without that, locks of 64 callers on
+// half as many calls have come as the largest recent one had. Without that, locks of 64 callers on
 // five nodes took 1.3 times as long.
 func (b *Batcher) mayGo(first *pool.Command, calls int) bool {
 	if !b.hasRoom(maxBatches) {
@@ -281,7 +281,7 @@ func (b *Batcher) hurry() {
 }
 
 // look abandons the batches for which nobody waits any more. It looks again when that may be so for
-// others. What was the largest batch before is no measure any more.
+// others. It also forgets the largest batch.
 func (b *Batcher) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -131,6 +131,15 @@ func (n *node) begin(ctx context.Context, key string) *outcome {
 	return o
 }
 
+// alone is begin where the group has one node.
+func (n *node) alone(key string) *outcome {
+	o := &outcome{n: n, key: key, began: time.Now()}
+	command := pool.SetNX(key, "v", time.Minute)
+	command.Alone = true
+	n.calls.Start(n.Context(), command, o)
+	return o
+}
+
 // few is how many calls are under way before others wait.
 const few = 3
 
@@ -286,19 +295,12 @@ func TestABatchWaitsForHalfAsManyCallsAsTheLargest(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		many(1).granted()
 		eight()
-		alone := func(key string) *outcome {
-			command := pool.SetNX(key, "v", time.Minute)
-			command.Alone = true
-			o := &outcome{n: n, key: key, began: time.Now()}
-			n.calls.Start(n.Context(), command, o)
-			return o
-		}
-		alone("k").granted()
+		n.alone("k").granted()
 
 		time.Sleep(20 * time.Millisecond)
 		slow := n.occupy()
 		for range 8 {
-			slow = append(slow, alone("k"))
+			slow = append(slow, n.alone("k"))
 		}
 		for range few {
 			n.gate <- struct{}{}
@@ -314,11 +316,7 @@ func TestAFewBatchesOfOneNodeGo(t *testing.T) {
 		all := n.occupy()
 		start := func(count int) {
 			for range count {
-				o := &outcome{n: n, key: "slow", began: time.Now()}
-				command := pool.SetNX("slow", "v", time.Minute)
-				command.Alone = true
-				n.calls.Start(n.Context(), command, o)
-				all = append(all, o)
+				all = append(all, n.alone("slow"))
 			}
 		}
 		start(5)
@@ -344,7 +342,7 @@ func TestAFewBatchesOfOneNodeGo(t *testing.T) {
 	})
 }
 
-// What a batch has no room for waits no longer than if it had not gone.
+// Calls that a batch has no room for do not begin to wait anew.
 func TestACallWaitsForAMillisecondBehindALargeBatch(t *testing.T) {
 	inBubble(t, func(n *node) {
 		n.occupy()
@@ -382,7 +380,7 @@ func TestABatchIsBounded(t *testing.T) {
 			all = append(all, n.begin(n.Context(), fmt.Sprint(i)))
 		}
 		close(n.gate)
-		time.Sleep(time.Millisecond) // for more calls than the last 88
+		time.Sleep(time.Millisecond) // the last 88 calls wait for more
 		for _, o := range all {
 			o.granted()
 		}
@@ -484,7 +482,7 @@ func TestSendsUnderWayAreBounded(t *testing.T) {
 				t.Errorf("%d batches are under way, want %d of at most %d", got, want, most)
 			}
 			close(n.gate)
-			time.Sleep(time.Millisecond) // for more calls than are left
+			time.Sleep(time.Millisecond) // the last calls wait for more
 			all.granted()
 		})
 	}

@@ -42,7 +42,7 @@ func TestALoneCallerSendsItsOwnCall(t *testing.T) {
 	inBubble(t, func(n *node) {
 		for range 3 {
 			if o := n.carry(n.Context(), "k"); !o.told() {
-				t.Error("Carry has returned before the outcome was told")
+				t.Error("StartCarried has returned before the outcome was told")
 			} else {
 				o.granted()
 			}
@@ -108,7 +108,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Error("Carry does not panic")
+					t.Error("StartCarried does not panic")
 				}
 			}()
 			n.calls.StartCarried(n.Context(), pool.SetNX("k", "v", time.Minute),
@@ -127,7 +127,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 				(<-done).granted()
 			}
 		}
-		time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
+		time.Sleep(20 * time.Millisecond) // so that the large batch is forgotten
 		n.start(n.Context(), "k").granted()
 	})
 }

@@ -62,8 +62,7 @@ func (b *Batcher) ready() *batch {
 	return b.take()
 }
 
-// take makes a batch of the queue. What is left waits no longer than it would have. The caller
-// holds mu.
+// take makes a batch of the queue. The timer of what is left goes on. The caller holds mu.
 func (b *Batcher) take() *batch {
 	n := min(len(b.queue), maxCalls)
 	s := b.begin(b.queue[:n]...)

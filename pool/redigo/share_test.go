@@ -210,7 +210,7 @@ func TestCommandsThatArriveTogetherShareAConnection(t *testing.T) {
 		if b.dials != few {
 			t.Errorf("there were %d connections, want %d", b.dials, few)
 		}
-		time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
+		time.Sleep(20 * time.Millisecond) // so that the large batch is forgotten
 		taken := b.start(b.Context(), "5")
 		synctest.Wait()
 		if taken.reply != false || taken.err != nil {
@@ -279,7 +279,7 @@ func TestConnectionsEndWithTheContextsOfTheirCommands(t *testing.T) {
 				t.Errorf("%d connections are left", n)
 			}
 			close(gate)
-			time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
+			time.Sleep(20 * time.Millisecond) // so that the large batch is forgotten
 			b.start(b.Context(), "after").granted()
 		})
 	}

@@ -241,12 +241,12 @@ func TestCommandsThatArriveTogetherShareARoundTrip(t *testing.T) {
 			t.Errorf("%d goroutines for 303 commands", n)
 		}
 		close(gate)
-		time.Sleep(time.Millisecond) // for more commands than the last 44
+		time.Sleep(time.Millisecond) // the last 44 commands wait for more
 		all.granted()
 		if n := b.connections(); n != 1 {
 			t.Errorf("there were %d connections, want 1", n)
 		}
-		time.Sleep(20 * time.Millisecond) // since when nobody expects as many again
+		time.Sleep(20 * time.Millisecond) // so that the large batch is forgotten
 		if taken := b.start(b.Context(), "5"); taken.reply != false || taken.err != nil {
 			t.Errorf("SetNX of a key that is taken = %v, %v, want false", taken.reply, taken.err)
 		}

@@ -653,7 +653,7 @@ func TestTypedErrorsAreFound(t *testing.T) {
 	})
 }
 
-// Tests of users make errors of their own.
+// Users make errors of their own in tests.
 func TestErrorsThatOthersHaveMadeCanBeRead(t *testing.T) {
 	e := &redlock.Error{Name: "x"}
 	assert.NotErrorIs(t, e, redlock.ErrTaken)

@@ -82,7 +82,7 @@ func tick(t *testing.T, down bool, start func(*testing.T, *redlock.Redlock, func
 		servers[2].Kill()
 		servers = servers[:2]
 	}
-	for _, rl := range all { // to dial, and learn who is down, may take longer than a tick allows
+	for _, rl := range all { // dialling a dead node for the first time can make a tick late
 		require.NoError(t, rl.Do(t.Context(), "first", func(context.Context) error { return nil }))
 	}
 	pulse := redistest.TakePulse(t, servers...)

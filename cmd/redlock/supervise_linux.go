@@ -22,7 +22,7 @@ import (
 // or another session. It kills them when the process above it ends, and when the command ends.
 //
 // If the supervisor is killed, the process above it kills the command's group, and the kernel the
-// command.
+// command. Only the kernel does so if that happens before the supervisor has told the group.
 const supervisor = "redlock supervisor"
 
 // runSupervisor reports whether the arguments of this process make it a supervisor, and is one.

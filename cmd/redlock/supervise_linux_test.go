@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"flag"
 	"fmt"
@@ -38,10 +39,10 @@ func marked(t *testing.T, line string) (pids []int) {
 	return pids
 }
 
-// busy is a command with children everywhere, none of which heeds TERM.
-const busy = `trap "" TERM
+// busy is a command with children everywhere, none of which heeds TERM. It answers USR1.
+const busy = `trap "" TERM USR1
 sleep 600 | cat & (sleep 600 & (sleep 600 &)) & [ -z "$0" ] || "$0" sleep 600 &
-echo $PPID $$; while :; do sleep 0.05; done`
+trap "echo heard" USR1; echo $PPID $$; while :; do sleep 0.05; done`
 
 // setsid is the program of that name, or "".
 func setsid() string {
@@ -127,15 +128,24 @@ exec "$0" run -wait 1m -name job -- true`, os.Args[0]}
 	assert.Equal(t, redlock.VerdictFree, verdict(t, locks, "job"))
 }
 
+// knows waits until the tool has been told the group of a command that answers USR1.
+func knows(t *testing.T, tool *exec.Cmd, lines *bufio.Reader) {
+	t.Helper()
+	require.NoError(t, tool.Process.Signal(syscall.SIGUSR1))
+	require.Equal(t, "heard", line(t, lines))
+}
+
 // The tool itself kills what its supervisor would have killed.
 // lesson L128
 func TestTheCommandDiesWithItsSupervisor(t *testing.T) {
 	t.Parallel()
 	nodes, locks := setup(t)
-	lines, wait := background(t, underLock(t, nodes, "--", "sh", "-c", busy, ""))
+	cmd := underLock(t, nodes, "--", "sh", "-c", busy, "")
+	lines, wait := background(t, cmd)
 	var supervisor, command int
 	_, err := fmt.Sscan(line(t, lines), &supervisor, &command)
 	require.NoError(t, err)
+	knows(t, cmd, lines)
 	require.NoError(t, syscall.Kill(supervisor, syscall.SIGKILL))
 	assert.Equal(t, 128+9, wait())
 	require.Eventually(t, func() bool { return syscall.Kill(-command, 0) != nil }, patient,
@@ -150,9 +160,11 @@ func TestAStoppedSupervisorKills(t *testing.T) {
 		t.Skip("there is no setsid")
 	}
 	nodes, _ := setup(t)
-	lines, wait := background(t, underLock(t, nodes, "-expiry", "3s", "--", "sh", "-c",
-		`"$0" sleep 600 & echo $PPID; echo $!; wait`, setsid()))
+	cmd := underLock(t, nodes, "-expiry", "3s", "--", "sh", "-c", `"$0" sleep 600 &
+trap "echo heard" USR1; echo $PPID; echo $!; wait; wait`, setsid())
+	lines, wait := background(t, cmd)
 	supervisor, moved := line(t, lines), line(t, lines)
+	knows(t, cmd, lines)
 	pid, err := strconv.Atoi(supervisor)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))

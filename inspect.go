@@ -28,10 +28,10 @@ const (
 	// VerdictSplit: nobody holds the lock, and nobody can acquire it before keys are deleted or
 	// expire. Contenders leave this behind for a moment. If it stays, look at the nodes' values.
 	VerdictSplit Verdict = "split"
-	// VerdictHandedOn: nobody holds the lock, and a quorum of nodes keeps the key for a process
+	// VerdictReserved: nobody holds the lock, and a quorum of nodes keeps the key for a process
 	// whose turn it is, or has none. That process takes it within a moment, or the next one gets
 	// it.
-	VerdictHandedOn Verdict = "handed on"
+	VerdictReserved Verdict = "reserved"
 	// VerdictUnknown: the nodes that did not answer could make it free or held.
 	VerdictUnknown Verdict = "unknown"
 )
@@ -259,7 +259,7 @@ func (in *Inspection) String() string {
 	case VerdictSplit:
 		fmt.Fprintf(&b, ", nobody has or can get %d of %d nodes before keys go away\n",
 			in.Quorum, n)
-	case VerdictHandedOn:
+	case VerdictReserved:
 		fmt.Fprintf(&b, ", at least %d of %d nodes have no key or keep it for "+
 			"a process that waits\n", in.Quorum, n)
 	case VerdictUnknown:
@@ -272,22 +272,29 @@ func (in *Inspection) String() string {
 			reader.Votes, n, ttlText(reader.TTL))
 	}
 	for _, node := range in.Nodes {
-		name := nodeName(node.Node, node.Addr)
-		switch {
-		case node.Err != nil:
-			fmt.Fprintf(w, "  %s\t%s\n", name, node.Err)
-		case !node.Found:
-			fmt.Fprintf(w, "  %s\tno key\n", name)
-		case node.Reserved:
-			fmt.Fprintf(w, "  %s\tkept for a process that waits, %s\n", name, ttlText(node.TTL))
-		case node.Shared:
-			fmt.Fprintf(w, "  %s\tshared, %s\n", name, ttlText(node.TTL))
-		default:
-			fmt.Fprintf(w, "  %s\t%s, %s\n", name, wire.Brief(node.Value), ttlText(node.TTL))
-		}
+		fmt.Fprintf(w, "  %s\t%s\n", nodeName(node.Node, node.Addr), node.has())
 	}
 	_ = w.Flush() // a strings.Builder does not fail
 	return b.String()
+}
+
+// String tells what the node has in one line, of a value only the beginning: see
+// [Inspection.String].
+func (k NodeKey) String() string { return nodeName(k.Node, k.Addr) + ": " + k.has() }
+
+// has is what the node has under the key.
+func (k NodeKey) has() string {
+	switch {
+	case k.Err != nil:
+		return k.Err.Error()
+	case !k.Found:
+		return "no key"
+	case k.Reserved:
+		return "kept for a process that waits, " + ttlText(k.TTL)
+	case k.Shared:
+		return "shared, " + ttlText(k.TTL)
+	}
+	return wire.Brief(k.Value) + ", " + ttlText(k.TTL)
 }
 
 // writeWaiters writes how many wait, and the first ten of them.

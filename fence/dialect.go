@@ -33,7 +33,14 @@ func (d Dialect) WithTable(name string) Dialect {
 
 // Schema returns the statement that makes the table of tokens unless it exists. Run it once, with
 // the other migrations of the database, or whenever a program starts: several may run it at once.
-func (d Dialect) Schema() string { return fmt.Sprintf(d.schema, d.quotedTable()) }
+// If [Dialect.WithTable] was given a name that it does not allow, Schema returns what is wrong with
+// that, which no database takes for a statement.
+func (d Dialect) Schema() string {
+	if err := d.checkTable(); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf(d.schema, d.quotedTable())
+}
 
 func (d Dialect) quotedTable() string {
 	return d.quote + strings.ReplaceAll(d.table, ".", d.quote+"."+d.quote) + d.quote

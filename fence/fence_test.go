@@ -68,6 +68,9 @@ func TestGuardRefusesBadArguments(t *testing.T) {
 		require.EqualError(t, err, c.want)
 		assert.Equal(t, c.token == 0, errors.Is(err, fence.ErrNoToken))
 		assert.Empty(t, tx.sent)
+		if strings.HasPrefix(c.want, "fence: the table") {
+			assert.Equal(t, c.want, c.dialect.Schema())
+		}
 	}
 	err := fence.InTx(t.Context(), nil, fence.SQLite, "a", nil)
 	require.ErrorIs(

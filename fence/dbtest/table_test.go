@@ -49,6 +49,10 @@ func TestWithTable(t *testing.T) {
 			names = append(names, "main.token-2")
 		}
 		require.NoError(t, err)
+		for _, name := range []string{"", "a; b", `"; DROP TABLE t`, "`; DROP TABLE t"} {
+			_, err := db.Exec(d.dialect.WithTable(name).Schema())
+			require.Error(t, err, name)
+		}
 		for _, name := range names {
 			d.dialect = d.dialect.WithTable(name)
 			for range 2 {

@@ -66,7 +66,7 @@ func (c *Census) Verdict(nodes int) string {
 	case c.Free >= nodes:
 		return "free"
 	case c.Reserved > 0 && c.Free+c.Reserved >= nodes:
-		return "handed on"
+		return "reserved"
 	case max(c.Votes, c.Free, c.Reserved)+c.Silent >= nodes:
 		return "unknown"
 	}

@@ -68,10 +68,10 @@ func TestInspectVerdict(t *testing.T) {
 		"xxxxx":   redlock.VerdictUnknown,
 		"aaaabbb": redlock.VerdictHeld,
 		"aaa---x": redlock.VerdictUnknown,
-		"rrr":     redlock.VerdictHandedOn,
-		"rr-":     redlock.VerdictHandedOn,
+		"rrr":     redlock.VerdictReserved,
+		"rr-":     redlock.VerdictReserved,
 		"r--":     redlock.VerdictFree,
-		"ar-":     redlock.VerdictHandedOn,
+		"ar-":     redlock.VerdictReserved,
 		"aar":     redlock.VerdictHeld,
 		"abr":     redlock.VerdictSplit,
 		"rxx":     redlock.VerdictUnknown,
@@ -168,15 +168,19 @@ func TestInspectStringDoesNotShowTheWholeValue(t *testing.T) {
 	nodes := sim.NewNodes(3)
 	rl := redlock.New(nodes.Pools("a")...)
 	m := rl.NewMutex("job", redlock.WithGenValueFunc(func() (string, error) {
-		return "web-3",
-			nil
+		return "web-3", nil
 	}))
 	require.NoError(t, m.Lock())
 	in, err := rl.Inspect(t.Context(), "job")
 	require.NoError(t, err)
 	assert.Equal(t, m.Value(), in.Value)
 	assert.NotContains(t, in.String(), m.Value())
-	assert.Contains(t, in.String(), fmt.Sprintf("held by %q… on ", m.Value()[:len("web-3:")+6]))
+	shown := fmt.Sprintf("%q…", m.Value()[:len("web-3:")+6])
+	assert.Contains(t, in.String(), "held by "+shown+" on ")
+	for _, printed := range []string{fmt.Sprint(in.Nodes), fmt.Sprintf("%+v", in.Nodes)} {
+		assert.NotContains(t, printed, m.Value())
+		assert.Contains(t, printed, "node 2: "+shown+", expires in ")
+	}
 }
 
 // Values of other libraries may be as short as these.

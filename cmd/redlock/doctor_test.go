@@ -62,6 +62,27 @@ func TestDoctorFindsAServerThatIsTwoNodes(t *testing.T) {
 	assert.Contains(t, errs, "pools 0 and 2 have the address "+addr)
 }
 
+// A node that may have forgotten locks has no vote for run and elect with -guard either.
+func TestRunHasARestartGuard(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	nodes := redistest.Start(t, 1)[0].Addr()
+	for _, tt := range []struct {
+		guard  string
+		status int
+		said   string
+	}{
+		{"1h", exitUnavailable, "restarted too recently, takes part again in "},
+		{"5s", exitUsage, "WithRestartGuard(5s): must be at least the expiry of 10s"},
+	} {
+		out, errs, status := result(t, command(t, nil, "run", "-nodes", nodes, "-name", "job",
+			"-guard", tt.guard, "--", "echo", "ran"))
+		assert.Equal(t, tt.status, status)
+		assert.Contains(t, errs, tt.said)
+		assert.Empty(t, out)
+	}
+}
+
 // Where INFO is denied, the guard lets nobody lock; and without the counter's pattern, no token
 // is made.
 func TestDoctorLooksAtRights(t *testing.T) {
@@ -77,6 +98,7 @@ func TestDoctorLooksAtRights(t *testing.T) {
 		{"~app:* ~redlock:fence:*", "-prefix=app: -fencing -fence-per-name", 1},
 		{"~app:* ~{app:*", "-prefix=app: -fencing -fence-per-name", 0},
 		{"~app:*", "-prefix=app: -guard=1m", 1},
+		{"~app:*", "-prefix=app: -guard=2s", 1},
 		{"~app:*", "", 1},
 	} {
 		t.Run("", func(t *testing.T) {

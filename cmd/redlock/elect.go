@@ -21,7 +21,7 @@ func (t *tool) elect(args []string) (int, error) {
 			redlock.WithFencePerName()) // as NewElection
 		for {
 			status, err := j.whenGranted(0)
-			if !errors.Is(err, redlock.ErrLost) {
+			if !errors.Is(err, redlock.ErrLost) || j.ended {
 				return status, err
 			}
 			t.say("elect", fmt.Errorf("standing for election again: %w", err))

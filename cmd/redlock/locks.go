@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,14 @@ func (j *job) lock(ctx context.Context) error {
 		ctx = held // the loss of one ends the wait for the next
 	}
 	return nil
+}
+
+// otherVariables are those of this process, without those of a lock of a redlock above it that the
+// command's own lock may not have.
+func otherVariables() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REDLOCK_TOKEN=") || strings.HasPrefix(v, "REDLOCK_SLOT=")
+	})
 }
 
 // environment tells the command its locks.

@@ -266,7 +266,7 @@ func TestAWaitForASlot(t *testing.T) {
 	}
 	cmd := command(t, nodes, "run", "-wait", "forever", "-any-of", "job", "-slots", "2",
 		"-at-least", "1h", "-no-token", "--", "sh", "-c", `echo "<$REDLOCK_TOKEN>" >&2`)
-	cmd.Env = append(cmd.Env, "REDLOCK_TOKEN=")
+	cmd.Env = append(cmd.Env, "REDLOCK_TOKEN=7") // that of a lock above
 	errs, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -301,6 +301,7 @@ func TestSeveralLocksWithinThemselves(t *testing.T) {
 		fails        string // by which lock, or ""
 	}{
 		{"-name a -name b", "-name c -name b", `"b"`},
+		{"-name a", "-expiry 2s -name a", `"a"`},
 		{"-name a -name b", "-name c", ""},
 		{"-any-of job -slots 2", "-any-of job -slots 2", ""},
 		{"-any-of job -slots 1", "-any-of job -slots 1", `"job#0"`},

@@ -56,7 +56,7 @@ func (t *tool) watch(args []string) (int, error) {
 			if err != nil {
 				return statusOf(err), err
 			}
-			if now := fmt.Sprint(in.Verdict, in.Value, in.Waiters); now != seen {
+			if now := whose(in); now != seen {
 				seen = now
 				t.print(fmt.Sprintf("%s %s", time.Now().Format(time.RFC3339), in))
 			}
@@ -67,6 +67,16 @@ func (t *tool) watch(args []string) (int, error) {
 		}
 		return 0, nil
 	})
+}
+
+// whose is what watch tells the changes of: who holds a lock, who shares it, and who waits.
+func whose(in *redlock.Inspection) string {
+	var readers []string
+	for _, r := range in.Readers {
+		readers = append(readers, r.Owner)
+	}
+	slices.Sort(readers) // their votes and times change all the time
+	return fmt.Sprintf("%q %q %q %v", in.Verdict, in.Value, readers, in.Waiters)
 }
 
 // doctor prints what is wrong with the nodes.
@@ -86,13 +96,18 @@ func (t *tool) doctor(args []string) (int, error) {
 	}
 	return c.untilSignal(args, check, func(ctx context.Context) (int, error) {
 		// So much time distinguishes a slow node from one that does not answer.
-		opts := []redlock.Option{redlock.WithNodeTimeout(3 * time.Second)}
+		timeout, expiry := 3*time.Second, redlock.DefaultExpiry
+		var opts []redlock.Option
 		if *fencing {
 			opts = append(opts, redlock.WithFencing())
 		}
 		if *guard != 0 {
 			opts = append(opts, redlock.WithRestartGuard(*guard))
 		}
+		if *guard > 0 { // it is at least the expiry, which is that of the program
+			timeout, expiry = min(timeout, *guard), min(expiry, *guard)
+		}
+		opts = append(opts, redlock.WithNodeTimeout(timeout), redlock.WithExpiry(expiry))
 		report, err := doctor.Check(ctx, c.locks.With(opts...))
 		if err != nil {
 			return statusOf(err), err

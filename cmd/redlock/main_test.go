@@ -222,7 +222,7 @@ func TestRunTellsTheCommandItsLock(t *testing.T) {
 		assert.WithinDuration(t, time.Now().Add(10*time.Second), until, 10*time.Second)
 	}
 	cmd := underLock(t, nodes, append([]string{"-no-token"}, show...)...)
-	cmd.Env = append(cmd.Env, "REDLOCK_TOKEN=")
+	cmd.Env = append(cmd.Env, "REDLOCK_TOKEN=7") // that of a lock above
 	out, _, _ := result(t, cmd)
 	assert.Regexp(t, `^job  \S`, out)
 }
@@ -556,6 +556,20 @@ func TestElectRunsTheCommandInOneProcess(t *testing.T) {
 	assert.Equal(t, 128+15, firstWait())
 }
 
+// A signal ends elect also if the lock is lost while the command winds down.
+func TestElectDoesNotStandAgainAfterASignal(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "4s", "--", "sh", "-c",
+		`trap "echo told" TERM; echo ready; while :; do sleep 0.05; done`)
+	lines, wait := background(t, cmd)
+	require.Equal(t, "ready", line(t, lines))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, "told", line(t, lines))
+	release(t, nodes, "scheduler")
+	assert.Equal(t, exitLost, wait())
+}
+
 // release takes a lock from its holder. A busy machine may answer too late.
 func release(t *testing.T, nodes *cluster, name string) {
 	t.Helper()
@@ -586,6 +600,15 @@ func TestStatusAndWatch(t *testing.T) {
 	assert.Zero(t, status)
 	assert.Contains(t, out, `lock "job": held by `)
 	assert.NotContains(t, out, m.Value())
+	_, err := m.Unlock()
+	require.NoError(t, err)
+	next("free")
+	for i := range 2 {
+		reader := locks.NewMutex("job", redlock.WithShared(), redlock.WithExpiry(time.Hour),
+			redlock.WithOwner(fmt.Sprint("reader", i)))
+		require.NoError(t, reader.Lock())
+		next(fmt.Sprintf("shared by %d on ", i+1))
+	}
 	require.NoError(t, watch.Process.Signal(syscall.SIGINT))
 	assert.Equal(t, 128+2, wait())
 

@@ -40,7 +40,7 @@ func (j *job) heldAbove(ctx context.Context) error {
 		return nil
 	}
 	reads := func(r redlock.Reader) bool { return slices.Contains(above, hashed(r.Owner)) }
-	locks := j.locks.With(redlock.WithNodeTimeout(3 * time.Second))
+	locks := j.locks.With(redlock.WithNodeTimeout(min(3*time.Second, j.expiry)))
 	for i, name := range j.names {
 		in, err := locks.Inspect(ctx, name)
 		held := err == nil &&

@@ -20,12 +20,14 @@ type job struct {
 	names  []string // of the locks, as they were given
 	any    bool     // one of them is enough
 	reader string   // the owner of the locks if they are shared, or ""
+	expiry time.Duration
 	grace  time.Duration
 	limit  time.Duration
 	argv   []string
 	locks  *redlock.Redlock
 	locked []*redlock.Mutex // by the command, in the order in which they were granted
 	lost   <-chan error     // why one of them cannot be trusted any more, when that is so
+	ended  bool             // the command was passed a signal that ends programs
 }
 
 // lockFlags are the flags of run and elect.
@@ -35,7 +37,7 @@ type lockFlags struct {
 	anyOf         string // the name of which the names are slots, or ""
 	owner         string
 	expiry, grace time.Duration
-	limit         time.Duration
+	limit, guard  time.Duration
 	plain, shared bool
 }
 
@@ -49,6 +51,8 @@ func (t *tool) lockFlags(command, which, about string) *lockFlags {
 			"when a quarter of that is left (default a fifth of the expiry)")
 	c.set.DurationVar(&c.limit, "max", 0,
 		"end the command after this time, which is at least the expiry (default no limit)")
+	c.set.DurationVar(&c.guard, "guard", 0,
+		"the `maxTTL` of WithRestartGuard in your programs, if they use that")
 	c.set.StringVar(&c.owner, "owner", hostAndProcess(),
 		"a `text` by which status names the holder of the lock and those who wait for it")
 	c.set.BoolVar(&c.plain, "no-token", false, "do without REDLOCK_TOKEN, the fencing token")
@@ -71,6 +75,9 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 	if !c.plain {
 		opts = append(opts, redlock.WithFencing())
 	}
+	if c.guard != 0 {
+		opts = append(opts, redlock.WithRestartGuard(c.guard))
+	}
 	reader := ""
 	if c.shared {
 		// Inspect tells who shares a lock by their owners alone: this one must have its own.
@@ -86,15 +93,15 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 		events.Acquire = c.waitingForAny()
 	}
 	locks := c.locks.With(append(opts, redlock.WithEvents(&events))...)
-	return &job{c.tool, c.names, c.anyOf != "", reader, c.grace, c.limit, c.set.Args(), locks, nil,
-		lost}
+	return &job{tool: c.tool, names: c.names, any: c.anyOf != "", reader: reader, expiry: c.expiry,
+		grace: c.grace, limit: c.limit, argv: c.set.Args(), locks: locks, lost: lost}
 }
 
 // waiting tells the user that the lock is not granted yet, why, and behind whom it waits.
 func (c *lockFlags) waiting(w redlock.Waiting) {
 	behind, why := "", w.Err
 	if w.Ahead > 0 {
-		behind = fmt.Sprintf(", behind %d other processes", w.Ahead)
+		behind = fmt.Sprintf(", with %d processes in front", w.Ahead)
 	}
 	if why == nil {
 		why = errors.New("the nodes have not said anything yet")
@@ -193,7 +200,7 @@ func (j *job) whenGranted(patience time.Duration) (int, error) {
 func (j *job) execute() (int, error) {
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
-	cmd.Env = append(os.Environ(), j.environment()...)
+	cmd.Env = append(otherVariables(), j.environment()...)
 	child, err := start(cmd)
 	if err != nil { // Close releases the locks at once, whatever -at-least says
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
@@ -227,6 +234,7 @@ func (j *job) attend(child *child) (cause error) {
 			return cause
 		case s := <-j.tool.signals:
 			child.signal(s.(syscall.Signal))
+			j.ended = j.ended || ends(s.(syscall.Signal))
 		case <-child.stops:
 			child.ask()
 		case s := <-child.stopped:

@@ -128,13 +128,14 @@ func (d Dialect) begin(ctx context.Context, db *sql.DB) (*sql.Tx, error) {
 
 // ended reports whether the database has ended a transaction of begin: MySQL does so after a
 // deadlock, and before a statement such as CREATE TABLE. The savepoint of begin ends with the
-// transaction. An error is that of the connection, and nothing is known about the transaction.
+// transaction. An error is that of the connection, or of ctx, and nothing is known about the
+// transaction.
 func (d Dialect) ended(ctx context.Context, tx *sql.Tx) (bool, error) {
 	if !d.autocommits {
 		return false, nil
 	}
 	_, err := tx.ExecContext(ctx, "RELEASE SAVEPOINT redlock_fence")
-	if err != nil && tx.Rollback() == nil {
+	if err != nil && ctx.Err() == nil && tx.Rollback() == nil {
 		return true, nil // the database answers: it has no such savepoint
 	}
 	return false, err

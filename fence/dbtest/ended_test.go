@@ -202,6 +202,22 @@ func TestInTxNoticesThatMariaDBHasEndedItsTransaction(t *testing.T) {
 	}
 }
 
+// Where ctx ends in fn, the transaction is rolled back as a whole: the database has not ended it.
+func TestInTxWhoseContextEnds(t *testing.T) {
+	onEach(t, func(t *testing.T, d database, _ string, db *sql.DB) {
+		held := holding(t)
+		for range 50 {
+			ctx, cancel := context.WithCancel(held)
+			err := fence.InTx(ctx, db, d.dialect, "a", func(*sql.Tx) error {
+				cancel()
+				return ctx.Err()
+			})
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, fence.ErrTxEnded)
+		}
+	})
+}
+
 // On MariaDB a transaction that is the first to use a resource, and is rolled back, causes a
 // deadlock of those that wait for it. InTx begins again.
 // lesson L124

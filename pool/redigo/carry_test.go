@@ -176,6 +176,54 @@ func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
 	}
 }
 
+// A second caller may find connections that have been idle for longer than a server may allow. It
+// tests one, and leaves the others as they are.
+func TestACallerTestsAnIdleConnection(t *testing.T) {
+	const idle = 4
+	inBubble(t, func(b *bench) {
+		b.inner.MaxIdle, b.inner.TestOnBorrowContext = idle, nil // that of NewPool
+		b.pool = redigo.NewPool(b.inner)
+		carried := b.spy()
+		var conns []redis.Conn
+		for range idle {
+			conns = append(conns, b.inner.Get())
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		time.Sleep(2 * time.Second)
+		b.inner.DialContext = func(context.Context) (redis.Conn, error) {
+			t.Error("a caller dials")
+			return nil, errors.New("no connection")
+		}
+		rl := redlock.New(b.pool)
+		if err := rl.NewMutex("fresh").Lock(); err != nil {
+			t.Fatal(err)
+		}
+		b.hold("first")
+		first := make(chan error)
+		go func() { first <- rl.NewMutex("first").TryLock() }()
+		synctest.Wait()
+		before := carried.Load()
+		if err := rl.NewMutex("second").Lock(); err != nil {
+			t.Error(err)
+		}
+		if carried.Load() == before {
+			t.Error("the second caller did not send its own command")
+		}
+		if n := b.inner.IdleCount(); n != idle-1 {
+			t.Errorf("%d connections are left idle, want %d", n, idle-1)
+		}
+		b.open()
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if err := rl.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // open lets the node answer everything.
 func (b *bench) open() {
 	b.mu.Lock()

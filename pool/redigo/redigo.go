@@ -109,6 +109,9 @@ func test(ctx context.Context, conn redis.Conn, idleSince time.Time) error {
 	if time.Since(idleSince) < mayBeClosed {
 		return nil
 	}
+	if only, ok := ctx.(idleOnly); ok {
+		ctx = only.call
+	}
 	if _, err := redis.DoContext(conn, ctx, "PING"); !isRefusal(err) || pool.IsNoMaster(err) {
 		return err
 	}

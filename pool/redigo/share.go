@@ -18,7 +18,7 @@ func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 	var inner redis.Conn
 	var err error
 	if calls[0].Carried() {
-		if inner = p.takeIdle(); inner == nil {
+		if inner = p.takeIdle(ctx); inner == nil {
 			calls[0].HandOver()
 			return
 		}
@@ -47,7 +47,7 @@ func (p *Pool) send(ctx context.Context, calls []*batch.Call) {
 
 // takeIdle returns an idle connection, or nil: its caller does not dial. Callers take connections
 // one at a time. Two that found the same one idle would have GetContext dial for the second.
-func (p *Pool) takeIdle() redis.Conn {
+func (p *Pool) takeIdle(ctx context.Context) redis.Conn {
 	if !p.taking.TryLock() {
 		return nil
 	}
@@ -55,11 +55,18 @@ func (p *Pool) takeIdle() redis.Conn {
 	if p.pool.IdleCount() == 0 {
 		return nil
 	}
-	conn, err := p.pool.GetContext(past) // if the connection has gone meanwhile, what follows fails
+	conn, err := p.pool.GetContext(idleOnly{past, ctx}) // fails if the connection has gone meanwhile
 	if err != nil {
 		return nil
 	}
 	return conn
+}
+
+// idleOnly is a context that is over for those who dial, and not for the test of a connection that
+// has been idle for long: see test.
+type idleOnly struct {
+	context.Context
+	call context.Context
 }
 
 // abandon closes the connection of calls for which nobody waits any more.

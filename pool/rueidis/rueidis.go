@@ -31,8 +31,8 @@
 //   - DisableCache: without it, each connection begins with CLIENT TRACKING, for which many users
 //     have no right, and which RESP2 and some servers do not have. Locks do not use the cache.
 //   - BlockingPoolSize bounds the connections that a group of one node has beside that for all. It
-//     also bounds those of the user's commands that block. Locks need three of them, and wait for
-//     one that is free.
+//     also bounds those of the user's commands that block. Locks need three of them, and one for a
+//     subscription, and wait for one that is free.
 //   - ConnLifetime: with it, rueidis sends commands again that had no reply when the time of a
 //     connection was over. A lock stays exclusive, but may be refused because of itself, or look
 //     lost at its release: see pool.Pool.

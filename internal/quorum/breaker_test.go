@@ -401,6 +401,36 @@ func TestAQuickErrorIsAnAnswerAndASlowOneIsNot(t *testing.T) {
 	})
 }
 
+// A command that had to wait for its turn has little time left. That its context ends soon after it
+// was sent says nothing about the node.
+func TestTheTimeoutOfACommandThatBeganLateIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node, frozen := newNodes(1, NewTracker())[0], make(chan struct{})
+		deaf := func(context.Context, *Node) (int64, error) {
+			<-frozen
+			return 0, errNode
+		}
+		ask := func(pipelines []Pipeline, o op) { send(t, pipelines, Ask, nil, o) }
+		for range maxUnanswered - 1 {
+			ask(Pipelines([]*Node{node}), deaf)
+		}
+		pipelines := Pipelines([]*Node{node})
+		ask(pipelines, newJournal().op("", budget*9/10, 0, errNode))
+		ask(pipelines, func(ctx context.Context, _ *Node) (int64, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		later(budget)
+		for range 2 {
+			ask(Pipelines([]*Node{node}), deaf)
+		}
+		synctest.Wait()
+		assert.True(t, node.breaker.tripped)
+		close(frozen)
+		node.tracker.Wait(t.Context())
+	})
+}
+
 // Renewals have small budgets at times. They do not make the node look silent.
 func TestASmallBudgetDoesNotTripTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

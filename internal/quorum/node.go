@@ -91,13 +91,15 @@ func (n *Node) left(c *call, err error) error {
 	}
 	r, now := c.round, time.Now()
 	budget, took := r.spec.Budget, time.Duration(clock.Ticks(now)-c.began)
+	over := r.Err() == context.DeadlineExceeded || !now.Before(r.limit)
+	late := over || errors.Is(err, context.DeadlineExceeded) // the call may have begun late
 	// An error that took long is a client's timeout, not an answer of the node; nor is it one if
 	// nothing was sent.
-	n.breaker.leave(c.probe, !errors.Is(err, ErrUnsent) && took < budget/4)
+	n.breaker.leave(c.probe, !late && !errors.Is(err, ErrUnsent) && took < budget/4)
 	switch {
-	case r.Err() == context.DeadlineExceeded, !now.Before(r.limit):
+	case over:
 		return n.Timeout(budget, err)
-	case errors.Is(err, context.DeadlineExceeded):
+	case late:
 		return n.Timeout(min(took, budget), err)
 	}
 	return err

@@ -26,7 +26,7 @@ const (
 // pending is a Release that its node has not answered, or has answered while a Write could still
 // arrive: a key may be on the node, or may yet be set there.
 type pending struct {
-	release *call // as it was first sent
+	release *call // the owner's last one, of which the retries are copies
 	expires int64 // when the key does, or leastPending later; see clock.Ticks
 
 	// final is when the Writes have landed: an answer to a Release that is sent from then on leaves
@@ -108,6 +108,9 @@ func (s *retries) failed(p *pending, c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	retry := s.returned(p, c)
+	if c.first == nil {
+		p.release = c
+	}
 	s.failing.Store(true)
 	now, budget := clock.NowTicks(), int64(c.round.spec.Budget)
 	s.answers = c.began + budget/4
@@ -118,7 +121,8 @@ func (s *retries) failed(p *pending, c *call) {
 		s.probe = now
 	default:
 		// In virtual time, what follows at the very moment would not be in an order with others.
-		s.probe = max(c.began+budget, now+int64(time.Millisecond))
+		s.probe = max(int64(clock.Add(time.Duration(c.began), time.Duration(budget))),
+			now+int64(time.Millisecond))
 	}
 	if !retry || slices.Contains(s.pending, p) {
 		s.put(p, c.began)

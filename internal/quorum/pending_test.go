@@ -554,21 +554,56 @@ func unsentRelease(t *testing.T) ([]Pipeline, *call) {
 }
 
 // A goroutine may come so late to send a release again that its round is over, which ends what the
-// breaker keeps.
-func TestAReleaseThatIsSentAgainTooLateIsNotKept(t *testing.T) {
+// breaker keeps and what the client has. It is neither kept nor sent.
+func TestAReleaseThatIsSentAgainTooLateHasFailed(t *testing.T) {
+	for _, tripped := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			pipelines, release := unsentRelease(t)
+			node := pipelines[0].node
+			b := &node.breaker
+			if tripped {
+				b.tripped, b.probed = true, clock.Ticks(time.Now().Add(time.Hour))
+			}
+			retry := release.again()
+			later(budget)
+			pipelines[0].submit(retry)
+			assert.Empty(t, b.kept)
+			assert.Nil(t, retry.sent)
+			assert.Equal(t, 1, pendingFor(node), "it has failed")
+			if tripped {
+				b.leave(true, true)
+			}
+			done(t, pipelines)
+		})
+	}
+}
+
+// An owner may want more of a later Release than of an earlier one. What is sent again is the last.
+func TestTheLastReleaseIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pipelines, release := unsentRelease(t)
-		node := pipelines[0].node
-		b := &node.breaker
-		b.tripped, b.probed = true, clock.Ticks(time.Now().Add(time.Hour))
-		retry := release.again()
-		later(budget)
-		pipelines[0].submit(retry)
-		assert.Empty(t, b.kept)
-		assert.Equal(t, 1, pendingFor(node), "it has failed")
-		b.leave(true, true)
+		pipelines, m, j := newPipelines(1), sentBefore(1), newJournal()
+		sent(t, pipelines, Release, m, j.replies("leave", failure))
+		sent(t, pipelines, Release, m, j.replies("delete", failure, failure, 1))
 		done(t, pipelines)
+		assert.Equal(t, []string{"0s leave", "0s delete", "100ms delete", "200ms delete"}, j.read())
 	})
+}
+
+// The first of two Writes fails, and may yet be executed. The second is given up, and comes to
+// nothing after the Release was answered.
+func TestAWriteThatComesToNothingLeavesTheOther(t *testing.T) {
+	for _, err := range []error{nil, pool.ErrNotSent} {
+		synctest.Test(t, func(t *testing.T) {
+			pipelines, m, j := newPipelines(1), make([]WriteState, 1), newJournal()
+			sent(t, pipelines, Write, m, j.op("set", 0, 0, errNode))
+			sent(t, pipelines, Write, m, j.op("heal", budget*3/2, 0, err))
+			time.Sleep(budget)
+			send(t, pipelines, Release, m, j.replies("release", 0, 1))
+			done(t, pipelines)
+			assert.Equal(t, []string{"0s set", "0s heal", "100ms release", "200ms release"},
+				j.read())
+		})
+	}
 }
 
 // A command that is about to be sent again is under way, also if that is not needed any more.

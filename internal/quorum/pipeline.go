@@ -142,7 +142,9 @@ func (p *Pipeline) expire(c *call) {
 	var first *call
 	switch {
 	case c.kept:
-		first = p.drop(c)
+		first = c // to launch it only closes it
+		p.node.breaker.drop(c)
+		c.unsent = p.node.unresponsive(c.round.spec.Budget)
 	case c.inHand:
 		switch c.round.kind {
 		case Write:
@@ -158,14 +160,6 @@ func (p *Pipeline) expire(c *call) {
 	}
 	p.mu.Unlock()
 	p.launch(first)
-}
-
-// drop ends a call that the breaker keeps, and returns it: to launch it only closes it. The caller
-// holds mu.
-func (p *Pipeline) drop(c *call) *call {
-	p.node.breaker.drop(c)
-	c.unsent = p.node.unresponsive(c.round.spec.Budget)
-	return c
 }
 
 // advance begins the first call that waits, if there is one, and returns it if it may be launched.
@@ -202,10 +196,9 @@ func (p *Pipeline) begin(c *call) *call {
 		c.unsent = errNothing
 	case r.kind != Release && (w.over || late):
 		c.unsent = ErrUnsent
+	case late: // its round may have expired: nobody else would end it
+		c.unsent = &TimeoutError{Budget: r.spec.Budget}
 	case !p.node.breaker.pass(c):
-		if late { // its round may have expired: nobody else would drop it
-			return p.drop(c)
-		}
 		return nil
 	default:
 		c.inHand = true

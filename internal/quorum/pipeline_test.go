@@ -272,16 +272,17 @@ func TestReleaseIsSentAsOftenAsItTakes(t *testing.T) {
 			[]string{"0s set", "10ms release", "110ms release", "210ms release", "310ms release"}},
 		{"given up, was executed", time.Second, 1, nil, []int64{1},
 			[]string{"0s set", "100ms release"}},
-		{"given up, overtaken, executed", time.Second, 1, nil, []int64{none, 1},
-			[]string{"0s set", "100ms release", "1s release"}},
-		{"given up, overtaken, failed", time.Second, 0, errNode, []int64{none, none},
-			[]string{"0s set", "100ms release", "1.1s release"}},
+		{"given up, overtaken, executed", time.Second, 1, nil, []int64{none, none, 1},
+			[]string{"0s set", "100ms release", "200ms release", "1s release"}},
+		{"given up, overtaken, failed", time.Second, 0, errNode, []int64{none, none, none},
+			[]string{"0s set", "100ms release", "200ms release", "1.1s release"}},
 		{"given up while it fails", budget, 0, errNode, []int64{none, none},
 			[]string{"0s set", "100ms release", "200ms release"}},
-		{"given up, release failed, executed", time.Second, 1, nil, []int64{failure, none, 1},
-			[]string{"0s set", "100ms release", "200ms release", "1s release"}},
-		{"given up, refused in the end", time.Second, 0, nil, []int64{-500},
-			[]string{"0s set", "100ms release"}},
+		{"given up, release failed, executed", time.Second, 1, nil,
+			[]int64{failure, none, none, 1}, []string{"0s set", "100ms release", "200ms release",
+				"300ms release", "1s release"}},
+		{"given up, refused in the end", time.Second, 0, nil, []int64{-500, -500},
+			[]string{"0s set", "100ms release", "200ms release"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -358,10 +359,10 @@ func TestEachOfTwoGivenUpWritesIsFollowedByARelease(t *testing.T) {
 		time.Sleep(budget / 2)
 		send(t, pipelines, Write, m, j.op("heal", 2*time.Second, 1, nil))
 		time.Sleep(budget * 6 / 10)
-		send(t, pipelines, Release, m, j.replies("release", 0, 1, 1))
+		send(t, pipelines, Release, m, j.replies("release", 0, 0, 1, 1))
 		done(t, pipelines)
-		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "1s release",
-			"2.1s release"}, j.read())
+		assert.Equal(t, []string{"0s set", "100ms heal", "150ms release", "300ms release",
+			"1s release", "2.1s release"}, j.read())
 	})
 }
 
@@ -373,9 +374,10 @@ func TestADeletionDoesNotAnswerForTheOtherWrite(t *testing.T) {
 		time.Sleep(budget / 2)
 		send(t, pipelines, Write, m, j.op("heal", 0, 1, nil))
 		time.Sleep(budget * 6 / 10)
-		send(t, pipelines, Release, m, j.replies("release", 1, 1))
+		send(t, pipelines, Release, m, j.replies("release", 1, 0, 1))
 		done(t, pipelines)
-		assert.Equal(t, []string{"0s set", "100ms heal", "110ms release", "1s release"}, j.read())
+		assert.Equal(t, []string{"0s set", "100ms heal", "110ms release", "300ms release",
+			"1s release"}, j.read())
 	})
 }
 
@@ -526,13 +528,13 @@ func survive(t *testing.T, seed uint64) {
 			})
 		} else {
 			send(t, pipelines, Write, m, command(set))
-			for range r.IntN(3) {
-				time.Sleep(pause())
-				if r.IntN(2) == 0 {
-					send(t, pipelines, Ask, m, command(func() int64 { return 1 }))
-				} else {
-					send(t, pipelines, Write, m, command(set))
-				}
+		}
+		for range r.IntN(3) {
+			time.Sleep(pause())
+			if r.IntN(2) == 0 {
+				send(t, pipelines, Ask, m, command(func() int64 { return 1 }))
+			} else {
+				send(t, pipelines, Write, m, command(set))
 			}
 		}
 		time.Sleep(pause())

@@ -122,8 +122,5 @@ func (c *call) due() int64 {
 	case c.began >= p.final:
 		return never
 	}
-	if w.out > 0 { // wrote will know
-		return never
-	}
 	return p.final
 }

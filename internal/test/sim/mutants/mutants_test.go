@@ -237,8 +237,9 @@ var mutants = []mutant{
 	}}, stall, 0, []string{"Should be empty"}},
 	{"M33", "a command fails at once if the node is silent and others wait on it", []edit{{
 		"internal/quorum.Pipeline.begin",
-		"		if late { // its round may have expired: nobody else would drop it\n",
-		"		if true {\n",
+		"	case !p.node.breaker.pass(c):\n		return nil\n",
+		"	case !p.node.breaker.pass(c):\n		p.node.breaker.drop(c)\n" +
+			"		c.unsent = p.node.unresponsive(r.spec.Budget)\n",
 	}}, hiccup, 0, []string{"TryLocks of"}},
 	{"M46", "the end of a Lock that its context ended is not told", []edit{{
 		"Mutex.acquire", "	defer func() { m.tell",

@@ -35,7 +35,9 @@ import (
 // Calls of [Redlock.Do] with WithShared and the same options share one lock, if the first of them
 // was granted it at most 20 ms before the others come. It is released when the last of them has
 // returned, and [Events] are told of it once. So thousands of readers in a process cost the nodes
-// as much as a few. With [WithOwner] or [WithGenValueFunc] each call has a lock of its own.
+// as much as a few. If the first of them is not granted it, the others begin to wait by themselves,
+// and so wait for up to twice as long. With [WithOwner] or [WithGenValueFunc] each call has a lock
+// of its own.
 //
 // A shared lock cannot be handed off, nor be taken over with [WithValue], and wins no election:
 // these are an [*OptionError]. So is a name with a closing brace and no hash tag, for which the
@@ -65,6 +67,7 @@ type reads struct {
 // lock is granted.
 type readTerms struct {
 	key     string
+	name    string // which errors and FencingTokenOf tell
 	terms   wire.Terms
 	tries   int
 	noWait  bool
@@ -130,7 +133,7 @@ func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err
 		return m.doAlone(ctx, fn)
 	}
 	rs := &m.core.reads
-	terms := readTerms{m.key, c.Terms, c.tries, c.NoWait, c.MinHold, c.holding}
+	terms := readTerms{m.key, m.name, c.Terms, c.tries, c.NoWait, c.MinHold, c.holding}
 	rd, first := rs.join(m, terms)
 	if first {
 		if err := m.begin(ctx, rd, terms); err != nil {

@@ -173,7 +173,11 @@ func (l *Lease) fence(ctx context.Context, outcomes quorum.Outcomes) (bool, erro
 			if o.No() {
 				o.Err = l.lock.Denied(o.Reply)
 			}
-			if o.Err != nil && outcomes[i].Err == nil && !agrees(outcomes[i]) {
+			switch {
+			case o.Err == nil || outcomes[i].Err != nil || agrees(outcomes[i]):
+			case o.Missing():
+				outcomes[i] = o
+			default:
 				outcomes[i] = quorum.Outcome{Err: fmt.Errorf("the fencing token was not stored: %w",
 					o.Err)}
 			}

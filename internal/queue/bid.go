@@ -18,8 +18,9 @@ func (s *queuedWait) bid() {
 		s.note.endBid()
 		return
 	}
-	// As long as a reservation for the one before it lasts, which may be dead.
-	s.bids, s.bidEnds = true, now.Add(min(life, s.w.request.Lock.NodeTimeout))
+	// As long as a reservation for the one before it lasts, which may be dead. Until then it does
+	// not ask.
+	s.bids, s.bidEnds = true, now.Add(min(life, s.w.request.Lock.NodeTimeout, maxDelayQueued))
 }
 
 // withdraw takes the bid back, if there is one.

@@ -1,6 +1,7 @@
 package behaviour_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"strconv"
@@ -137,6 +138,23 @@ func TestALockWhoseTokenIsNotOnAQuorumIsNotGranted(t *testing.T) {
 			assert.Empty(t, holders(nodes, "x"))
 		}, redlock.WithFencing(), redlock.WithExpiry(time.Minute))
 	}
+}
+
+// Nodes that would have stored the token when the context ended have not failed.
+func TestAContextEndsWhileATokenIsRaised(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		nodes[0].Set(fenceOf("x"), "9000000000000000", 0)
+		for _, n := range nodes[1:] {
+			n.Next("raise", sim.Slow(300*time.Millisecond))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := rl.NewMutex("x").LockContext(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+		landed()
+		assert.Empty(t, holders(nodes, "x"))
+	}, redlock.WithFencing())
 }
 
 func TestATooSlowRaiseRoundIsTooLate(t *testing.T) {

@@ -59,6 +59,30 @@ func TestWithSharedReadersTogetherWritersAlone(t *testing.T) {
 	require.NoError(t, w.TryLockContext(context.Background()))
 }
 
+// A writer that has told the nodes what it will claim asks them again in time to keep its place,
+// also if it would give them longer to answer than those in the queue have.
+func TestAWriterWithALongNodeTimeoutKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.Start(t, 3)
+	var clients []*redlock.Redlock
+	for range 3 {
+		clients = append(clients, process(t, nodes, redlock.WithExpiry(2*time.Minute),
+			redlock.WithTimeoutFactor(0.05)))
+	}
+	reader, writer := clients[0].NewMutex("x", redlock.WithShared()), clients[1].NewMutex("x")
+	require.NoError(t, reader.TryLock())
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, writer.Lock()) })
+	lineUp(t, nodes, "x", 1)
+	ctx, cancel := context.WithTimeout(t.Context(), wire.RollGrace+2*time.Second)
+	defer cancel()
+	err := clients[2].NewMutex("x", redlock.WithShared()).LockContext(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = reader.Unlock()
+	require.NoError(t, err)
+	wg.Wait()
+}
+
 // process returns a client of the nodes as another process has it.
 func process(t *testing.T, nodes []*redistest.Server, opts ...redlock.Option) *redlock.Redlock {
 	var pools []pool.Pool

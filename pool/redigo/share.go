@@ -55,7 +55,7 @@ func (p *Pool) takeIdle(ctx context.Context) redis.Conn {
 	if p.pool.IdleCount() == 0 {
 		return nil
 	}
-	conn, err := p.pool.GetContext(idleOnly{past, ctx}) // fails if the connection has gone meanwhile
+	conn, err := p.pool.GetContext(idleOnly{past, ctx}) // fails if there is none any more
 	if err != nil {
 		return nil
 	}

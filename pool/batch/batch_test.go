@@ -143,6 +143,9 @@ func (n *node) alone(key string) *outcome {
 // few is how many calls are under way before others wait.
 const few = 3
 
+// fewBatches is how many batches are, where the group has one node.
+const fewBatches = 6
+
 // occupy starts a few calls, which wait for the gate. What comes then waits for a batch to return.
 func (n *node) occupy() (slow outcomes) {
 	for range few {
@@ -319,14 +322,19 @@ func TestAFewBatchesOfOneNodeGo(t *testing.T) {
 				all = append(all, n.alone("slow"))
 			}
 		}
+		batches, five := occupied(), slices.Repeat([]string{"slow"}, 5)
+		for len(batches) < fewBatches {
+			start(1)
+			batches = append(batches, five[:1])
+		}
 		start(5)
-		for range few {
+		n.want(batches...)
+		for range fewBatches {
 			n.gate <- struct{}{}
 		}
-		five := slices.Repeat([]string{"slow"}, 5)
-		batches := append(occupied(), five)
+		batches = append(batches, five)
 		n.want(batches...)
-		for len(batches) < 2*few {
+		for len(batches) < 2*fewBatches {
 			start(4)
 			n.want(batches...)
 			start(1)

@@ -9,7 +9,7 @@
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
 // each by itself. Those that arrive while so many are under way go together as the next pipeline.
-// In a group of one node, up to three pipelines are under way. Where that takes longer than a
+// In a group of one node, up to six pipelines are under way. Where that takes longer than a
 // millisecond, commands go on one of up to 16 connections. Where none of those brings a reply,
 // there is one more every 100 ms, up to 48. Hooks see pipelines then.
 //

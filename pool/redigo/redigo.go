@@ -12,7 +12,7 @@
 //
 // Concurrent callers share round trips: see [batch.Batcher]. Up to three commands are sent at once,
 // each on a connection of its own. Those that arrive while so many are under way go together, on
-// one connection. In a group of one node, up to three connections are in use. Where that takes
+// one connection. In a group of one node, up to six connections are in use. Where that takes
 // longer than a millisecond, commands go on another one, of up to 16. Where none of those brings a
 // reply, there is one more every 100 ms, up to 48.
 //

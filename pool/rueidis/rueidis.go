@@ -13,7 +13,7 @@
 // TLS and authentication are the client's. Each command is sent at most once.
 //
 // Concurrent callers share round trips: see package [github.com/redlock-go/redlock/pool/batch]. Up
-// to three commands are sent at once, or three batches in a group of one node. Those that arrive
+// to three commands are sent at once, or six batches in a group of one node. Those that arrive
 // while so many are under way go together. All go on one connection, in order, unless the client is
 // one for a cluster. Callers who send their own commands have others: see Contexts.
 //
@@ -31,7 +31,7 @@
 //   - DisableCache: without it, each connection begins with CLIENT TRACKING, for which many users
 //     have no right, and which RESP2 and some servers do not have. Locks do not use the cache.
 //   - BlockingPoolSize bounds the connections that a group of one node has beside that for all. It
-//     also bounds those of the user's commands that block. Locks need three of them, and one for a
+//     also bounds those of the user's commands that block. Locks need six of them, and one for a
 //     subscription, and wait for one that is free.
 //   - ConnLifetime: with it, rueidis sends commands again that had no reply when the time of a
 //     connection was over. A lock stays exclusive, but may be refused because of itself, or look
@@ -56,7 +56,7 @@
 // back. A command that rueidis has taken cannot be called back: the node may execute it later.
 //
 // The callers of a group of one node send their own commands, unless the contexts of their Locks
-// may end. Each of up to three has a connection to itself then, one of those for commands that
+// may end. Each of up to six has a connection to itself then, one of those for commands that
 // block. It waits for the network, and for a connection if BlockingPoolSize are in use, but no
 // longer than its context allows. Behind a wrapper around the client, or one for a cluster or for
 // Sentinel, a goroutine of the Pool sends instead. The functions of the user's by which rueidis

@@ -9,8 +9,9 @@ import (
 // Contenders are compared by what they did in the same round: one run of a virtual machine differs
 // from the next by a factor of two, and one second from the next by a quarter.
 
-// ahead is the ratio from which on a contender is called slower than another.
-const ahead = 1.03
+// ahead is the ratio from which on a contender is called slower than another. Less than that comes
+// and goes from one run to the next.
+const ahead = 1.1
 
 // ratios are those of who's figure to other's in each round.
 func (r *report) ratios(k key, who, other string) (out []float64) {
@@ -94,7 +95,7 @@ func (r *report) better() (out []string) {
 			if d.ratio <= ahead || math.IsInf(d.ratio, 0) {
 				continue
 			}
-			what := fmt.Sprintf("%s, %s / %s, %s: ", s.name, d.mine.name, d.theirs.name, d.k.Metric)
+			what := fmt.Sprintf("%s, %s, %s: ", s.name, d.theirs.name, d.k.Metric)
 			place := d.k.label() + " " + number(d.ratio)
 			if what != last {
 				out = append(out, what+place)

@@ -136,13 +136,7 @@ func TestAFewCallersSendTheirOwnCommands(t *testing.T) {
 		inBubble(t, func(b *bench) {
 			b.inner.MaxIdle = callers
 			carried := b.spy()
-			var conns []redis.Conn
-			for range idle {
-				conns = append(conns, b.inner.Get())
-			}
-			for _, c := range conns {
-				_ = c.Close()
-			}
+			b.idle(idle)
 			dial := b.inner.DialContext
 			b.inner.DialContext = func(ctx context.Context) (redis.Conn, error) {
 				// One whose idle connection somebody else has just taken is told so: see takeIdle.
@@ -184,13 +178,7 @@ func TestACallerTestsAnIdleConnection(t *testing.T) {
 		b.inner.MaxIdle, b.inner.TestOnBorrowContext = idle, nil // that of NewPool
 		b.pool = redigo.NewPool(b.inner)
 		carried := b.spy()
-		var conns []redis.Conn
-		for range idle {
-			conns = append(conns, b.inner.Get())
-		}
-		for _, c := range conns {
-			_ = c.Close()
-		}
+		b.idle(idle)
 		time.Sleep(2 * time.Second)
 		b.inner.DialContext = func(context.Context) (redis.Conn, error) {
 			t.Error("a caller dials")
@@ -222,6 +210,17 @@ func TestACallerTestsAnIdleConnection(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// idle makes the pool have so many idle connections.
+func (b *bench) idle(n int) {
+	var conns []redis.Conn
+	for range n {
+		conns = append(conns, b.inner.Get())
+	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
 }
 
 // open lets the node answer everything.

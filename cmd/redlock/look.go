@@ -79,6 +79,10 @@ func whose(in *redlock.Inspection) string {
 	return fmt.Sprintf("%q %q %q %v", in.Verdict, in.Value, readers, in.Waiters)
 }
 
+// answerTime is how long a node may take for an answer, where that has to tell a slow node from one
+// that does not answer.
+const answerTime = 3 * time.Second
+
 // doctor prints what is wrong with the nodes.
 func (t *tool) doctor(args []string) (int, error) {
 	c := t.flags("doctor", "")
@@ -95,19 +99,18 @@ func (t *tool) doctor(args []string) (int, error) {
 		return nil
 	}
 	return c.untilSignal(args, check, func(ctx context.Context) (int, error) {
-		// So much time distinguishes a slow node from one that does not answer.
-		timeout, expiry := 3*time.Second, redlock.DefaultExpiry
-		var opts []redlock.Option
+		expiry := redlock.DefaultExpiry
+		if *guard > 0 { // it is at least the expiry of the program
+			expiry = min(expiry, *guard)
+		}
+		opts := []redlock.Option{redlock.WithExpiry(expiry),
+			redlock.WithNodeTimeout(min(answerTime, expiry))}
 		if *fencing {
 			opts = append(opts, redlock.WithFencing())
 		}
 		if *guard != 0 {
 			opts = append(opts, redlock.WithRestartGuard(*guard))
 		}
-		if *guard > 0 { // it is at least the expiry, which is that of the program
-			timeout, expiry = min(timeout, *guard), min(expiry, *guard)
-		}
-		opts = append(opts, redlock.WithNodeTimeout(timeout), redlock.WithExpiry(expiry))
 		report, err := doctor.Check(ctx, c.locks.With(opts...))
 		if err != nil {
 			return statusOf(err), err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redlock-go/redlock"
 )
@@ -40,7 +39,7 @@ func (j *job) heldAbove(ctx context.Context) error {
 		return nil
 	}
 	reads := func(r redlock.Reader) bool { return slices.Contains(above, hashed(r.Owner)) }
-	locks := j.locks.With(redlock.WithNodeTimeout(min(3*time.Second, j.expiry)))
+	locks := j.locks.With(redlock.WithNodeTimeout(min(answerTime, j.expiry)))
 	for i, name := range j.names {
 		in, err := locks.Inspect(ctx, name)
 		held := err == nil &&

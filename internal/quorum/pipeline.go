@@ -166,7 +166,7 @@ func (p *Pipeline) expire(c *call) {
 // The caller holds mu.
 func (p *Pipeline) advance() *call {
 	if len(p.waiting) == 0 {
-		p.running, p.waiting = nil, nil
+		p.running = nil
 		return nil
 	}
 	c := p.waiting[0]

@@ -176,7 +176,7 @@ func TestAnIdlePipelineHasNothing(t *testing.T) {
 		later(time.Second)
 		l := &pipelines[0]
 		assert.Nil(t, l.running)
-		assert.Nil(t, l.waiting)
+		assert.Empty(t, l.waiting)
 		assert.Zero(t, l.node.tracker.n.Load())
 		assert.Zero(t, l.node.breaker.unanswered)
 	})
@@ -552,7 +552,7 @@ func survive(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: value %d is left", seed, node.value)
 	}
 	l := &pipelines[0]
-	if l.running != nil || l.waiting != nil || l.node.breaker.unanswered != 0 {
+	if l.running != nil || len(l.waiting) > 0 || l.node.breaker.unanswered != 0 {
 		t.Fatalf("seed %d: the pipeline is not idle: %+v", seed, l.running)
 	}
 }

@@ -296,7 +296,7 @@ func (b *Batcher) look() {
 		}
 		waits := slices.IndexFunc(s.calls, func(c *Call) bool { return c.ctx.Err() == nil })
 		if waits < 0 {
-			s.end()
+			s.span.end()
 			if b.options.Abandon != nil {
 				b.options.Abandon(s.sent)
 			}

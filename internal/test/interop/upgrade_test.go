@@ -1,0 +1,197 @@
+package interop
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/test/redistest"
+)
+
+var (
+	from = flag.String("from", "3de6c24", "the commit that TestRollingUpgrade upgrades from")
+	laps = flag.Int("laps", 1, "how often it goes there and back")
+)
+
+// Replicas are upgraded one after the other, under load, and then taken back: versions exclude each
+// other, their tokens increase, and nobody waits for longer than an expiry.
+func TestRollingUpgrade(t *testing.T) {
+	redistest.Require(t)
+	before, after := buildReplica(t, "before", checkOut(t, *from)),
+		buildReplica(t, "after", "../../..")
+	f := &fleet{T: t, turns: map[string]int{}}
+	for _, s := range redistest.Start(t, 4) {
+		f.servers = append(f.servers, s.Addr())
+	}
+	replicas := make([]*replica, 4)
+	for i := range replicas {
+		replicas[i] = f.start(before, fmt.Sprintf("before%d", i))
+	}
+	f.work()
+	for range *laps {
+		for _, to := range []string{after, before} {
+			for i, r := range replicas {
+				r.stop()
+				replicas[i] = f.start(to, fmt.Sprintf("%s%d", filepath.Base(to), i))
+				f.work()
+			}
+		}
+	}
+	for _, r := range replicas {
+		r.stop()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t.Logf("%v turns, nodes slow in %d, the longest wait %v", f.turns, f.slow, f.longest)
+	if f.longest > 4*time.Second {
+		t.Errorf("somebody waited for %v, longer than an expiry", f.longest)
+	}
+}
+
+// checkOut returns a directory with the files of a commit.
+func checkOut(t *testing.T, commit string) string {
+	dir := t.TempDir()
+	out, err := exec.Command("sh", "-c", `git -C ../../.. archive "$1" | tar -x -C "$2"`,
+		"sh", commit, dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// buildReplica builds the replica with the version of redlock in a directory, as a program of that
+// name.
+func buildReplica(t *testing.T, name, redlock string) string {
+	redlock, err := filepath.Abs(redlock)
+	require.NoError(t, err)
+	dir, files := t.TempDir(), []string{"main.go"}
+	if _, err := os.Stat(filepath.Join(redlock, "shared.go")); err == nil {
+		files = append(files, "readers.go")
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("replica", file))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
+	}
+	sums, err := os.ReadFile("go.sum")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
+	const module = "github.com/redlock-go/redlock"
+	for _, command := range []string{
+		"go mod init example.com/replica",
+		"go mod edit -require=" + module + "@v0.0.0 -replace=" + module + "=" + redlock,
+		"go build -mod=mod -o " + name + " .",
+	} {
+		fields := strings.Fields(command)
+		cmd := exec.Command(fields[0], fields[1:]...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", command, out)
+	}
+	return filepath.Join(dir, name)
+}
+
+// fleet is some replicas.
+type fleet struct {
+	*testing.T
+	servers []string // the resource, and the nodes
+
+	mu      sync.Mutex // guards what follows
+	turns   map[string]int
+	slow    int           // turns for which too few nodes have answered in time
+	longest time.Duration // that somebody has waited
+	working []*replica
+}
+
+// replica is one process.
+type replica struct {
+	fleet *fleet
+	id    string
+	in    io.Closer
+	ended chan error
+	turns int // since the last call of work; the fleet's mu guards it
+}
+
+func (f *fleet) start(program, id string) *replica {
+	cmd := exec.Command(program, append([]string{id}, f.servers...)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(f, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(f, err)
+	require.NoError(f, cmd.Start())
+	r := &replica{fleet: f, id: id, in: in, ended: make(chan error, 1)}
+	f.mu.Lock()
+	f.working = append(f.working, r)
+	f.mu.Unlock()
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			r.told(lines.Text())
+		}
+		r.ended <- cmd.Wait()
+	}()
+	return r
+}
+
+// told is called for each line of a replica.
+func (r *replica) told(line string) {
+	f := r.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if line == "slow" {
+		f.slow++
+		return
+	}
+	us, ok := strings.CutPrefix(line, "turn ")
+	waited, err := strconv.Atoi(us)
+	if !ok || err != nil {
+		f.Errorf("%s: %s", r.id, line)
+		return
+	}
+	r.turns++
+	f.turns[strings.TrimRight(r.id, "0123456789")]++
+	f.longest = max(f.longest, time.Duration(waited)*time.Microsecond)
+}
+
+// work waits until each replica has taken fifty turns more.
+func (f *fleet) work() {
+	f.mu.Lock()
+	for _, r := range f.working {
+		r.turns = 0
+	}
+	f.mu.Unlock()
+	require.NoError(f, redistest.Poll(func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, r := range f.working {
+			if r.turns < 50 {
+				return fmt.Errorf("%s has taken %d turns", r.id, r.turns)
+			}
+		}
+		return nil
+	}))
+}
+
+// stop ends the replica: it takes its last turns, and closes.
+func (r *replica) stop() {
+	f := r.fleet
+	f.mu.Lock()
+	for i, w := range f.working {
+		if w == r {
+			f.working = append(f.working[:i], f.working[i+1:]...)
+			break
+		}
+	}
+	f.mu.Unlock()
+	require.NoError(f, r.in.Close())
+	require.NoError(f, <-r.ended)
+}

@@ -531,8 +531,9 @@ func (w *worker) onQuorum(l *lease) {
 	}
 }
 
-// solid tells whether nothing can happen to the lease: a quorum that always answers has granted it.
-func (w *worker) solid(l *lease) bool {
+// solid tells whether nothing can happen to the lease: a quorum that always answers had granted it
+// by then. A node that was healed later has not been asked as a holder's.
+func (w *worker) solid(l *lease, then time.Duration) bool {
 	if !w.calm() {
 		return false
 	}
@@ -540,7 +541,7 @@ func (w *worker) solid(l *lease) bool {
 	defer w.history.mu.Unlock()
 	n := 0
 	for i, r := range w.of(l.value).node {
-		if r.granted != 0 && !(w.Few && w.faulty(i)) {
+		if r.granted != 0 && r.granted <= then && !(w.Few && w.faulty(i)) {
 			n++
 		}
 	}
@@ -625,7 +626,7 @@ func (w *worker) lost(held context.Context, l *lease) {
 		if to := time.Duration(l.kept.Load()); w.now() < to-rounding && !w.provenLost(l.value) {
 			w.violate("I7 loss signal", "%s: %v, though it lasted until %v", w, cause, to)
 		}
-		if w.solid(l) {
+		if w.solid(l, w.now()) {
 			w.violate("I7 loss signal", "%s: %v, though a quorum answered all the time", w, cause)
 		}
 	default:
@@ -688,7 +689,7 @@ func (w *worker) work(ctx context.Context, m *redlock.Mutex, l *lease, held cont
 						w, err)
 				}
 			}
-			if err != nil && w.solid(l) && ctx.Err() == nil &&
+			if err != nil && w.solid(l, before) && ctx.Err() == nil &&
 				(held == nil && before+4*time.Millisecond < l.until() || held != nil &&
 					held.Err() == nil) {
 				w.violate("I12 bounded", "%s: valid: %v", w, err)
@@ -788,7 +789,7 @@ func (w *worker) extend(ctx context.Context, m *redlock.Mutex, l *lease,
 	default:
 		w.violate("I13 errors", "%s: Extend: %v", w, err)
 	}
-	if w.solid(l) && ctx.Err() == nil && called+4*time.Millisecond < l.until() {
+	if w.solid(l, called) && ctx.Err() == nil && called+4*time.Millisecond < l.until() {
 		w.violate("I12 bounded", "%s: Extend: %v", w, err)
 	}
 	return true
@@ -881,7 +882,7 @@ func (w *worker) finishWork(m *redlock.Mutex, l *lease, values []string,
 		default:
 			w.violate("I13 errors", "%s: Unlock: %v", w, err)
 		}
-		if inTime && w.solid(l) {
+		if inTime && w.solid(l, called) {
 			w.violate("I12 bounded", "%s: Unlock: %v", w, err)
 		}
 		if !errors.Is(err, redlock.ErrNoQuorum) {

@@ -120,7 +120,7 @@ func (w *worker) notAdopted(ctx context.Context, p *parcel, m *redlock.Mutex, er
 	w.history.mu.Lock()
 	alone := p.asked == 1
 	w.history.mu.Unlock()
-	if w.solid(p.from) && alone && ctx.Err() == nil && w.now() < p.until {
+	if w.solid(p.from, called) && alone && ctx.Err() == nil && w.now() < p.until {
 		w.violate("I12 bounded", "%s Adopt: %v", w, err)
 	}
 	if took := w.now() - called; took > 2*w.nodeTimeout()+time.Millisecond {

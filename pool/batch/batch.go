@@ -74,7 +74,7 @@ type Batcher struct {
 	options Options
 	idle    chan *batch // to an idle worker
 
-	rest atomic.Int64 // until then, in nanoseconds since 1970, workers do not yield
+	rest atomic.Int64 // until then workers do not yield, see clock.Ticks
 
 	// Those that are over are used again. Without that, the locks of 64 callers on 5 nodes make 12
 	// more allocations.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -170,13 +171,13 @@ var errNotAnswered = errors.New("pool: the client returned neither a reply nor a
 // has. So there is none for a while after a long one, and yields cost a hundredth of the time at
 // most.
 func (b *Batcher) yield() {
-	start := time.Now()
-	if start.UnixNano() < b.rest.Load() {
+	start := clock.NowTicks()
+	if start < b.rest.Load() {
 		return
 	}
 	runtime.Gosched()
-	if took := time.Since(start); took > longYield {
-		b.rest.Store(start.Add(min(100*took, longestRest)).UnixNano())
+	if took := clock.NowTicks() - start; took > int64(longYield) {
+		b.rest.Store(start + min(100*took, int64(longestRest)))
 	}
 }
 

@@ -203,8 +203,7 @@ var mutants = []mutant{
 		"	if script != scripts.Heal {\n		guard = 0\n	}\n	keys, args :=",
 	}}, campaign, 1000, []string{"I2 quorum", "I1 mutual exclusion", "I3 token order"}},
 	{"M25", "Lock does not look at its context while it waits for nodes", []edit{{
-		"internal/quorum.Round.Wait", "		case <-ctx.Done():\n" +
-			"			return false, ctx.Err()\n", "",
+		"internal/quorum.Round.Wait", "for !r.decided && ctx.Err() == nil {", "for !r.decided {",
 	}}, cancels, 1, []string{"I17 promptness"}},
 	{"M26", "a key of its own is taken for somebody else's", []edit{{
 		"internal/lease.FailedAttempt.settle", "d.own = d.refusedItself(ctx)",

@@ -289,7 +289,7 @@ func (b *Batcher) hurry() {
 func (b *Batcher) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next := watch
+	now, next := time.Now(), watch
 	for _, s := range b.sending {
 		if s.over {
 			continue
@@ -300,12 +300,23 @@ func (b *Batcher) look() {
 			if b.options.Abandon != nil {
 				b.options.Abandon(s.sent)
 			}
-		} else if deadline, ends := s.calls[waits].ctx.Deadline(); ends {
-			next = min(next, time.Until(deadline))
+			continue
+		}
+		for _, ctx := range []context.Context{s.ctx, s.calls[waits].ctx} {
+			switch deadline, ends := ctx.Deadline(); {
+			case !ends:
+			case now.Before(deadline):
+				next = min(next, deadline.Sub(now))
+			default: // but the call's context does not know it yet
+				next = min(next, patience)
+			}
+		}
+		if deadline, ends := s.ctx.Deadline(); ends && !now.Before(deadline) {
+			s.span.end()
 		}
 	}
 	if b.watching = len(b.sending) > 0; b.watching {
-		time.AfterFunc(max(next, patience), b.look)
+		time.AfterFunc(next, b.look)
 	}
 	b.largest = 0
 }

@@ -109,7 +109,7 @@ func (b *Batcher) begin(calls ...*Call) *batch {
 	return s
 }
 
-// span is the context of several calls, until it is ended. It needs no timer: look ends it.
+// span is the context of several calls. It needs no timer: look or deliver ends it.
 type span struct {
 	context.Context           // the first call's, for its values only
 	deadline        time.Time // the last of the calls', or zero if one has none

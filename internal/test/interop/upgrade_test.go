@@ -28,6 +28,7 @@ var (
 // other, their tokens increase, and nobody waits for longer than an expiry.
 func TestRollingUpgrade(t *testing.T) {
 	redistest.Require(t)
+	require.FileExists(t, "../../../shared.go", "buildReplica knows readers by it")
 	before, after := buildReplica(t, "before", checkOut(t, *from)),
 		buildReplica(t, "after", "../../..")
 	f := &fleet{T: t, turns: map[string]int{}}
@@ -62,9 +63,13 @@ func TestRollingUpgrade(t *testing.T) {
 // checkOut returns a directory with the files of a commit.
 func checkOut(t *testing.T, commit string) string {
 	dir := t.TempDir()
-	out, err := exec.Command("sh", "-c", `git -C ../../.. archive "$1" | tar -x -C "$2"`,
-		"sh", commit, dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	for _, command := range [][]string{
+		{"git", "-C", "../../..", "archive", "--output", dir + "/files.tar", commit},
+		{"tar", "-x", "-C", dir, "-f", dir + "/files.tar"},
+	} {
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s: %s", command, out)
+	}
 	return dir
 }
 
@@ -117,8 +122,9 @@ type replica struct {
 	fleet *fleet
 	id    string
 	in    io.Closer
-	ended chan error
-	turns int // since the last call of work; the fleet's mu guards it
+	ended chan struct{}
+	err   error // of a process that has ended
+	turns int   // since the last call of work; the fleet's mu guards it
 }
 
 func (f *fleet) start(program, id string) *replica {
@@ -129,7 +135,11 @@ func (f *fleet) start(program, id string) *replica {
 	out, err := cmd.StdoutPipe()
 	require.NoError(f, err)
 	require.NoError(f, cmd.Start())
-	r := &replica{fleet: f, id: id, in: in, ended: make(chan error, 1)}
+	r := &replica{fleet: f, id: id, in: in, ended: make(chan struct{})}
+	f.Cleanup(func() { // which usually finds that it has ended
+		_ = cmd.Process.Kill()
+		<-r.ended
+	})
 	f.mu.Lock()
 	f.working = append(f.working, r)
 	f.mu.Unlock()
@@ -137,7 +147,8 @@ func (f *fleet) start(program, id string) *replica {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			r.told(lines.Text())
 		}
-		r.ended <- cmd.Wait()
+		r.err = cmd.Wait()
+		close(r.ended)
 	}()
 	return r
 }
@@ -193,5 +204,10 @@ func (r *replica) stop() {
 	}
 	f.mu.Unlock()
 	require.NoError(f, r.in.Close())
-	require.NoError(f, <-r.ended)
+	select {
+	case <-r.ended:
+		require.NoError(f, r.err)
+	case <-time.After(30 * time.Second):
+		f.Fatalf("%s does not end", r.id)
+	}
 }

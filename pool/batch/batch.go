@@ -289,34 +289,23 @@ func (b *Batcher) hurry() {
 func (b *Batcher) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now, next := time.Now(), watch
+	next := watch
 	for _, s := range b.sending {
 		if s.over {
 			continue
 		}
 		waits := slices.IndexFunc(s.calls, func(c *Call) bool { return c.ctx.Err() == nil })
 		if waits < 0 {
-			s.span.end()
+			s.end()
 			if b.options.Abandon != nil {
 				b.options.Abandon(s.sent)
 			}
-			continue
-		}
-		for _, ctx := range []context.Context{s.ctx, s.calls[waits].ctx} {
-			switch deadline, ends := ctx.Deadline(); {
-			case !ends:
-			case now.Before(deadline):
-				next = min(next, deadline.Sub(now))
-			default: // but the call's context does not know it yet
-				next = min(next, patience)
-			}
-		}
-		if deadline, ends := s.ctx.Deadline(); ends && !now.Before(deadline) {
-			s.span.end()
+		} else if deadline, ends := s.calls[waits].ctx.Deadline(); ends {
+			next = min(next, time.Until(deadline))
 		}
 	}
 	if b.watching = len(b.sending) > 0; b.watching {
-		time.AfterFunc(next, b.look)
+		time.AfterFunc(max(next, patience), b.look)
 	}
 	b.largest = 0
 }

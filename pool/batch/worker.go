@@ -76,9 +76,9 @@ type batch struct {
 	calls []*Call
 	sent  []*Call // what is sent of them: see join
 	ctx   context.Context
-	span  *span // the same, if the batch has several calls
-	over  bool  // its calls have their answers; the Batcher's mu guards it
-	free  bool  // nobody else has it, or its calls
+	end   context.CancelFunc
+	over  bool // its calls have their answers; the Batcher's mu guards it
+	free  bool // nobody else has it, or its calls
 }
 
 // begin makes a batch of the calls, which is under way from now on. The caller holds mu, and sends
@@ -89,10 +89,7 @@ func (b *Batcher) begin(calls ...*Call) *batch {
 		s = &batch{}
 	}
 	s.calls = append(s.calls, calls...)
-	if s.ctx = s.calls[0].ctx; len(s.calls) > 1 {
-		s.span = spanOf(s.calls)
-		s.ctx = s.span
-	}
+	s.ctx, s.end = contextOf(s.calls)
 	s.sent = b.join(s.ctx, s.calls)
 	b.sending = append(b.sending, s)
 	b.underWay += len(calls)
@@ -109,56 +106,24 @@ func (b *Batcher) begin(calls ...*Call) *batch {
 	return s
 }
 
-// span is the context of several calls. It needs no timer: look or deliver ends it.
-type span struct {
-	context.Context           // the first call's, for its values only
-	deadline        time.Time // the last of the calls', or zero if one has none
-	done            chan struct{}
-	err             error // not nil once it has ended; set before done is closed, under mu
-}
-
-func spanOf(calls []*Call) *span {
-	s := &span{Context: calls[0].ctx, done: make(chan struct{})}
+// contextOf returns the context with which the calls are sent, and its end.
+func contextOf(calls []*Call) (context.Context, context.CancelFunc) {
+	first := calls[0].ctx
+	if len(calls) == 1 {
+		return first, func() {}
+	}
+	values := context.WithoutCancel(first)
+	var last time.Time
 	for _, c := range calls {
 		deadline, ends := c.ctx.Deadline()
 		if !ends {
-			s.deadline = time.Time{}
-			break
+			return context.WithCancel(values)
 		}
-		if deadline.After(s.deadline) {
-			s.deadline = deadline
+		if deadline.After(last) {
+			last = deadline
 		}
 	}
-	return s
-}
-
-// end ends the context, unless it has ended. The caller holds mu. Nil is that of a lone call, whose
-// context is its own.
-func (s *span) end() {
-	if s == nil || s.err != nil {
-		return
-	}
-	s.err = context.Canceled
-	if deadline, ends := s.Deadline(); ends && !time.Now().Before(deadline) {
-		s.err = context.DeadlineExceeded
-	}
-	close(s.done)
-}
-
-// Deadline implements [context.Context].
-func (s *span) Deadline() (time.Time, bool) { return s.deadline, !s.deadline.IsZero() }
-
-// Done implements [context.Context].
-func (s *span) Done() <-chan struct{} { return s.done }
-
-// Err implements [context.Context].
-func (s *span) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
+	return context.WithDeadline(values, last)
 }
 
 var errNotAnswered = errors.New("pool: the client returned neither a reply nor an error")
@@ -210,7 +175,6 @@ func (b *Batcher) deliver(s *batch, err error) {
 	b.mu.Lock()
 	b.part(s.sent[0])
 	s.over = true
-	s.span.end()
 	for _, c := range s.calls {
 		if next := c.next(); next != nil {
 			c.again = true
@@ -218,6 +182,7 @@ func (b *Batcher) deliver(s *batch, err error) {
 		}
 	}
 	b.mu.Unlock()
+	s.end()
 	for _, c := range s.calls {
 		if c.again {
 			continue

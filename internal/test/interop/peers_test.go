@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,12 +81,7 @@ func (p peer) start(t *testing.T, nodes []*redistest.Server) *running {
 	for _, n := range nodes {
 		cmd.Args = append(cmd.Args, n.Addr())
 	}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	in, out := startPiped(t, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -93,6 +89,18 @@ func (p peer) start(t *testing.T, nodes []*redistest.Server) *running {
 		}
 	})
 	return &running{t, json.NewEncoder(in), bufio.NewScanner(out)}
+}
+
+// startPiped starts a command, and returns what it reads and what it writes.
+func startPiped(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err = cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return in, out
 }
 
 func (r *running) do(req request) answer {

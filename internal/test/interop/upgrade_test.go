@@ -37,15 +37,15 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	replicas := make([]*replica, 4)
 	for i := range replicas {
-		replicas[i] = f.start(before, fmt.Sprintf("before%d", i))
+		replicas[i] = f.start(before, i)
 	}
-	f.work()
+	f.work(replicas)
 	for range *laps {
 		for _, to := range []string{after, before} {
 			for i, r := range replicas {
 				r.stop()
-				replicas[i] = f.start(to, fmt.Sprintf("%s%d", filepath.Base(to), i))
-				f.work()
+				replicas[i] = f.start(to, i)
+				f.work(replicas)
 			}
 		}
 	}
@@ -114,35 +114,27 @@ type fleet struct {
 	turns   map[string]int
 	slow    int           // turns for which too few nodes have answered in time
 	longest time.Duration // that somebody has waited
-	working []*replica
 }
 
 // replica is one process.
 type replica struct {
-	fleet *fleet
-	id    string
-	in    io.Closer
-	ended chan struct{}
-	err   error // of a process that has ended
-	turns int   // since the last call of work; the fleet's mu guards it
+	fleet   *fleet
+	version string // the name of its program
+	in      io.Closer
+	ended   chan struct{}
+	err     error // of a process that has ended
+	turns   int   // since the last call of work; the fleet's mu guards it
 }
 
-func (f *fleet) start(program, id string) *replica {
-	cmd := exec.Command(program, append([]string{id}, f.servers...)...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(f, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(f, err)
-	require.NoError(f, cmd.Start())
-	r := &replica{fleet: f, id: id, in: in, ended: make(chan struct{})}
+func (f *fleet) start(program string, i int) *replica {
+	version := filepath.Base(program)
+	cmd := exec.Command(program, append([]string{fmt.Sprint(version, i)}, f.servers...)...)
+	in, out := startPiped(f.T, cmd)
+	r := &replica{fleet: f, version: version, in: in, ended: make(chan struct{})}
 	f.Cleanup(func() { // which usually finds that it has ended
 		_ = cmd.Process.Kill()
 		<-r.ended
 	})
-	f.mu.Lock()
-	f.working = append(f.working, r)
-	f.mu.Unlock()
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			r.told(lines.Text())
@@ -165,27 +157,27 @@ func (r *replica) told(line string) {
 	us, ok := strings.CutPrefix(line, "turn ")
 	waited, err := strconv.Atoi(us)
 	if !ok || err != nil {
-		f.Errorf("%s: %s", r.id, line)
+		f.Errorf("%s: %s", r.version, line)
 		return
 	}
 	r.turns++
-	f.turns[strings.TrimRight(r.id, "0123456789")]++
+	f.turns[r.version]++
 	f.longest = max(f.longest, time.Duration(waited)*time.Microsecond)
 }
 
 // work waits until each replica has taken fifty turns more.
-func (f *fleet) work() {
+func (f *fleet) work(replicas []*replica) {
 	f.mu.Lock()
-	for _, r := range f.working {
+	for _, r := range replicas {
 		r.turns = 0
 	}
 	f.mu.Unlock()
 	require.NoError(f, redistest.Poll(func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		for _, r := range f.working {
+		for i, r := range replicas {
 			if r.turns < 50 {
-				return fmt.Errorf("%s has taken %d turns", r.id, r.turns)
+				return fmt.Errorf("%s%d has taken %d turns", r.version, i, r.turns)
 			}
 		}
 		return nil
@@ -195,19 +187,11 @@ func (f *fleet) work() {
 // stop ends the replica: it takes its last turns, and closes.
 func (r *replica) stop() {
 	f := r.fleet
-	f.mu.Lock()
-	for i, w := range f.working {
-		if w == r {
-			f.working = append(f.working[:i], f.working[i+1:]...)
-			break
-		}
-	}
-	f.mu.Unlock()
 	require.NoError(f, r.in.Close())
 	select {
 	case <-r.ended:
 		require.NoError(f, r.err)
 	case <-time.After(30 * time.Second):
-		f.Fatalf("%s does not end", r.id)
+		f.Fatalf("%s does not end", r.version)
 	}
 }

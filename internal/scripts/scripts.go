@@ -40,17 +40,17 @@ var (
 
 	// What readers send instead, see seats.lua: for Acquire, Claim and Heal; Release; Extend and
 	// Valid; Stand; Raise. Readers tells who they are.
-	Share = script("share", "acb82f679114e1e8a8de82615946aa61f6a8a6f4",
+	Share = script("share", "533635e51d97d4d62aa09f1a2b106f014f31ee27",
 		"hears", "seats", "local function acquire()", "acquire", "end", "share")
-	Unshare = script("unshare", "64a07c0a9a117cfc74056f2ff1d59d3430cb29e8",
+	Unshare = script("unshare", "28e3354c9f08006de6a26e0fba3ebaf1b3c18654",
 		"hears", "seats", "local function release()", "release", "handon", "end", "unshare")
-	Seat = script("seat", "417ce2ffcf85f7f3f2a1348eb05ad44651ef127e",
+	Seat = script("seat", "d6f022255c9d81bec14cb62d0899d2301e8c7ddb",
 		"hears", "seats", "seat")
-	StandShare = script("standshare", "b758e689b82631e755354750ef430227595df977",
+	StandShare = script("standshare", "2e950036fcd2d828a026a1a09edd6aa928561553",
 		"hears", "seats", "local function stand()", "stand", "end", "standshare")
-	Readers = script("readers", "a185afb8ff481d924cbd50327e6ea4c929592e28",
+	Readers = script("readers", "ff61295b78e7f878f958e3643e02df14cb90d5de",
 		"hears", "seats", "readers")
-	Lift = script("lift", "33ab7b6827eb9277b7a428f93481bf71f4984ba9",
+	Lift = script("lift", "9af42b1c2e2f3796c00b8b8ac87a331c51f356f9",
 		"hears", "seats", "lift", "raise")
 )
 

@@ -9,7 +9,8 @@
 --
 -- sits tells whether somebody has a seat that has not ended.
 --
--- keep lets the key live for as long as the last seat. It returns nothing if all have ended.
+-- keep lets the key live for as long as the last seat, which ends then if the caller knows. It
+-- returns nothing if all have ended.
 --
 -- admit lets in, beside readers, those who are first in the queue and share: each has a seat for
 -- the window, and is told. A member that shares ends with "*". The first of another kind ends that,
@@ -20,14 +21,15 @@ local shared, seats = '~redlock:shared', table.remove(KEYS)
 local key, queue, clock = KEYS[1], KEYS[#KEYS], call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function sits(who) return tonumber(call('ZSCORE', seats, who) or 0) > now end
-local function keep()
-	local last = call('ZREVRANGE', seats, 0, 0, 'WITHSCORES')[2]
+local function keep(last)
+	last = last or call('ZREVRANGE', seats, 0, 0, 'WITHSCORES')[2]
 	if not last or tonumber(last) <= now then return end
 	call('PEXPIREAT', key, last)
 	call('PEXPIREAT', seats, last)
 	return last
 end
 local function admit(window, member)
+	local seated
 	for _ = 1, 100 do
 		local to = pcall('ZRANGE', queue, 0, 0)[1]
 		local shares = to and string.sub(to, -1) == '*'
@@ -35,7 +37,8 @@ local function admit(window, member)
 		pcall('ZREM', queue, to)
 		if shares and (to == member or hears(to)) then
 			call('ZADD', seats, now + window, '~' .. to)
+			seated = true
 		end
 	end
-	keep()
+	if seated then keep() end
 end

@@ -40,5 +40,6 @@ if member ~= '' then
 end
 if reads then call('ZREMRANGEBYSCORE', seats, '-inf', now) end
 call('ZADD', seats, now + expiry, value)
+keep(not reads and now + expiry)
 admit(window)
 return c

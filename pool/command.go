@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -39,8 +38,7 @@ func SetNX(key, value string, expiry time.Duration) *Command {
 // Eval returns the command that [Pool.Eval] sends. The caller does not change keys afterwards.
 func Eval(script *Script, keys []string, args ...any) *Command {
 	c := &Command{script: script, keys: keys}
-	// The number of keys is a string: some clients look for "0" to find out where a command goes.
-	c.line = append(c.room[:0], "EVALSHA", script.ID, strconv.Itoa(len(keys)))
+	c.line = append(c.room[:0], "EVALSHA", script.ID, int64(len(keys)))
 	for _, key := range keys {
 		c.line = append(c.line, key)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -92,8 +91,7 @@ func (w *way) describe(command *pool.Command) call {
 	c, line := call{node: w.node.id, name: "set"}, command.Args()
 	keys, args := line[1:2], line[2:]
 	if s := command.Script(); s != nil {
-		text, _ := line[2].(string) // after EVALSHA and the ID
-		n, _ := strconv.Atoi(text)
+		n, _ := line[2].(int64) // after EVALSHA and the ID
 		c.name, keys, args = s.Name, line[3:3+n], line[3+n:]
 	}
 	if len(keys) > 0 && len(args) > 0 {

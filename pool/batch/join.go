@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/redlock-go/redlock/pool"
@@ -53,9 +52,9 @@ func (c *Call) joins(others []*Call) bool {
 // together returns a call that stands for others.
 func together(ctx context.Context, joined []*Call) *Call {
 	joint := joined[0].command.Joint
-	keys, _ := strconv.Atoi(joined[0].command.Args()[2].(string))
-	line := make([]any, 3, 3+len(joined)*(keys+1))
-	line[0], line[1], line[2] = "EVALSHA", joint.ID, strconv.Itoa(len(joined)*keys)
+	keys, locks := joined[0].command.Args()[2].(int64), int64(len(joined))
+	line := make([]any, 3, 3+locks*(keys+1))
+	line[0], line[1], line[2] = "EVALSHA", joint.ID, locks*keys
 	for i := range keys + 1 { // the first argument is behind the keys
 		for _, c := range joined {
 			line = append(line, c.command.Args()[3+i])

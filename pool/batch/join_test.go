@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,10 +78,7 @@ func (s *server) word(c *call) string {
 		scripts.Releases.ID: "releases", scripts.Releases.Source: "eval releases",
 		scripts.Extend.ID: "extend",
 	}
-	n, err := strconv.Atoi(args[2].(string))
-	if err != nil {
-		s.Error(err)
-	}
+	n := int(args[2].(int64))
 	word := by[args[1]]
 	locks := 1
 	if strings.HasSuffix(word, "releases") {

@@ -115,7 +115,7 @@ func firstKey(args []any) string {
 	switch {
 	case args[0] == "SET":
 		at = 1
-	case args[2] == "0":
+	case args[2] == int64(0):
 		return ""
 	}
 	return args[at].(string)

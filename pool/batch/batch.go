@@ -177,13 +177,14 @@ func (b *Batcher) Start(ctx context.Context, command *pool.Command, to pool.Rece
 	b.start(ctx, command, to, false)
 }
 
-// StartCarried is Start for a caller who waits for the outcome, and for nothing else. Where no call
-// waits, and its own would go at once, this caller sends it, and StartCarried blocks for as long as
-// that takes. Otherwise it returns at once. It is for the Carry of an adapter that keeps to the
-// contexts of its calls, see [pool.Carrier]. Any other adapter is no Carrier.
+// StartCarried is [Batcher.Start] of b for a caller who waits for the outcome, and for nothing
+// else. Where no call waits, and its own would go at once, this caller sends it, and StartCarried
+// blocks for as long as that takes. Otherwise it returns at once. It is for the Carry of an adapter
+// that keeps to the contexts of its calls, see [pool.Carrier]. Any other adapter is no Carrier. It
+// is no method, because a pool that embeds the Batcher would have that, too.
 //
 // The lock of a lone caller on one node, on loopback, takes 0.7 of the time that way.
-func (b *Batcher) StartCarried(ctx context.Context, command *pool.Command, to pool.Receiver) {
+func StartCarried(ctx context.Context, b *Batcher, command *pool.Command, to pool.Receiver) {
 	b.start(ctx, command, to, true)
 }
 

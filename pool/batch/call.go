@@ -49,7 +49,7 @@ func (c *Call) Args() []any {
 // sent is marked by [pool.NotSent]. Of several answers the last one counts.
 func (c *Call) Answer(reply any, err error) { c.answered, c.reply, c.err = true, reply, err }
 
-// Carried reports whether the goroutine of a caller sends the call: see [Batcher.StartCarried].
+// Carried reports whether the goroutine of a caller sends the call: see [StartCarried].
 func (c *Call) Carried() bool { return c.carried }
 
 // HandOver is called instead of Answer, for a call that is carried and has not been sent. A

@@ -16,7 +16,7 @@ import (
 // carry lets the goroutine of a caller send a SET NX.
 func (n *node) carry(ctx context.Context, key string) *outcome {
 	o := &outcome{n: n, key: key, began: time.Now()}
-	n.calls.StartCarried(ctx, pool.SetNX(key, "v", time.Minute), o)
+	batch.StartCarried(ctx, n.calls, pool.SetNX(key, "v", time.Minute), o)
 	return o
 }
 
@@ -111,7 +111,7 @@ func TestACallerWhoseReceiveFails(t *testing.T) {
 					t.Error("StartCarried does not panic")
 				}
 			}()
-			n.calls.StartCarried(n.Context(), pool.SetNX("k", "v", time.Minute),
+			batch.StartCarried(n.Context(), n.calls, pool.SetNX("k", "v", time.Minute),
 				receive(func(any, error) { panic("Receive") }))
 		}()
 		done := make(chan *outcome, 8)
@@ -144,9 +144,9 @@ func TestACallerSendsNobodyElsesCall(t *testing.T) {
 		}, batch.Options{MaxSends: 1})
 		command := pool.SetNX("k", "v", time.Minute)
 		nobody := receive(func(any, error) {})
-		calls.StartCarried(t.Context(), command, receive(func(any, error) {
+		batch.StartCarried(t.Context(), calls, command, receive(func(any, error) {
 			calls.Start(t.Context(), command, nobody)
-			calls.StartCarried(t.Context(), command, nobody)
+			batch.StartCarried(t.Context(), calls, command, nobody)
 		}))
 		synctest.Wait()
 		if !slices.Equal(carried, []bool{true, false, false}) {
@@ -217,7 +217,7 @@ func TestACarriedCallThatFailsFailsAlone(t *testing.T) {
 			}
 			exit := &outcome{n: n, key: "exit", began: time.Now()}
 			go func() {
-				n.calls.StartCarried(n.Context(), pool.SetNX("exit", "v", time.Minute), exit)
+				batch.StartCarried(n.Context(), n.calls, pool.SetNX("exit", "v", time.Minute), exit)
 				t.Error("Goexit does not end the caller's goroutine")
 			}()
 			if exit.open() || exit.err == nil {
@@ -266,9 +266,9 @@ func TestReceiveMayCarry(t *testing.T) {
 				go func() { done <- err }()
 				return
 			}
-			calls.StartCarried(t.Context(), command, next)
+			batch.StartCarried(t.Context(), calls, command, next)
 		}
-		calls.StartCarried(t.Context(), command, next)
+		batch.StartCarried(t.Context(), calls, command, next)
 		if err := <-done; err != nil || left != 0 {
 			t.Errorf("%v, with %d calls left", err, left)
 		}

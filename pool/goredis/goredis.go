@@ -102,8 +102,9 @@ import (
 	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
-// Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
-// [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
+// Pool is one node, made by [NewPool]. It is safe for concurrent use. It implements [pool.Pool],
+// [pool.Starter], [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and
+// [pool.Explainer].
 type Pool struct {
 	*calls
 	client redis.UniversalClient
@@ -165,7 +166,7 @@ func isNil(client redis.UniversalClient) bool {
 // took 1.1 times as long as two bare commands of the client. By another goroutine it was 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if p.strict {
-		p.calls.StartCarried(ctx, c, to)
+		batch.StartCarried(ctx, p.calls, c, to)
 	} else {
 		p.Start(ctx, c, to)
 	}

@@ -58,8 +58,8 @@ import (
 	"github.com/redlock-go/redlock/pool/pubsub"
 )
 
-// Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
-// [pool.Carrier], [pool.Subscriber], [pool.Doer] and [pool.Addressed].
+// Pool is one node, made by [NewPool]. It is safe for concurrent use. It implements [pool.Pool],
+// [pool.Starter], [pool.Carrier], [pool.Subscriber], [pool.Doer] and [pool.Addressed].
 type Pool struct {
 	*calls
 	pool *redis.Pool
@@ -139,7 +139,7 @@ func (p *Pool) Addr() string { return p.addr }
 // 1.5 times.
 func (p *Pool) Carry(ctx context.Context, c *pool.Command, to pool.Receiver) {
 	if p.ready() {
-		p.calls.StartCarried(ctx, c, to)
+		batch.StartCarried(ctx, p.calls, c, to)
 	} else {
 		p.Start(ctx, c, to)
 	}

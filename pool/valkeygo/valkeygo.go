@@ -25,22 +25,30 @@ import (
 	"github.com/redlock-go/redlock/pool/internal/rueidiscore"
 )
 
-// Pool is one node. It is safe for concurrent use. It implements [pool.Pool], [pool.Starter],
-// [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and [pool.Explainer].
+// Pool is one node, made by [NewPool]. It is safe for concurrent use. It implements [pool.Pool],
+// [pool.Starter], [pool.Carrier], [pool.Subscriber], [pool.Doer], [pool.Addressed] and
+// [pool.Explainer].
 //
 // Explain returns the error of the last attempt to reach the node, if that failed and is less than
 // a minute old. The errors of locks say the same. It is always nil for a cluster.
 //
 // Addr returns the address that the client dials. With Sentinel it is the master's, as far as it is
 // known. Those of a cluster stand in order, with commas between them.
-type Pool = rueidiscore.Pool
+type Pool struct{ *core }
+
+// core has the methods.
+type core = rueidiscore.Pool
 
 // NewPool returns the node behind client, which stays the caller's to close, after the last use of
 // the node. It does not connect. The package comment says which options the client needs. Make one
 // Pool of a client, not several: callers share round trips within a Pool. With a nil client it
 // returns nil, which redlock.New refuses.
 func NewPool(client valkey.Client) *Pool {
-	return rueidiscore.NewPool(adapted{conn{client}, client}, client)
+	p := rueidiscore.NewPool(adapted{conn{client}, client}, client)
+	if p == nil {
+		return nil
+	}
+	return &Pool{p}
 }
 
 // adapted is a client as rueidiscore takes it.

@@ -14,7 +14,7 @@ type Dialect struct {
 	quote  string // what stands around a name
 	schema string // with %s for the table
 	level  sql.IsolationLevel
-	guard  func(ctx context.Context, tx DBTX, table, resource string, token int64) (bool, error)
+	guard  func(ctx context.Context, tx Tx, table, resource string, token int64) (bool, error)
 
 	// Whether the database may end a transaction by itself, and then commits each statement.
 	autocommits bool
@@ -145,8 +145,8 @@ func (d Dialect) ended(ctx context.Context, tx *sql.Tx) (bool, error) {
 // the WHERE leaves alone. The database locks the row first, and looks at its latest version then.
 func upsert(
 	statement string,
-) func(ctx context.Context, tx DBTX, table, resource string, token int64) (bool, error) {
-	return func(ctx context.Context, tx DBTX, table, resource string, token int64) (bool, error) {
+) func(ctx context.Context, tx Tx, table, resource string, token int64) (bool, error) {
+	return func(ctx context.Context, tx Tx, table, resource string, token int64) (bool, error) {
 		n, err := changes(ctx, tx, fmt.Sprintf(statement, table), resource, token)
 		return n > 0, err
 	}
@@ -157,7 +157,7 @@ func upsert(
 // equal.
 func updateOrInsert(
 	ctx context.Context,
-	tx DBTX,
+	tx Tx,
 	table, resource string,
 	token int64,
 ) (bool, error) {
@@ -182,7 +182,7 @@ ON DUPLICATE KEY UPDATE uses = uses + 1`, table)
 }
 
 // changes runs a statement and returns how many rows it has changed.
-func changes(ctx context.Context, tx DBTX, statement string, args ...any) (int64, error) {
+func changes(ctx context.Context, tx Tx, statement string, args ...any) (int64, error) {
 	result, err := tx.ExecContext(ctx, statement, args...)
 	if err != nil {
 		return 0, err

@@ -86,9 +86,9 @@ func (e *StaleError) Error() string {
 // Is reports whether target is [ErrStale].
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// DBTX is what Guard needs of a transaction: a [*sql.Tx] has it, and so does a [*sql.Conn] within
+// Tx is what Guard needs of a transaction: a [*sql.Tx] has it, and so does a [*sql.Conn] within
 // one. [Pgx] makes one of a transaction of pgx.
-type DBTX interface {
+type Tx interface {
 	// ExecContext runs a statement that returns no rows.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -97,14 +97,19 @@ type DBTX interface {
 // it stores the token, and keeps every other guarded transaction of the resource waiting until tx
 // ends. An equal token passes: one holder may use as many transactions as it likes.
 //
-// Guard is the first statement of the transaction. It blocks while another guarded transaction of
-// the resource is open, until ctx is done or the database gives up. After any error roll back:
-// nothing is known about the resource then, except after ErrStale.
+// Guard is the first statement of the transaction. A [*sql.DB] is none, and refused. It blocks
+// while another guarded transaction of the resource is open, until ctx is done or the database
+// gives up. After any error roll back: nothing is known about the resource then, except after
+// ErrStale.
 //
 // The resource is a name of 1 to [MaxResource] bytes of UTF-8 without NUL, usually the lock's name.
-func Guard(ctx context.Context, tx DBTX, d Dialect, resource string, token uint64) error {
+func Guard(ctx context.Context, tx Tx, d Dialect, resource string, token uint64) error {
 	if err := check(d, resource, token); err != nil {
 		return err
+	}
+	if _, ok := tx.(*sql.DB); ok {
+		return fmt.Errorf("fence: guarding %q: a *sql.DB is no transaction: make one by BeginTx, "+
+			"or use InTx", resource)
 	}
 	admitted, err := d.guard(ctx, tx, d.quotedTable(), resource, int64(token))
 	switch {
@@ -119,7 +124,8 @@ func Guard(ctx context.Context, tx DBTX, d Dialect, resource string, token uint6
 // InTx runs fn in a transaction that is guarded by the fencing token of ctx, and commits it if fn
 // returns nil. The ctx is a held context, of [redlock.Redlock.Do] or [redlock.Mutex.Hold] with
 // [redlock.WithFencing]; when it ends, the transaction is rolled back. InTx blocks as [Guard] does,
-// and until fn has returned.
+// and until fn has returned. Under [redlock.Redlock.DoAll] there is a token for each name, and none
+// of ctx: use Guard with [redlock.FencingTokenOf].
 //
 // It returns [ErrNoToken] or [ErrStale], and then fn was not called, or the error of fn or of the
 // database. If the commit fails, the database alone knows whether the transaction happened. On

@@ -72,7 +72,9 @@ func TestGuardRefusesBadArguments(t *testing.T) {
 			assert.Equal(t, c.want, c.dialect.Schema())
 		}
 	}
-	err := fence.InTx(t.Context(), nil, fence.SQLite, "a", nil)
+	err := fence.Guard(t.Context(), &sql.DB{}, fence.SQLite, "a", 1)
+	require.ErrorContains(t, err, "a *sql.DB is no transaction")
+	err = fence.InTx(t.Context(), nil, fence.SQLite, "a", nil)
 	require.ErrorIs(
 		t,
 		err,

@@ -27,7 +27,7 @@ type PgxTx[Tag interface{ RowsAffected() int64 }] interface {
 //		})
 //
 // The transaction is not one within another, which may be rolled back alone.
-func Pgx[Tag interface{ RowsAffected() int64 }](tx PgxTx[Tag]) DBTX { return pgxTx[Tag]{tx} }
+func Pgx[Tag interface{ RowsAffected() int64 }](tx PgxTx[Tag]) Tx { return pgxTx[Tag]{tx} }
 
 type pgxTx[Tag interface{ RowsAffected() int64 }] struct{ tx PgxTx[Tag] }
 

@@ -25,7 +25,8 @@ import (
 // A panic in one of the functions is recovered: it would leave a lock locked, or end the process.
 // The first is reported to [slog.Default], with its stack.
 type Events struct {
-	// Acquire is called when Lock, TryLock, Hold or Do begins. The function that it returns, if not
+	// Acquire is called when Lock, TryLock, Hold, Adopt or Do begins, and for each name that DoAll,
+	// DoAny and their siblings try. The function that it returns, if not
 	// nil, is called when the lock is granted or the call fails. Clients are given the values of
 	// the context that it returns: what they trace is part of what is begun here. The end of that
 	// context has no meaning. If it is nil, it stands for ctx. The same is true of Extend and
@@ -68,7 +69,7 @@ type Events struct {
 	Node func(c NodeCall)
 }
 
-// Acquiring is a Lock, TryLock, Hold or Do that begins.
+// Acquiring is an acquisition that begins: see [Events].
 type Acquiring struct {
 	Name, Key string // of the lock, without and with the prefix of WithKeyPrefix
 	Tries     int    // how many it may make, or Unlimited
@@ -169,11 +170,21 @@ const (
 	EndReplaced  EndReason = "replaced"   // granted to its own mutex again, without an Unlock
 )
 
+// Operation is what somebody asked of a lock.
+type Operation string
+
+// The operations that can fail.
+const (
+	OperationAcquire Operation = "acquire" // Lock and its siblings
+	OperationExtend  Operation = "extend"  // Extend, or by a hold
+	OperationRelease Operation = "release" // Unlock, or by Do or Close
+)
+
 // Overrun is an Unlock or Extend that came too late.
 type Overrun struct {
 	Name, Key string        // of the lock, see Acquiring
 	Token     uint64        // see Mutex.FencingToken; 0 without fencing
-	Operation string        // "extend" or "release"
+	Operation Operation     // OperationExtend or OperationRelease
 	By        time.Duration // since Until
 	// Err is what the call returns. It is nil if a quorum still had the lock: then nobody else has
 	// had it.
@@ -182,9 +193,9 @@ type Overrun struct {
 
 // Failure is an operation that has failed.
 type Failure struct {
-	Name, Key string // of the lock, see Acquiring
-	Operation string // "acquire", "extend" or "release"
-	Err       error  // what the call returns
+	Name, Key string    // of the lock, see Acquiring
+	Operation Operation // what has failed
+	Err       error     // what the call returns
 }
 
 // NodeState is a node that was marked down, or answers again.
@@ -200,7 +211,7 @@ type NodeCall struct {
 	Name, Key string        // of the lock, see Acquiring
 	Node      int           // its place in the call of New
 	Addr      string        // or "" if its pool does not tell
-	Operation string        // "acquire", "raise", "extend", "valid", "release", "heal" and others
+	Command   string        // "acquire" if it is SET, or the script's name: see Scripts
 	Took      time.Duration // how long the command took
 	Err       error         // nil if the node has answered, whatever the answer
 }
@@ -324,11 +335,11 @@ func (e eventLog) lost(d Ended) {
 
 func (e eventLog) overrun(o Overrun) {
 	e.warn("lock used after its end", o.Name, o.Token, o.Err,
-		slog.String("operation", o.Operation), slog.Duration("by", o.By))
+		slog.String("operation", string(o.Operation)), slog.Duration("by", o.By))
 }
 
 func (e eventLog) noQuorum(f Failure) {
-	e.warn("no quorum of nodes", f.Name, 0, f.Err, slog.String("operation", f.Operation))
+	e.warn("no quorum of nodes", f.Name, 0, f.Err, slog.String("operation", string(f.Operation)))
 }
 
 func (e eventLog) waiting(w Waiting) {

@@ -17,7 +17,7 @@ import (
 // a nil context.
 //
 // It holds at most one lease at a time. A Lock on a mutex that is locked competes with its own
-// lease as with anybody's.
+// lease as with anybody's: it waits until its tries are used up, or that lease ends.
 type Mutex struct {
 	core *core
 	cfg  *config
@@ -36,11 +36,11 @@ func (m *Mutex) Name() string { return m.name }
 // is not locked. Another process can take the lock over by it, see [WithValue].
 func (m *Mutex) Value() string { return m.lock.Current().Value }
 
-// Until returns the moment up to which the lock may be trusted: the start of the attempt that
-// won, or of the last successful extension, plus expiry, minus drift. After a wait, the attempt
-// may have begun an eighth of that before the grant. Until is the zero time while the mutex is not
-// locked, and after Unlock or proof of loss. It is also zero for a lock taken over by [WithValue]
-// until the first Extend. It does not ask the nodes.
+// Until returns the moment up to which the lock may be trusted: the start of the attempt that won,
+// or of the last successful extension, plus expiry, minus drift. After a wait in the queue, up to
+// an eighth of that time may be over when the lock is granted. Until is the zero time while the
+// mutex is not locked, and after Unlock or proof of loss. It is also zero for a lock taken over by
+// [WithValue] until the first Extend. It does not ask the nodes.
 func (m *Mutex) Until() time.Time {
 	now := m.lock.Current().Look()
 	if !now.State.Trusted() {
@@ -208,7 +208,7 @@ func (m *Mutex) unlock(ctx context.Context, l *lease.Lease, who by) error {
 	if err == nil { // or nothing was sent
 		err = m.error(notReleased, f)
 	}
-	over(&m.tell, told, "release", l, who, err, outcome(told, err))
+	over(&m.tell, told, OperationRelease, l, who, err, outcome(told, err))
 	return err
 }
 

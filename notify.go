@@ -88,7 +88,7 @@ func (t *notifier) called(n *quorum.Node, c *pool.Command, k quorum.Kind, began 
 	if t.Node != nil {
 		t.Node(NodeCall{
 			Name: t.m.name, Key: t.m.key, Node: n.Index, Addr: n.Addr(),
-			Operation: commandName(c), Took: time.Duration(clock.NowTicks() - began),
+			Command: commandName(c), Took: time.Duration(clock.NowTicks() - began),
 			Err: exported(err),
 		})
 	}
@@ -150,19 +150,19 @@ func (o *operation[E]) end(fill func(what *E, now time.Time)) {
 // errPanicked is the outcome of a Lock in which a function of the caller's has panicked.
 var errPanicked = errors.New("redlock: the call has panicked, or its goroutine has ended")
 
-// over tells what is left to be told when an operation of that name is over. Of renewals that fail
+// over tells what is left to be told when an operation is over. Of renewals that fail
 // one after the other for want of a quorum, only the first is told as a failure.
-func over[E any](t *notifier, o *operation[E], name string, l *lease.Lease, who by, err error,
+func over[E any](t *notifier, o *operation[E], op Operation, l *lease.Lease, who by, err error,
 	fill func(what *E, now time.Time)) {
 	t.m.lock.Mu.Lock()
 	o.end(fill)
 	if o != nil && o.overdue > 0 {
-		e := Overrun{Name: t.m.name, Key: t.m.key, Token: l.Token, Operation: name,
+		e := Overrun{Name: t.m.name, Key: t.m.key, Token: l.Token, Operation: op,
 			By: o.overdue, Err: err}
 		t.m.lock.Note(func() { t.Overrun(e) })
 	}
 	if !(who == byHold && t.silent) && t.NoQuorum != nil && errors.Is(err, ErrNoQuorum) {
-		f := Failure{Name: t.m.name, Key: t.m.key, Operation: name, Err: err}
+		f := Failure{Name: t.m.name, Key: t.m.key, Operation: op, Err: err}
 		t.m.lock.Note(func() { t.NoQuorum(f) })
 	}
 	if who == byHold {
@@ -186,7 +186,7 @@ func (m *Mutex) acquiring(tries int) Acquiring {
 
 // acquired tells what is left to be told when a Lock is over.
 func (t *notifier) acquired(told *operation[Acquired], err error) {
-	over(t, told, "acquire", nil, byOwner, err, func(what *Acquired, now time.Time) {
+	over(t, told, OperationAcquire, nil, byOwner, err, func(what *Acquired, now time.Time) {
 		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
 		what.Waited = what.Took
 	})
@@ -239,7 +239,7 @@ func confirmed(told *operation[Extended], l *lease.Lease) func(*quorum.Round, ti
 
 // extended tells what is left to be told when an extension is over.
 func (t *notifier) extended(told *operation[Extended], l *lease.Lease, who by, err error) {
-	over(t, told, "extend", l, who, err, func(what *Extended, now time.Time) {
+	over(t, told, OperationExtend, l, who, err, func(what *Extended, now time.Time) {
 		what.Outcome, what.Err, what.Took = outcomeOf(err), err, now.Sub(told.start)
 		what.Left = remaining(now, l.Until)
 	})

@@ -13,18 +13,18 @@ type Script struct {
 	ID string
 	// Source is the Lua text, for EVAL and SCRIPT LOAD.
 	Source string
-	// Contract is what the script does to its first key, in one line. The first key is the lock's.
-	Contract string
+	// Summary is what the script does to its first key, in one line. The first key is the lock's.
+	Summary string
 	// Commands are what the script calls, in capital letters. A user whose ACL allows EVALSHA and
 	// EVAL needs a right for each. Some are only for what a program does not use; docs/rights.md
 	// lists them by feature.
 	Commands []string
 }
 
-// contracts are the scripts, in the order of a lock's life.
-var contracts = []struct {
+// summaries are the scripts, in the order of a lock's life.
+var summaries = []struct {
 	*pool.Script
-	contract string
+	summary string
 }{
 	{scripts.Acquire, "sets the key if nobody has it, with a token or a restart guard"},
 	{scripts.Claim, "sets the key if it is free, or reserved for a member of the queue"},
@@ -52,10 +52,10 @@ var contracts = []struct {
 // does not know a script is sent its source. The caller owns the result. Scripts change with the
 // version of the library. A node may have those of several versions.
 func Scripts() []Script {
-	all := make([]Script, 0, len(contracts))
-	for _, c := range contracts {
+	all := make([]Script, 0, len(summaries))
+	for _, c := range summaries {
 		all = append(all, Script{
-			Name: c.Name, ID: c.ID, Source: c.Source, Contract: c.contract,
+			Name: c.Name, ID: c.ID, Source: c.Source, Summary: c.summary,
 			Commands: scripts.Commands(c.Script),
 		})
 	}

@@ -27,7 +27,7 @@ func TestScriptsAreAll(t *testing.T) {
 	var names, want []string
 	for _, s := range redlock.Scripts() {
 		names = append(names, s.Name)
-		assert.NotEmpty(t, s.Contract, s.Name)
+		assert.NotEmpty(t, s.Summary, s.Name)
 		assert.NotEmpty(t, s.Commands, s.Name)
 	}
 	files, err := filepath.Glob("internal/scripts/*.lua")

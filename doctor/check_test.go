@@ -100,7 +100,7 @@ func TestCheckFindsNothingWrongWithHealthyServers(t *testing.T) {
 		assert.Zero(t, n.MaxMemory)
 		assert.Equal(t, "noeviction", n.Eviction)
 		assert.Equal(t, "AOF always", n.Persistence)
-		assert.Less(t, n.ClockOffset.Abs(), 100*time.Millisecond+n.ClockError)
+		assert.Less(t, n.ClockOffset.Abs(), 100*time.Millisecond+n.ClockUncertainty)
 		assert.Equal(t, int64(0), servers[i].Must("DBSIZE"), "it leaves nothing behind")
 	}
 }

@@ -132,7 +132,7 @@ func node(i int, addr string) doctor.NodeReport {
 	return doctor.NodeReport{
 		Node: i, Addr: addr, Server: "Redis 7.0.15", RunID: strings.Repeat(fmt.Sprint(i), 40),
 		Mode: "standalone", Role: "master", Uptime: 72 * time.Hour, Eviction: "noeviction",
-		Persistence: "RDB", ClockError: 200 * time.Microsecond,
+		Persistence: "RDB", ClockUncertainty: 200 * time.Microsecond,
 	}
 }
 

@@ -180,7 +180,7 @@ func (q *inquiry) readClock() {
 		return
 	}
 	q.report.ClockOffset = now.Sub(sent.Add(trip / 2).Round(0))
-	q.report.ClockError = trip / 2
+	q.report.ClockUncertainty = trip / 2
 }
 
 // parseTime reads a TIME reply: seconds and microseconds.

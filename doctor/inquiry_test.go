@@ -89,7 +89,7 @@ func TestCheckNotesATimeThatItCannotRead(t *testing.T) {
 		require.Len(t, r.Nodes[1].Unknown, 1)
 		assert.Equal(t, "clock", r.Nodes[1].Unknown[0].What)
 		assert.Zero(t, r.Nodes[1].ClockOffset)
-		assert.Zero(t, r.Nodes[1].ClockError)
+		assert.Zero(t, r.Nodes[1].ClockUncertainty)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestCheckAllowsForTheRoundTrip(t *testing.T) {
 		r, found := check(t, redlock.New(pools...).With(redlock.WithNodeTimeout(4*time.Second)))
 		assert.Empty(t, found)
 		assert.Equal(t, -1500*time.Millisecond, r.Nodes[1].ClockOffset)
-		assert.Equal(t, 1500*time.Millisecond, r.Nodes[1].ClockError)
+		assert.Equal(t, 1500*time.Millisecond, r.Nodes[1].ClockUncertainty)
 	})
 }
 

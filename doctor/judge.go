@@ -307,7 +307,8 @@ func (j *judge) clocks() {
 	var wrong []int
 	var most time.Duration
 	for _, n := range known {
-		d := clock.Sub(n.ClockOffset, middle.ClockOffset).Abs() - n.ClockError - middle.ClockError
+		d := clock.Sub(n.ClockOffset, middle.ClockOffset).Abs() -
+			n.ClockUncertainty - middle.ClockUncertainty
 		if d > clockLimit {
 			wrong = append(wrong, n.Node)
 			most = max(most, d)
@@ -322,7 +323,7 @@ func (j *judge) clocks() {
 				"but a jump that corrects this one makes them expire early or late.",
 				most.Round(time.Millisecond)), advice)
 	}
-	if d := middle.ClockOffset.Abs() - middle.ClockError; d > clockLimit {
+	if d := middle.ClockOffset.Abs() - middle.ClockUncertainty; d > clockLimit {
 		j.find(Warning, "clock", nil,
 			fmt.Sprintf("This machine's clock differs from the nodes' by %v or more. "+
 				"If nodes lose their data, the order of fencing tokens depends on clients' clocks.",

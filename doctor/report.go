@@ -117,10 +117,10 @@ type NodeReport struct {
 	// Persistence is "none", "RDB", or "AOF" with the fsync policy: "AOF always".
 	Persistence string
 	// ClockOffset is by how much the node's clock is ahead of this machine's, give or take
-	// ClockError.
+	// ClockUncertainty.
 	ClockOffset time.Duration
-	// ClockError is half the round trip.
-	ClockError time.Duration
+	// ClockUncertainty is half the round trip.
+	ClockUncertainty time.Duration
 	// Unheard says why the announcement of a release does not arrive, and waiters are not woken. It
 	// is nil if it arrives, or if the options turn announcements off.
 	Unheard error

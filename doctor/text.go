@@ -66,7 +66,7 @@ func (n *NodeReport) cells() []string {
 	if n.MaxMemory > 0 {
 		memory = fmt.Sprintf("%.1f MiB, %s", float64(n.MaxMemory)/(1<<20), n.Eviction)
 	}
-	clock := fmt.Sprintf("%s ± %.1fms", offset(n.ClockOffset), ms(n.ClockError))
+	clock := fmt.Sprintf("%s ± %.1fms", offset(n.ClockOffset), ms(n.ClockUncertainty))
 	var cells []string
 	silent := true
 	for _, c := range []struct{ what, text string }{

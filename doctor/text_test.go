@@ -39,7 +39,7 @@ func TestReportShowsWhatIsKnownOfANode(t *testing.T) {
 			n.Unknown = unknown("memory", "persistence")
 		},
 		"0|Redis 7.0.15|72h0m0s|master|no limit|RDB|-1m30s ± 1.0ms": func(n *report) {
-			n.ClockOffset, n.ClockError = -90*time.Second-time.Millisecond, time.Millisecond
+			n.ClockOffset, n.ClockUncertainty = -90*time.Second-time.Millisecond, time.Millisecond
 		},
 		"0|Redis 7.0.15|72h0m0s|master|no limit|RDB|+1s ± 0.2ms": func(n *report) {
 			n.ClockOffset = time.Second

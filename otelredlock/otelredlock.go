@@ -49,8 +49,8 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 
 // WithNames adds the attribute redlock.name to spans, with what f makes of the name of a lock.
 // There may be very many names, and they may say what readers of traces must not see. So by default
-// there are none. Metrics never have them. F is called when a span ends. Bytes that are not UTF-8
-// are replaced, because exporters refuse them.
+// there are none. Metrics never have them. The function f is called when a span ends. Bytes that
+// are not UTF-8 are replaced, because exporters refuse them.
 func WithNames(f func(name string) string) Option { return func(c *config) { c.name = f } }
 
 // WithNodes adds the metric redlock.node.duration, of each command on each node. Default: off.
@@ -196,7 +196,7 @@ func (r *recorder) waiting(w redlock.Waiting) {
 
 func (r *recorder) node(c redlock.NodeCall) {
 	attrs := []attribute.KeyValue{
-		attribute.Int("redlock.node", c.Node), attribute.String("redlock.operation", c.Operation),
+		attribute.Int("redlock.node", c.Node), attribute.String("redlock.command", c.Command),
 	}
 	if c.Err != nil {
 		attrs = append(attrs, attribute.String("error.type", errorType(c.Err)))

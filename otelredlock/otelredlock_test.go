@@ -173,9 +173,9 @@ func TestALockMakesSpansAndMetrics(t *testing.T) {
 		assert.EqualValues(t, 1, s.value("redlock.hold.duration", end(redlock.EndReleased)))
 		synctest.Wait()
 		assert.EqualValues(t, 5, s.value("redlock.node.duration",
-			attribute.String("redlock.operation", "acquire")))
+			attribute.String("redlock.command", "acquire")))
 		assert.EqualValues(t, 1, s.value("redlock.node.duration",
-			attribute.String("redlock.operation", "release"), attribute.Int("redlock.node", 4)))
+			attribute.String("redlock.command", "release"), attribute.Int("redlock.node", 4)))
 	})
 }
 

@@ -187,7 +187,7 @@ func (w *worker) events() *redlock.Events {
 			report(Report{State: lost, Lock: Lease{Name: e.Name}, Text: e.Err.Error()})
 		},
 		Node: func(c redlock.NodeCall) {
-			if c.Err != nil && c.Operation == "acquire" {
+			if c.Err != nil && c.Command == "acquire" {
 				report(Report{Node: c.Node + 1, Text: c.Err.Error()})
 			}
 		},

@@ -949,7 +949,7 @@ func (c *calls) take() map[string]int {
 	defer c.mu.Unlock()
 	count := map[string]int{}
 	for _, n := range c.all {
-		count[n.Operation]++
+		count[n.Command]++
 	}
 	c.all = nil
 	return count
@@ -1066,7 +1066,7 @@ func TestABidIsToldAsOne(t *testing.T) {
 	contend(t, 1, contention{processes: 4, waiters: 1, hold: 5 * time.Millisecond,
 		last: time.Second, opts: []redlock.Option{redlock.WithEvents(&redlock.Events{
 			Node: func(c redlock.NodeCall) {
-				switch c.Operation {
+				switch c.Command {
 				case "bid":
 					bids.Add(1)
 				case "heal":

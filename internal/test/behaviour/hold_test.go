@@ -709,7 +709,7 @@ func TestALossInAnOutageIsNoLackOfAQuorumLater(t *testing.T) {
 				assert.Equal(t, "NotHeld NotReleased", matched(err))
 				assert.Equal(t, []string{"extend", "release"}, events)
 			}, redlock.WithEvents(&redlock.Events{
-				NoQuorum: func(f redlock.Failure) { events = append(events, f.Operation) },
+				NoQuorum: func(f redlock.Failure) { events = append(events, string(f.Operation)) },
 			}))
 		})
 	}

@@ -95,7 +95,7 @@ func cannotBeHad(t *testing.T, servers []*redistest.Server, login string, opt re
 					return ctx, func(a redlock.Acquired) { ended = a }
 				},
 				Node: func(c redlock.NodeCall) {
-					if c.Operation == "acquire" && c.Err != nil && c.Node == 0 {
+					if c.Command == "acquire" && c.Err != nil && c.Node == 0 {
 						refused[i].Add(1)
 					}
 				},

@@ -91,7 +91,7 @@ func (e *Election) mustBeMade() {
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context) error) error {
 	e.mustBeMade()
 	if fn == nil {
-		return &OptionError{"Run", nil, "needs a function"}
+		return e.m.error(notAcquired, lease.Because(needsFunction("Run")))
 	}
 	for {
 		held, err := e.Campaign(ctx)

@@ -27,9 +27,9 @@ var (
 	// Somebody has the lock, or several are after it at the same moment; try later.
 	ErrTaken = errors.New("redlock: lock taken")
 
-	// ErrSelf is returned by Lock and its siblings when the caller has the lock itself, and would
-	// wait for itself. Its context is that of a hold of the same lock, or was derived from it. The
-	// error matches ErrTaken too, and nothing was sent. See [Mutex.Hold].
+	// ErrSelf is returned by Lock and its siblings when the context that they are given is that of
+	// a hold of the same lock, or was derived from it: the caller would wait for itself. The error
+	// matches ErrTaken too, and nothing was sent. See [Mutex.Hold].
 	ErrSelf = errors.New("redlock: lock held by the caller itself")
 
 	// ErrNoQuorum is returned when too few nodes answered: Redis or the network is failing.
@@ -43,8 +43,9 @@ var (
 	ErrExpired = errors.New("redlock: lock expired")
 
 	// ErrNotReleased matches every error of an Unlock, and no other: alone, or joined with the
-	// error of the function that Do has called. The work under the lock was done. What is left of
-	// the lock on the nodes expires by itself.
+	// error of the function that Do has called. If it comes from Do, that function has returned,
+	// and to call Do again would do the work twice. What is left of the lock on the nodes expires
+	// by itself.
 	ErrNotReleased = errors.New("redlock: lock not released")
 
 	// ErrNotHeld is returned by Unlock, Extend, Valid and Handoff on a mutex that never locked or
@@ -138,8 +139,15 @@ func (e *Error) Is(target error) bool {
 	return e.nodes != nil && errors.Is(e.nodes, target)
 }
 
-// As makes [errors.As] find the nodes' errors.
-func (e *Error) As(target any) bool { return e.nodes != nil && errors.As(e.nodes, target) }
+// As makes [errors.As] find the nodes' errors. A list of them is a copy.
+func (e *Error) As(target any) bool {
+	if e.nodes == nil {
+		return false
+	}
+	list := *e.nodes
+	list.Errors = slices.Clone(list.Errors)
+	return errors.As(&list, target)
+}
 
 // Nodes returns what each node said that did not do as it was asked, in node order. It is empty if
 // no node was asked. The caller owns the slice.

@@ -18,6 +18,7 @@ import (
 // Verdict is what the nodes together say about a lock.
 type Verdict string
 
+// What the nodes may say together.
 const (
 	// VerdictFree: a quorum of nodes has no key. Nobody holds the lock, and it can be acquired.
 	VerdictFree Verdict = "free"

@@ -4,15 +4,13 @@
 //	rl := redlock.New(goredis.NewPool(a), goredis.NewPool(b), goredis.NewPool(c))
 //	defer rl.Close()
 //
-//	m := rl.NewMutex("invoice:42")
-//	if err := m.LockContext(ctx); err != nil {
-//		return err // errors.Is tells: ErrTaken, ErrNoQuorum, the context's error, …
-//	}
-//	defer m.Unlock()
+//	err := rl.Do(ctx, "invoice:42", func(ctx context.Context) error {
+//		return send(ctx) // ctx is done if the lock is lost
+//	})
 //
 // A lock is a lease. It is granted for an expiry, and may be trusted until [Mutex.Until], a little
-// less. For work of unknown length use [Redlock.Do] or [Mutex.Hold]: they keep the lock extended,
-// and the context that they provide ends when the lock is lost.
+// less. [Redlock.Do] and [Mutex.Hold] keep it extended, for work of any length. [Mutex.Lock] does
+// not: it is for work that is over by then.
 //
 // No lease can stop a holder that goes on after a pause that was longer than the lease. Where that
 // must not do harm, ask for fencing tokens with [WithFencing]. Claim the resource with the token
@@ -27,6 +25,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
@@ -107,7 +106,13 @@ func needContext(ctx context.Context) {
 // With returns a Redlock on the same nodes whose mutexes have the given options by default, added
 // to those of r. Both share what belongs to the nodes: closing one closes the other.
 func (r *Redlock) With(opts ...Option) *Redlock {
-	cfg, err := r.configure(opts)
+	noValue := option(func(c *config) {
+		if c.value != nil {
+			c.value = nil
+			c.wrong.add("WithValue", "…", "is for NewMutex: only one mutex can take a lock over")
+		}
+	})
+	cfg, err := r.configure(slices.Concat(opts, []Option{noValue}))
 	return &Redlock{core: r.core, cfg: cfg, err: err}
 }
 
@@ -207,18 +212,23 @@ func init() {
 // must return then. The lock is released even if fn panics.
 //
 // If Hold fails, Do returns its error, which matches [ErrFailed], and does not call fn. Otherwise
-// fn ran, and Do returns the error of fn, or of Unlock, or one that wraps both. An error of Unlock
-// matches [ErrNotReleased]: the work is done, and doing it again would do it twice. It matches
-// [ErrExpired] if the nodes had lost the lock by the end of fn, and [ErrLost] too if that had ended
-// the held context. If Close released the lock while fn ran, the error matches [ErrReleased]
-// instead.
+// fn ran, and Do returns the error of fn, or of Unlock, or one that wraps both. If fn may itself
+// return an error that matches ErrFailed, that of another lock, only fn knows that it was called.
+// An error of Unlock matches [ErrNotReleased]: the work is done, and doing it again would do it
+// twice. It matches [ErrExpired] if the nodes had lost the lock by the end of fn, and [ErrLost] too
+// if that had ended the held context. If Close released the lock while fn ran, the error matches
+// [ErrReleased] instead.
 func (r *Redlock) Do(ctx context.Context, name string, fn func(ctx context.Context) error,
 	opts ...Option) error {
+	m := r.NewMutex(name, opts...)
 	if fn == nil {
-		return &OptionError{"Do", nil, "needs a function"}
+		return m.error(notAcquired, lease.Because(needsFunction("Do")))
 	}
-	return r.NewMutex(name, opts...).do(ctx, fn)
+	return m.do(ctx, fn)
 }
+
+// needsFunction is the mistake of giving a call no function.
+func needsFunction(of string) *OptionError { return &OptionError{of, nil, "needs a function"} }
 
 // doAlone is Do by the mutex alone.
 func (m *Mutex) doAlone(ctx context.Context, fn func(ctx context.Context) error) error {
@@ -254,10 +264,13 @@ func (m *Mutex) finish(ctx context.Context, l *lease.Lease) error {
 	return err
 }
 
-// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. That
-// takes no longer than three node timeouts, and one more for every 256 holds. Then it waits until
-// all commands have returned from the clients and no release is pending for a node that answers,
-// for one more node timeout at most. The longest node timeout counts, of r or of a hold.
+// Close ends every hold of r and of all Redlocks derived from the same New, by unlocking. Held
+// contexts are done from the moment it is called, with the cause [ErrReleased], and locking fails
+// with [ErrClosed]. It returns the errors of [Redlock.CloseContext], which says more.
+//
+// Unlocking takes no longer than three node timeouts, and one more for every 256 holds. Close then
+// waits until all commands have returned from the clients and no release is pending for a node that
+// answers, for one more node timeout at most. The longest node timeout counts, of r or of a hold.
 //
 // A node may execute a command that sets the key after its release. So such a release is repeated,
 // a node timeout after its answer or later. Close may return before, and drops it: that key then

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/redlock-go/redlock/internal/errtext"
+	"github.com/redlock-go/redlock/internal/lease"
 )
 
 // maxNames is how many names DoAll takes: each is a lock of its own, one after the other.
@@ -24,32 +28,44 @@ const maxNames = 64
 // DoAll waits for each lock as Do does, with the options for each: by default for about five
 // seconds, or until ctx is done. Meanwhile it holds the locks that it has. If one cannot be
 // acquired, DoAll unlocks the others, which [WithMinHold] leaves taken, and returns the error of
-// that one, which has its name and matches [ErrFailed]; fn is not called. The other errors are
-// those of Do. Between 1 and 64 names are allowed; anything else is an [*OptionError].
+// that one, which has its name and matches [ErrFailed]; fn is not called. The text also says which
+// of the others could not be unlocked. The other errors are those of Do. Between 1 and 64 names are
+// allowed; anything else is an [*OptionError].
 //
 // [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
 // [FencingTokenOf].
 func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error,
 	opts ...Option) error {
-	if fn == nil {
-		return &OptionError{"DoAll", nil, "needs a function"}
-	}
 	all, err := r.mutexes(ctx, names, opts)
 	switch {
 	case err != nil:
 		return err
+	case fn == nil:
+		return r.misused(names, needsFunction("DoAll"))
 	case len(all) == 0 || len(all) > maxNames:
-		return &OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
-			fmt.Sprintf("needs from 1 to %d names", maxNames)}
+		return r.misused(names, &OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
+			fmt.Sprintf("needs from 1 to %d names", maxNames)})
 	}
+	called := false
 	run := func(ctx context.Context) error {
+		called = true
 		return fn(context.WithValue(ctx, tokenKey{}, uint64(0)))
 	}
 	for _, m := range slices.Backward(all) {
 		inner := run
 		run = func(ctx context.Context) error { return m.do(ctx, inner) }
 	}
-	return run(ctx)
+	err = run(ctx)
+	var failed *Error // the first in err is that of the lock that was not acquired
+	if !called && errors.As(err, &failed) && failed != err {
+		return errtext.Error(err.Error(), failed) // ErrNotReleased would say that fn was called
+	}
+	return err
+}
+
+// misused is the error of a call with such names that cannot lock any.
+func (r *Redlock) misused(names []string, wrong *OptionError) error {
+	return r.core.errorOf(strings.Join(names, ", "), notAcquired, lease.Because(wrong))
 }
 
 // mutexes returns a mutex for each of the names, in their order, or what is wrong with one of them.
@@ -107,8 +123,9 @@ func Slots(name string, k int) []string {
 // while fn runs, the context of fn is done if it is lost, and the errors are the same.
 func (r *Redlock) DoAny(ctx context.Context, names []string,
 	fn func(ctx context.Context, name string) error, opts ...Option) error {
+	r.mustBeMade()
 	if fn == nil {
-		return &OptionError{"DoAny", nil, "needs a function"}
+		return r.misused(names, needsFunction("DoAny"))
 	}
 	held, m, err := r.HoldAny(ctx, names, opts...)
 	if err != nil {
@@ -119,7 +136,8 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 
 // HoldAny is [Redlock.LockAny] followed by keeping the lock, as [Mutex.Hold] does. With [Slots] it
 // is the Acquire of a semaphore. It returns the held context, and the mutex, whose Unlock, the
-// Release, must follow.
+// Release, must follow. The errors are those of LockAny, and of Hold; the other results are nil
+// then.
 func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (context.Context,
 	*Mutex, error) {
 	m, err := r.LockAny(ctx, names, opts...)
@@ -153,7 +171,7 @@ func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (
 	case err != nil:
 		return nil, err
 	case len(all) == 0:
-		return nil, &OptionError{"names", names, "needs a name"}
+		return nil, r.misused(names, &OptionError{"LockAny", "no names", "needs a name"})
 	}
 	var others []*Mutex // those that the caller does not hold itself
 	for _, m := range all {

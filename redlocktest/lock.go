@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Other is the owner of the locks that Take, Steal and AtEveryCommand lock.
+	// Other is the value of the locks that Take, Steal and AtEveryCommand lock.
 	Other = "somebody else"
-	// Readers is the owner of a lock that is shared, see [redlock.WithShared].
+	// Readers is what a lock that is shared has for a value, see [redlock.WithShared].
 	Readers = wire.Marker
 )
 
@@ -96,7 +96,7 @@ func (c *Cluster) forget(name string) {
 // Holder returns who has a lock: the value that a quorum of nodes holds, whether they can be
 // reached or not. It is what [redlock.Mutex.Value] returns to the holder, or [Other], or
 // [Readers]. If no value has a quorum, it reports false.
-func (c *Cluster) Holder(name string) (owner string, held bool) {
+func (c *Cluster) Holder(name string) (value string, held bool) {
 	votes := map[string]int{}
 	for _, value := range c.sim.Values(name) {
 		if votes[value]++; value != "" && votes[value] >= c.quorum() {

@@ -748,6 +748,8 @@ func TestErrorsAreOneLine(t *testing.T) {
 		var all *multierror.Error
 		require.ErrorAs(t, err, &all)
 		oneLine(t, all, "; node 2: first; second")
+		_ = multierror.Append(all, errOops) // it is the caller's own
+		assert.Len(t, err.(*redlock.Error).Nodes(), 3)
 		var node *redlock.NodeError
 		require.ErrorAs(t, err, &node)
 		oneLine(t, &redlock.NodeError{Node: 1, Err: lines}, "node 1: first; second")

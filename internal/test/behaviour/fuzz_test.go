@@ -262,7 +262,7 @@ func FuzzOptions(f *testing.F) {
 		}
 
 		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
-			m := rl.With(opts...).NewMutex("x")
+			m := rl.NewMutex("x", opts...)
 			if !works {
 				for name, err := range everyOperation(t, m) {
 					var option *redlock.OptionError

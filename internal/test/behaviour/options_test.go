@@ -67,7 +67,6 @@ func TestImpossibleOptionsAreRefusedOnFirstUse(t *testing.T) {
 		{"WithNodeTimeout(-1ns): must be at least 1ms", options(redlock.WithNodeTimeout(-1))},
 		{"WithNodeTimeout(9s): must be at most the expiry of 8s",
 			options(redlock.WithNodeTimeout(9 * time.Second))},
-		{`WithValue(""): must not be empty`, options(redlock.WithValue(""))},
 		{"WithFenceTTL(7s): must be at least the expiry of 8s",
 			options(redlock.WithFencing(), redlock.WithFenceTTL(7*time.Second))},
 		// lesson L85
@@ -263,8 +262,24 @@ func TestMisusePanicsInWords(t *testing.T) {
 		mustUnlock(t, m)
 
 		var option *redlock.OptionError
-		require.ErrorAs(t, rl.Do(ctx, "x", nil), &option)
-		assert.EqualError(t, option, "redlock: Do(<nil>): needs a function")
+		for want, err := range map[string]error{
+			"Do(<nil>): needs a function":              rl.Do(ctx, "x", nil),
+			"DoAll(<nil>): needs a function":           rl.DoAll(ctx, []string{"x"}, nil),
+			"DoAll(0 names): needs from 1 to 64 names": rl.DoAll(ctx, nil, nothing),
+			"DoAny(<nil>): needs a function":           rl.DoAny(ctx, []string{"x"}, nil),
+			"LockAny(no names): needs a name": func() error {
+				_, err := rl.LockAny(ctx, nil)
+				return err
+			}(),
+			"Run(<nil>): needs a function":     rl.NewElection("x").Run(ctx, nil),
+			`WithValue(""): must not be empty`: rl.NewMutex("x", redlock.WithValue("")).Lock(),
+			"WithValue(…): is for NewMutex: only one mutex can take a lock over": rl.With(
+				redlock.WithValue("v")).NewMutex("x", redlock.WithTries(2)).Lock(),
+		} {
+			require.ErrorAs(t, err, &option, want)
+			assert.EqualError(t, option, "redlock: "+want)
+			assert.Equal(t, "Failed", matched(err))
+		}
 	})
 	assert.Zero(t, noMutex.Until())
 	assert.Empty(t, noMutex.Value())

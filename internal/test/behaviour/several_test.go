@@ -142,6 +142,32 @@ func TestDoAllThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
+// Whoever reads ErrNotReleased takes the work for done. It was not, if a lock was not acquired.
+func TestDoAllThatFailsIsNotDone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("b")
+		mustHold(t, m)
+		pools := nodes.Pools("other")
+		for _, p := range pools {
+			p.(*sim.Link).Plan(func(op sim.Op) (f sim.Fate) {
+				if op.Command == "release" {
+					f = sim.Fail(errors.New("READONLY"))
+				}
+				return f
+			})
+		}
+		other := redlock.New(pools...)
+		err := other.DoAll(t.Context(), []string{"a", "b"}, func(context.Context) error {
+			panic("called")
+		}, redlock.WithoutWaiting())
+		assert.Equal(t, "Failed Taken", matched(err))
+		assert.ErrorContains(t, err, `"b" not acquired`)
+		assert.ErrorContains(t, err, `"a" not released`)
+		mustUnlock(t, m)
+		require.NoError(t, other.Close())
+	})
+}
+
 // The context of fn is done when any of the locks is lost, and only Unlocks of that one fail.
 func TestDoAllEndsWithTheFirstLoss(t *testing.T) {
 	for _, lost := range []string{"a", "b", "c"} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/clock"
 )
 
 // names are the values of a flag that may be given several times.
@@ -115,6 +116,10 @@ func (j *job) until() time.Time {
 	}
 	return slices.MinFunc(all, time.Time.Compare)
 }
+
+// left is for how long all locks may yet be trusted, also if the machine has been suspended. It is
+// negative if one is proven to be lost.
+func (j *job) left() time.Duration { return clock.Remaining(time.Now(), j.until()) }
 
 // confirmed reports whether the locks may still be trusted after this process has stood still. If
 // not, a loss is told.

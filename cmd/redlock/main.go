@@ -88,6 +88,7 @@ func main() {
 		return
 	}
 	reapOrphans()
+	outlivePipes()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, heeded()...)
 	t := &tool{os.Stdin, os.Stdout, os.Stderr, os.Getenv, signals, nil}

@@ -505,15 +505,57 @@ func TestAResultThatCannotBeWrittenIsAnError(t *testing.T) {
 	}
 	defer full.Close()
 	nodes, _ := setup(t)
-	for _, line := range []string{"status job", "watch job", "doctor", "release -force job"} {
-		cmd := command(t, nodes, strings.Fields(line)...)
-		var errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = full, &errs
-		_ = cmd.Run()
-		assert.Equal(t, exitOutput, cmd.ProcessState.ExitCode(), line)
-		assert.Equal(t, "redlock "+strings.Fields(line)[0]+
-			": write /dev/stdout: no space left on device\n", errs.String())
+	for why, out := range map[string]*os.File{
+		"no space left on device": full, "broken pipe": unreadPipe(t),
+	} {
+		for _, line := range []string{"status job", "watch job", "doctor", "release -force job"} {
+			cmd := command(t, nodes, strings.Fields(line)...)
+			var errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = out, &errs
+			_ = cmd.Run()
+			assert.Equal(t, exitOutput, cmd.ProcessState.ExitCode(), line)
+			assert.Equal(t, "redlock "+strings.Fields(line)[0]+": write /dev/stdout: "+why+"\n",
+				errs.String())
+		}
 	}
+}
+
+// unreadPipe returns a pipe that nobody reads any more.
+func unreadPipe(t *testing.T) *os.File {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+// The end of who reads the standard error ends neither redlock nor the command. The command has
+// the signal's default action.
+func TestAPipeWithoutAReaderEndsNobody(t *testing.T) {
+	t.Parallel()
+	nodes, locks := setup(t)
+	taken := locks.NewMutex("job")
+	require.NoError(t, taken.Lock())
+	cmd := underLock(t, nodes, "-wait", "forever", "--", "sh", "-c", "kill -PIPE $$")
+	cmd.Stderr = unreadPipe(t)
+	require.NoError(t, cmd.Start())
+	time.Sleep(2500 * time.Millisecond) // after two seconds it says why it waits
+	unlocked, err := taken.Unlock()
+	require.NoError(t, err)
+	require.True(t, unlocked)
+	_ = cmd.Wait()
+	assert.Equal(t, exitSignal+int(syscall.SIGPIPE), cmd.ProcessState.ExitCode())
+}
+
+// A process may stand still after the grant.
+func TestNoCommandIsStartedWithoutALock(t *testing.T) {
+	t.Parallel()
+	_, locks := setup(t)
+	never := locks.NewMutex("job")
+	j := &job{tool: &tool{}, locked: []*redlock.Mutex{never}, argv: []string{"echo"}}
+	status, err := j.execute()
+	assert.Equal(t, exitLost, status)
+	assert.ErrorIs(t, err, redlock.ErrLost)
 }
 
 // What a command leaves running in its group would go on without the lock, and keep who reads the
@@ -568,6 +610,22 @@ func TestElectDoesNotStandAgainAfterASignal(t *testing.T) {
 	require.Equal(t, "told", line(t, lines))
 	release(t, nodes, "scheduler")
 	assert.Equal(t, exitLost, wait())
+}
+
+// A signal that the command survives does not end elect when the lock is lost later.
+func TestElectStandsAgainAfterASignalThatEndsNobody(t *testing.T) {
+	t.Parallel()
+	nodes, _ := setup(t)
+	cmd := command(t, nodes, "elect", "-name", "scheduler", "-expiry", "4s", "--", "sh", "-c",
+		`trap "echo told" HUP; echo ready; while :; do sleep 0.05; done`)
+	lines, wait := background(t, cmd)
+	require.Equal(t, "ready", line(t, lines))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.Equal(t, "told", line(t, lines))
+	release(t, nodes, "scheduler")
+	require.Equal(t, "ready", line(t, lines))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 128+15, wait())
 }
 
 // release takes a lock from its holder. A busy machine may answer too late.

@@ -198,6 +198,10 @@ func (j *job) whenGranted(patience time.Duration) (int, error) {
 
 // execute runs the command while the locks last, and then unlocks.
 func (j *job) execute() (int, error) {
+	if j.left() <= 0 { // this process has stood still since the grant
+		_ = j.unlock()
+		return exitLost, fmt.Errorf("the command was not started: %w", redlock.ErrLost)
+	}
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
 	cmd.Env = append(otherVariables(), j.environment()...)
@@ -227,14 +231,15 @@ func (j *job) execute() (int, error) {
 // attend passes signals on to the child until it ends. If a lock ends first, the child gets TERM at
 // once, and KILL before anybody else can be granted one of its locks. Then attend returns why.
 func (j *job) attend(child *child) (cause error) {
-	var kill <-chan time.Time
+	var look <-chan time.Time // when to look whether the command has to be killed
 	for {
 		select {
 		case <-child.done:
 			return cause
 		case s := <-j.tool.signals:
 			child.signal(s.(syscall.Signal))
-			j.ended = j.ended || ends(s.(syscall.Signal))
+			// A command may go on after HUP or QUIT.
+			j.ended = j.ended || s == syscall.SIGTERM || s == syscall.SIGINT
 		case <-child.stops:
 			child.ask()
 		case s := <-child.stopped:
@@ -246,12 +251,14 @@ func (j *job) attend(child *child) (cause error) {
 				cause = why
 				child.signal(syscall.SIGTERM)
 			}
-			// After a proven loss this is the zero time, and then the least duration there is.
-			left := time.Until(j.until().Add(-j.grace / 4))
-			kill = time.After(max(left, 0))
-		case <-kill:
-			child.kill()
-			kill = nil
+			look = time.After(0)
+		case <-look:
+			look = nil
+			if left := j.left() - j.grace/4; left > 0 {
+				look = time.After(min(left, time.Second)) // timers stop while a machine sleeps
+			} else {
+				child.kill()
+			}
 		}
 	}
 }

@@ -30,5 +30,9 @@ func heeded() (all []os.Signal) {
 	return all
 }
 
+// outlivePipes lets this process go on after it has written to a pipe that nobody reads. Were the
+// signal ignored instead, the command would ignore it too.
+func outlivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
 // ends reports whether a signal ends the wait for a lock.
 func ends(s syscall.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }

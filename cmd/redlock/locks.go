@@ -117,8 +117,8 @@ func (j *job) until() time.Time {
 	return slices.MinFunc(all, time.Time.Compare)
 }
 
-// left is for how long all locks may yet be trusted, also if the machine has been suspended. It is
-// negative if one is proven to be lost.
+// left is for how long all locks may yet be trusted, also if the machine has been suspended. If one
+// is proven to be lost, it is the least duration there is.
 func (j *job) left() time.Duration { return clock.Remaining(time.Now(), j.until()) }
 
 // confirmed reports whether the locks may still be trusted after this process has stood still. If

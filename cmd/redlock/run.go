@@ -254,8 +254,9 @@ func (j *job) attend(child *child) (cause error) {
 			look = time.After(0)
 		case <-look:
 			look = nil
-			if left := j.left() - j.grace/4; left > 0 {
-				look = time.After(min(left, time.Second)) // timers stop while a machine sleeps
+			if left := j.left(); left > j.grace/4 {
+				// At most a second, because timers stop while a machine is suspended.
+				look = time.After(min(left-j.grace/4, time.Second))
 			} else {
 				child.kill()
 			}

@@ -36,6 +36,9 @@ type hold struct {
 	// Of the renewals that have failed since one succeeded: the last of those that had most time.
 	failed *quorum.Round
 	had    time.Duration
+
+	mu     sync.Mutex                               // guards what follows
+	beside map[*heldContext]context.CancelCauseFunc // of callers who share the hold
 }
 
 // holding are the options that count while the lock is held, and on no node.
@@ -126,6 +129,11 @@ func (h *hold) end(reason lease.EndReason, cause error) {
 		h.timer.Stop()
 	}
 	h.cancel(cause)
+	h.mu.Lock()
+	for _, cancel := range h.beside {
+		cancel(cause)
+	}
+	h.mu.Unlock()
 	if reason != lease.EndClosed { // Close has still to release it
 		h.m.core.holds.remove(h)
 	}

@@ -99,8 +99,8 @@ func FencingTokenOf(ctx context.Context, name string) uint64 {
 
 // Slots returns k names, "name#0" and so on, for [Redlock.DoAny], [Redlock.HoldAny] and
 // [Redlock.LockAny]. They make a distributed semaphore of k permits: at most k hold one of them at
-// a time, because each is a lock of its own. If processes give different numbers, the greatest
-// counts. Slots returns nothing if k is less than 1.
+// a time, because each is a lock of its own, unless it is shared by [WithShared]. If processes give
+// different numbers, the greatest counts. Slots returns nothing if k is less than 1.
 func Slots(name string, k int) []string {
 	var names []string
 	for i := range max(k, 0) {
@@ -156,7 +156,8 @@ func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (
 //
 // It tries the names in a random order, up to 20 of them. If none is free, it waits for one, chosen
 // at random, for a retry delay, tries two, and goes on like that. Each such round costs a try. It
-// gives up when its tries are used up, by default after about five seconds, or when ctx is done.
+// gives up when its tries are used up, by default after about five seconds, or 20 if a majority of
+// nodes is silent, or when ctx is done.
 // With [WithoutWaiting] it only tries them. Among those who wait for different names there is no
 // order.
 //

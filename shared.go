@@ -35,9 +35,11 @@ import (
 // Calls of [Redlock.Do] with WithShared and the same options share one lock, if the first of them
 // was granted it at most 20 ms before the others come. It is released when the last of them has
 // returned, and [Events] are told of it once. So thousands of readers in a process cost the nodes
-// as much as a few. If the first of them is not granted it, the others begin to wait by themselves,
-// and so wait for up to twice as long. With [WithOwner] or [WithGenValueFunc] each call has a lock
-// of its own.
+// as much as a few. Only the last of them learns from the nodes, by its Unlock, whether they had the
+// lock to the end. If the first of them is not granted it, the others begin to wait by themselves,
+// and so wait for up to twice as long. With [WithOwner], [WithGenValueFunc] or [WithMaxWaiters] each
+// call has a lock of its own, as Lock and Hold have: of those that wait in one process, only one is
+// let in before the next writer.
 //
 // A shared lock cannot be handed off, nor be taken over with [WithValue], and wins no election:
 // these are an [*OptionError]. So is a name with a closing brace and no hash tag, for which the
@@ -79,6 +81,7 @@ type readTerms struct {
 type read struct {
 	ready chan struct{} // closed when hold is known
 	hold  *hold         // nil: the first of them was not granted the lock
+	gone  bool          // because its own context has ended
 
 	// The mutex of reads guards these.
 	callers int
@@ -124,7 +127,8 @@ func (rs *reads) leave(rd *read, terms readTerms) (last bool) {
 }
 
 // do is Do. Callers who share the lock have it together. If the first of those who would is not
-// granted it, the others ask by themselves. So do all where the number of waiters is bounded, and
+// granted it, the others ask by themselves. If it only went away, the next of them asks for all. So
+// do all where the number of waiters is bounded, and
 // where the value tells whose the lock is.
 func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	c := m.cfg
@@ -134,28 +138,32 @@ func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err
 	}
 	rs := &m.core.reads
 	terms := readTerms{m.key, m.name, c.Terms, c.tries, c.NoWait, c.MinHold, c.holding}
-	rd, first := rs.join(m, terms)
-	if first {
-		if err := m.begin(ctx, rd, terms); err != nil {
-			return err
+	var rd *read
+	for rd == nil || rd.gone {
+		var first bool
+		rd, first = rs.join(m, terms)
+		if first {
+			if err := m.begin(ctx, rd, terms); err != nil {
+				return err
+			}
 		}
-	}
-	select {
-	case <-rd.ready:
-	case <-ctx.Done():
-		if rs.leave(rd, terms) && rd.hold != nil {
-			_ = rd.hold.m.finish(ctx, rd.hold.l) // the others had it, and have left meanwhile
+		select {
+		case <-rd.ready:
+		case <-ctx.Done():
+			if rs.leave(rd, terms) && rd.hold != nil {
+				_ = rd.hold.m.finish(ctx, rd.hold.l) // the others had it, and have left meanwhile
+			}
+			return m.doAlone(ctx, fn)
 		}
-		return m.doAlone(ctx, fn)
 	}
 	if rd.hold == nil {
 		return m.doAlone(ctx, fn)
 	}
 	of, l := rd.hold.m, rd.hold.l
-	held, end := rd.hold.beside(ctx)
+	held, leave := rd.hold.join(ctx)
 	defer func() {
-		end()
-		closed, gone := of.closed(l), of.error(notReleased, l.Lost())
+		leave()
+		closed, gone := of.closed(l), of.error(notReleased, l.Lost(m.core.Now()))
 		if rs.leave(rd, terms) {
 			gone = of.finish(ctx, l)
 		}
@@ -167,7 +175,10 @@ func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err
 // begin asks for the lock for all who join, with the context of the first.
 func (m *Mutex) begin(ctx context.Context, rd *read, terms readTerms) error {
 	var h *hold
-	defer func() { m.core.reads.begin(rd, terms, h) }() // also if a function of the caller's panics
+	defer func() { // also if a function of the caller's panics
+		rd.gone = h == nil && ctx.Err() != nil
+		m.core.reads.begin(rd, terms, h)
+	}()
 	l, err := m.acquire(ctx, m.cfg.tries, "")
 	if err != nil {
 		return err
@@ -180,12 +191,24 @@ func (m *Mutex) begin(ctx context.Context, rd *read, terms readTerms) error {
 	return nil
 }
 
-// beside returns a held context for one of several callers who share the hold, and what ends it.
-func (h *hold) beside(ctx context.Context) (held context.Context, end func()) {
+// join returns a held context for one of several callers who share the hold, and what ends it. It
+// is done when the hold ends, before anything is released.
+func (h *hold) join(ctx context.Context) (held context.Context, leave func()) {
 	own, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.held.Context, func() { cancel(context.Cause(h.held.Context)) })
-	return &heldContext{own, h}, func() {
-		stop()
+	mine := &heldContext{own, h}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.beside == nil {
+		h.beside = map[*heldContext]context.CancelCauseFunc{}
+	}
+	h.beside[mine] = cancel
+	if h.held.Err() != nil {
+		cancel(context.Cause(h.held.Context))
+	}
+	return mine, func() {
 		cancel(ErrReleased)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.beside, mine)
 	}
 }

@@ -1,7 +1,7 @@
 // Command benchmarks compares redlock with other lock libraries for Redis, on redis-servers that
 // it starts itself.
 //
-//	go run . -quick       everything once, in about a minute: does it work?
+//	go run . -quick       everything once, in about two minutes: does it work?
 //	go run .              everything, tables on the terminal
 //	go run . -all         the same, and write pages, charts and results.json
 //	go run . -only pairs  the sections whose names match an expression

@@ -519,7 +519,7 @@ func TestTheRegionsOfThePage(t *testing.T) {
 		"1 ms within a region, 20 ms between two of them, 60 and 70 ms to the third",
 		"20 ms in the first two, 60 ms in the third",
 		"60 ms in the first, and as long in the third",
-		"here 1.2 s and 180 ms",
+		"here 1.4 s and 210 ms",
 	} {
 		require.Contains(t, page, words)
 	}
@@ -538,8 +538,8 @@ func TestTheRegionsOfThePage(t *testing.T) {
 					}
 				}
 				rl := redlock.New(nodes.Pools("a")...).With(
-					redlock.WithExpiry(1200*time.Millisecond),
-					redlock.WithNodeTimeout(180*time.Millisecond))
+					redlock.WithExpiry(1400*time.Millisecond),
+					redlock.WithNodeTimeout(210*time.Millisecond))
 				m := rl.NewMutex("x")
 				start := time.Now()
 				held, err := m.Hold(t.Context())

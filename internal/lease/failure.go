@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/quorum"
 )
@@ -86,10 +88,15 @@ func (f *Failure) loss(kept bool) *Failure {
 	return &loss
 }
 
-// Lost is the failure of the end of the work under a lease that was lost, or nil.
-func (l *Lease) Lost() *Failure {
-	if loss := l.Look().Loss; loss != nil {
-		return lostBefore(loss)
+// Lost is the failure of the end, now, of the work under a lease that was lost, or nil.
+func (l *Lease) Lost(now time.Time) *Failure {
+	s := l.Look()
+	if s.Loss != nil {
+		return lostBefore(s.Loss)
+	}
+	// After the process has stood still, nobody may have noted the loss yet.
+	if left := clock.Remaining(now, s.Until); s.State.Trusted() && left <= 0 {
+		return failed(Expired, "expired %v ago", clock.Brief(-left))
 	}
 	return nil
 }

@@ -164,3 +164,14 @@ func TestHandOff(t *testing.T) {
 			"^gone on [23] of 3 nodes: it has expired, or was adopted before$", f.Reason)
 	})
 }
+
+// The end of a lease counts also where nobody has noted it, because the process stood still.
+func TestALeaseThatIsOverIsLost(t *testing.T) {
+	now := time.Now()
+	l := &Lease{lock: &Lock{}, Standing: Standing{Until: now}}
+	assert.Nil(t, l.Lost(now.Add(-time.Millisecond)))
+	assert.Equal(t, "expired 2s ago", l.Lost(now.Add(2*time.Second)).Reason)
+	assert.Equal(t, Expired, l.Lost(now).Kind)
+	l.State = StateReleased
+	assert.Nil(t, l.Lost(now))
+}

@@ -40,17 +40,17 @@ var (
 
 	// What readers send instead, see seats.lua: for Acquire, Claim and Heal; Release; Extend and
 	// Valid; Stand; Raise. Readers tells who they are.
-	Share = script("share", "533635e51d97d4d62aa09f1a2b106f014f31ee27",
+	Share = script("share", "068af9a52a2709948f4590933b1950bc3d3e562e",
 		"hears", "seats", "local function acquire()", "acquire", "end", "share")
-	Unshare = script("unshare", "28e3354c9f08006de6a26e0fba3ebaf1b3c18654",
+	Unshare = script("unshare", "afeee8b954234fe282b049ee9c68da2d0ff0fada",
 		"hears", "seats", "local function release()", "release", "handon", "end", "unshare")
-	Seat = script("seat", "d6f022255c9d81bec14cb62d0899d2301e8c7ddb",
+	Seat = script("seat", "69ab16445c47b5da8cbac4ba05dad72719374f31",
 		"hears", "seats", "seat")
-	StandShare = script("standshare", "2e950036fcd2d828a026a1a09edd6aa928561553",
+	StandShare = script("standshare", "70a3ac4a66914679484f2180947d1b2b8ee54ea7",
 		"hears", "seats", "local function stand()", "stand", "end", "standshare")
-	Readers = script("readers", "ff61295b78e7f878f958e3643e02df14cb90d5de",
+	Readers = script("readers", "293bf6e043ae5a06e5adfdec945b0cf7de83c7ba",
 		"hears", "seats", "readers")
-	Lift = script("lift", "9af42b1c2e2f3796c00b8b8ac87a331c51f356f9",
+	Lift = script("lift", "43c2991e3f06ca2851eef7bd4e44f6c9e2e82251",
 		"hears", "seats", "lift", "raise")
 )
 

@@ -15,7 +15,8 @@
 -- admit lets in, beside readers, those who are first in the queue and share: each has a seat for
 -- the window, and is told. A member that shares ends with "*". The first of another kind ends that,
 -- and is told that it is the next: the last reader's release gives it the key. A member that does
--- not hear is dead, and leaves the queue. The one whose command this is need not hear.
+-- not hear is dead, and leaves the queue. The one whose command this is need not hear. A user who
+-- may not publish cannot know who hears, and passes nobody over.
 
 local shared, seats = '~redlock:shared', table.remove(KEYS)
 local key, queue, clock = KEYS[1], KEYS[#KEYS], call('TIME')
@@ -28,14 +29,17 @@ local function keep(last)
 	call('PEXPIREAT', seats, last)
 	return last
 end
+local function alive(who, text)
+	return hears(who, text) or type(pcall('PUBLISH', string.sub(who, 1, 39), '')) ~= 'number'
+end
 local function admit(window, member)
 	local seated
 	for _ = 1, 100 do
 		local to = pcall('ZRANGE', queue, 0, 0)[1]
 		local shares = to and string.sub(to, -1) == '*'
-		if not to or not shares and hears(to, string.sub(to, 40) .. '+') then break end
+		if not to or not shares and alive(to, string.sub(to, 40) .. '+') then break end
 		pcall('ZREM', queue, to)
-		if shares and (to == member or hears(to)) then
+		if shares and (to == member or alive(to)) then
 			call('ZADD', seats, now + window, '~' .. to)
 			seated = true
 		end

@@ -21,15 +21,15 @@ if call('GET', key) == shared then
 end
 local said = stand()
 if call('GET', key) ~= shared then return said end
-local first = call('ZRANGE', queue, 0, 0)[1]
-if first and string.sub(first, -1) ~= '*' then
-	local due = call('ZSCORE', roll, first)
+for _, who in ipairs(call('ZRANGE', queue, 0, 99)) do
+	if string.sub(who, -1) == '*' then break end
+	local due = call('ZSCORE', roll, who)
 	if not due then
-		call('ZADD', roll, clock[1] + ARGV[6], first)
+		call('ZADD', roll, clock[1] + ARGV[6], who)
 		call('PEXPIRE', roll, ARGV[5])
 	elseif tonumber(due) <= tonumber(clock[1]) then
-		call('ZREM', queue, first)
-		call('ZREM', roll, first)
+		call('ZREM', queue, who)
+		call('ZREM', roll, who)
 	end
 end
 admit(window, member)

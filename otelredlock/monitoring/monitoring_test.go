@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/internal/test/embedded"
 )
 
@@ -147,7 +148,7 @@ func TestWhatIsLookedAtExists(t *testing.T) {
 		}
 	}
 
-	// Everything that makes a histogram: a lock that is contended, extended, and a node that fails.
+	// Everything that makes a histogram: a lock that is contended, extended, and nodes that fail.
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -167,6 +168,8 @@ func TestWhatIsLookedAtExists(t *testing.T) {
 	nodes.Stop(2)
 	_, err = m.Unlock()
 	require.NoError(t, err)
+	nodes.Stop(1)
+	require.ErrorIs(t, m.TryLock(), redlock.ErrNoQuorum)
 
 	const patience = 10 * time.Second
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {

@@ -18,6 +18,7 @@ import (
 	"github.com/redlock-go/redlock"
 	"github.com/redlock-go/redlock/doctor"
 	"github.com/redlock-go/redlock/internal/test/redistest"
+	"github.com/redlock-go/redlock/internal/wire"
 	"github.com/redlock-go/redlock/pool"
 )
 
@@ -481,6 +482,36 @@ func testRight(t *testing.T, features []feature, f feature, trial int,
 	} else {
 		require.NotEmpty(t, r.denied(), "%s does not need %s; %v", f.name, r.lacks, err)
 	}
+}
+
+// A reader who may not publish cannot know who listens: it leaves all in the queue who wait.
+func TestAReaderThatMayNotPublishPassesNobody(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	r := &restricted{redistest.Start(t, 1), adapters["goredis"], "reader", ""}
+	rules := allRules(t, documented(t), "WithShared")
+	require.NotContains(t, rules, "+publish")
+	r.servers[0].Must(append([]string{"ACL", "SETUSER", r.user, "on", ">pw", "-@all",
+		"resetkeys", "resetchannels"}, rules...)...)
+	full := *r
+	r.other(t)
+	full.user = "other"
+	rl := full.announcing(t)
+	reads := rl.NewMutex("x", redlock.WithShared())
+	require.NoError(t, reads.Lock())
+	writer := make(chan error, 1)
+	go func() { writer <- rl.NewMutex("x").LockContext(t.Context()) }()
+	queued := func() bool {
+		return r.servers[0].Must("ZCARD", wire.QueueKey("app:x")) == int64(1)
+	}
+	eventually(t, "the writer queues", queued)
+	for range 3 {
+		err := r.redlock(t).NewMutex("x", redlock.WithShared()).TryLock()
+		require.ErrorIs(t, err, redlock.ErrTaken)
+		require.True(t, queued())
+	}
+	mustUnlock(t, reads)
+	require.NoError(t, <-writer)
 }
 
 // lesson L75: for each right of the table that a user lacks, Check has a finding, and its advice

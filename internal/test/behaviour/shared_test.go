@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,6 +248,86 @@ func TestWithSharedDoGoesOnWithoutTheFirst(t *testing.T) {
 		_, err := w.Unlock()
 		require.NoError(t, err)
 		all.Wait()
+	})
+}
+
+// If the first of many who wait together goes away, the others go on together, and no writer that
+// comes later passes them.
+func TestWithSharedDoStaysTogetherWithoutTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		other := redlock.New(nodes.Pools("b")...)
+		defer other.Close()
+		w := other.NewMutex("x")
+		require.NoError(t, w.Lock())
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared())
+		defer rl.Close()
+		first, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { assert.ErrorIs(t, rl.Do(first, "x", noWork), context.Canceled) })
+		time.Sleep(time.Millisecond)
+		var reads atomic.Int64
+		for range 30 {
+			all.Go(func() {
+				assert.NoError(t, rl.Do(t.Context(), "x", func(context.Context) error {
+					reads.Add(1)
+					time.Sleep(10 * time.Millisecond)
+					return nil
+				}))
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		all.Go(func() {
+			assert.NoError(t, other.Do(t.Context(), "x", func(context.Context) error {
+				assert.EqualValues(t, 30, reads.Load(), "have read before the writer that came last")
+				return nil
+			}))
+		})
+		time.Sleep(100 * time.Millisecond)
+		mustUnlock(t, w)
+		all.Wait()
+		assert.LessOrEqual(t, nodes.Count("share"), 9, "two ask in vain")
+	})
+}
+
+// When Close releases a lock that callers have together, their contexts are done before.
+func TestCloseEndsTheContextsOfReadersBeforeItReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(1)
+		defer nodes.Close()
+		pools := nodes.Pools("a")
+		var mu sync.Mutex
+		var readers []context.Context
+		pools[0].(*sim.Link).Plan(func(op sim.Op) sim.Fate {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, ctx := range readers {
+				if op.Command == "unshare" {
+					assert.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
+				}
+			}
+			return sim.Fate{}
+		})
+		rl := redlock.New(pools...).With(redlock.WithShared())
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() {
+				assert.ErrorIs(t, rl.Do(t.Context(), "x", func(ctx context.Context) error {
+					mu.Lock()
+					readers = append(readers, ctx)
+					mu.Unlock()
+					<-ctx.Done()
+					return nil
+				}), redlock.ErrReleased)
+			})
+		}
+		time.Sleep(time.Second)
+		assert.NoError(t, rl.Close())
+		all.Wait()
+		assert.Equal(t, 1, nodes.Count("unshare"))
 	})
 }
 

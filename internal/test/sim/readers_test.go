@@ -58,21 +58,31 @@ func (r *readers) close() {
 	}
 }
 
-// A writer that dies while it waits keeps readers out for a moment only. If its machine is gone,
-// the nodes find that out within a grace.
+// Writers that die while they wait keep readers out for a moment only. If their machine is gone, the
+// nodes find that out within a grace, however many they are.
 func TestADeadWriterFreesReaders(t *testing.T) {
-	for gone, bound := range map[bool]time.Duration{false: 50 * time.Millisecond,
-		true: 8 * time.Second} {
+	for _, tt := range []struct {
+		gone  bool // its machine is
+		many  int
+		bound time.Duration
+	}{{false, 1, 50 * time.Millisecond}, {false, 30, time.Second},
+		{true, 1, 8 * time.Second}, {true, 30, 8 * time.Second}} {
+		gone := tt.gone
 		synctest.Test(t, func(t *testing.T) {
 			r := &readers{nodes: sim.NewNodes(3)}
 			defer r.close()
-			holder, writer, waiter := r.process(redlock.WithShared()), r.process(),
-				r.process(redlock.WithShared())
+			holder, waiter := r.process(redlock.WithShared()), r.process(redlock.WithShared())
+			for range tt.many {
+				r.process()
+			}
+			writers := r.all[2:]
 			_, err := holder.NewMutex("k").Hold(context.Background())
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(context.Background())
 			var dead, living sync.WaitGroup
-			dead.Go(func() { assert.Error(t, writer.NewMutex("k").LockContext(ctx)) })
+			for _, writer := range writers {
+				dead.Go(func() { assert.Error(t, writer.NewMutex("k").LockContext(ctx)) })
+			}
 			time.Sleep(100 * time.Millisecond)
 			m := waiter.NewMutex("k")
 			require.ErrorIs(t, m.TryLock(), redlock.ErrTaken)
@@ -82,9 +92,11 @@ func TestADeadWriterFreesReaders(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			require.Zero(t, m.Value(), "it passed a writer")
 			died := time.Now()
-			r.dies(1, gone)
+			for i := range writers {
+				r.dies(2+i, gone)
+			}
 			living.Wait()
-			assert.LessOrEqual(t, time.Since(died), bound, "the machine is gone: %v", gone)
+			assert.LessOrEqual(t, time.Since(died), tt.bound, "%v", tt)
 			assert.NoError(t, holder.NewMutex("k").TryLock())
 			cancel()
 			dead.Wait()

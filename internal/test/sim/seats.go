@@ -132,13 +132,15 @@ func (n *Node) share(c *command) (any, Effect, error) {
 func (n *Node) unshare(c *command) (any, Effect) {
 	reads := n.reads(c)
 	mine := reads && n.sits(c, c.value)
+	_, had := n.score(c, c.value)
+	_, kept := n.score(c, reserved(c.member))
 	if reads {
 		n.leave(c.seats, c.value)
 		n.leave(c.seats, reserved(c.member))
 	}
 	if reads && n.keepSeats(c) {
 		n.leave(c.queue, c.member)
-		if c.ticket != 0 {
+		if c.ticket != 0 && (had || kept) {
 			n.place(c, c.ticket).expires = n.clock.now() + c.keep
 		}
 		n.admit(c, c.member)
@@ -194,7 +196,7 @@ func (n *Node) standShare(c *command) any {
 	if !n.reads(c) {
 		return said
 	}
-	n.callFirst(c)
+	n.callWriters(c)
 	n.admit(c, c.member)
 	ticket := said.([]any)[0]
 	if n.sits(c, reserved(c.member)) {
@@ -210,21 +212,26 @@ func (n *Node) standShare(c *command) any {
 	return []any{ticket, integer(int64(rank)), integer(left)}
 }
 
-// callFirst calls the roll for the first in the queue alone, if it does not share. The caller holds
+// callWriters calls the roll for those in the queue before the first who shares. The caller holds
 // the mutex.
-func (n *Node) callFirst(c *command) {
+func (n *Node) callWriters(c *command) {
 	q := n.waiting(c.queue)
-	if q == nil || strings.HasSuffix(q.all[0].member, wire.Shares) {
+	if q == nil {
 		return
 	}
-	now, first := int64(n.clock.now()/time.Second), q.all[0].member
-	roll := &command{queue: c.roll, member: first}
-	switch due, called := n.score(&command{seats: c.roll}, first); {
-	case !called:
-		n.place(roll, now+c.grace).expires = n.clock.now() + c.keep
-	case due <= now:
-		n.leave(c.queue, first)
-		n.leave(c.roll, first)
+	now := int64(n.clock.now() / time.Second)
+	for _, s := range slices.Clone(q.all[:min(len(q.all), 100)]) {
+		if strings.HasSuffix(s.member, wire.Shares) {
+			return
+		}
+		roll := &command{queue: c.roll, member: s.member}
+		switch due, called := n.score(&command{seats: c.roll}, s.member); {
+		case !called:
+			n.place(roll, now+c.grace).expires = n.clock.now() + c.keep
+		case due <= now:
+			n.leave(c.queue, s.member)
+			n.leave(c.roll, s.member)
+		}
 	}
 }
 

@@ -35,11 +35,11 @@ import (
 // Calls of [Redlock.Do] with WithShared and the same options share one lock, if the first of them
 // was granted it at most 20 ms before the others come. It is released when the last of them has
 // returned, and [Events] are told of it once. So thousands of readers in a process cost the nodes
-// as much as a few. Only the last of them learns from the nodes, by its Unlock, whether they had the
-// lock to the end. If the first of them is not granted it, the others begin to wait by themselves,
-// and so wait for up to twice as long. With [WithOwner], [WithGenValueFunc] or [WithMaxWaiters] each
-// call has a lock of its own, as Lock and Hold have: of those that wait in one process, only one is
-// let in before the next writer.
+// as much as a few. Only the last of them learns from the nodes, by its Unlock, whether they had
+// the lock to the end. If the first of them is not granted it, the others begin to wait by
+// themselves, and so wait for up to twice as long. With [WithOwner], [WithGenValueFunc] or
+// [WithMaxWaiters] each call has a lock of its own, as Lock and Hold have: of those that wait in
+// one process, only one is let in before the next writer.
 //
 // A shared lock cannot be handed off, nor be taken over with [WithValue], and wins no election:
 // these are an [*OptionError]. So is a name with a closing brace and no hash tag, for which the

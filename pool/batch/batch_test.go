@@ -63,6 +63,9 @@ func (n *node) send(ctx context.Context, calls []*call) {
 			}
 		case k == "panic":
 			panic(errors.New("the node panics"))
+		case k == "unreadable":
+			c.Answer(nil, (*unreadable)(nil))
+			continue
 		case k == "exit":
 			runtime.Goexit()
 		}
@@ -866,6 +869,27 @@ func TestTheContextOfABatchEndsSoonAfterTheCalls(t *testing.T) {
 type told chan error
 
 func (t told) Receive(_ any, err error) { t <- err }
+
+// An error of the client's that cannot be read is a failure of that call, and of no other.
+func TestAnErrorThatCannotBeReadIsAnOutcome(t *testing.T) {
+	inBubble(t, func(n *node) {
+		for range 3 {
+			bad, after := n.start(n.Context(), "unreadable"), n.start(n.Context(), "k")
+			var why *pool.PanicError
+			if synctest.Wait(); !errors.As(bad.err, &why) {
+				t.Errorf("the outcome is %v, %v", bad.reply, bad.err)
+			}
+			if after.err != nil {
+				t.Error(after.err)
+			}
+		}
+	})
+}
+
+// unreadable is an error whose text panics if it is nil.
+type unreadable struct{ text string }
+
+func (e *unreadable) Error() string { return e.text }
 
 func TestAPanicIsTheOutcomeOfCallsWithoutAnAnswer(t *testing.T) {
 	inBubble(t, func(n *node) {

@@ -47,7 +47,15 @@ func (c *Call) Args() []any {
 // Answer sets the outcome: a reply, of the types that [pool.Pool] promises, or an error. The
 // answer to a SET NX is the reply itself, "OK" or nil. The error of a call that was certainly not
 // sent is marked by [pool.NotSent]. Of several answers the last one counts.
-func (c *Call) Answer(reply any, err error) { c.answered, c.reply, c.err = true, reply, err }
+func (c *Call) Answer(reply any, err error) {
+	if err != nil { // a hook of the client's may have made one that cannot be read
+		reads := func() error { isReply(err); pool.IsNoScript(err); return nil }
+		if unread := pool.Try(reads); unread != nil {
+			err = unread
+		}
+	}
+	c.answered, c.reply, c.err = true, reply, err
+}
 
 // Carried reports whether the goroutine of a caller sends the call: see [StartCarried].
 func (c *Call) Carried() bool { return c.carried }

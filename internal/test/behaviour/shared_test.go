@@ -282,7 +282,7 @@ func TestWithSharedDoStaysTogetherWithoutTheFirst(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		all.Go(func() {
 			assert.NoError(t, other.Do(t.Context(), "x", func(context.Context) error {
-				assert.EqualValues(t, 30, reads.Load(), "have read before the writer that came last")
+				assert.EqualValues(t, 30, reads.Load(), "have read before the last writer")
 				return nil
 			}))
 		})

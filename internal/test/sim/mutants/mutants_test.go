@@ -410,7 +410,8 @@ var mutants = []mutant{
 		"internal/scripts/lift.lua", " and sits(ARGV[1]) then", " then",
 	}}, operations, 0, []string{"lift ["}},
 	{"M71", "a waiting writer whose machine is gone keeps readers out for ever", []edit{{
-		"internal/test/sim.Node.callWriters", "	case due <= now:\n", "	case due <= now-1000:\n",
+		"internal/test/sim.Node.callWriters", "		case due <= now:\n",
+		"		case due <= now-1000:\n",
 	}}, deadWriter, 0, []string{"not less than or equal", "not acquired"}},
 	{"M72", "a reader extends whatever the nodes say of its seat", []edit{{
 		"internal/wire.Lock.held", "		script, keys = scripts.Seat, l.seated(keys)\n",

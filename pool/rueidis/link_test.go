@@ -448,6 +448,26 @@ func TestAConnectionThatIsLostWithinABatch(t *testing.T) {
 	}
 }
 
+// forgetful is a wrapper that loses the replies of a batch.
+type forgetful struct{ client.Client }
+
+func (f forgetful) DoMulti(ctx context.Context, cmds ...client.Completed) []client.RedisResult {
+	return f.Client.DoMulti(ctx, cmds...)[:1]
+}
+
+// A reply that a wrapper does not pass on is a failure, and not that somebody else has the key.
+func TestAReplyThatIsMissingIsAFailure(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.pool = rueidis.NewPool(forgetful{b.client})
+		gate, slow := b.occupy()
+		told, lost := b.start(b.Context(), "told"), b.start(b.Context(), "lost")
+		close(gate)
+		slow.granted()
+		told.granted()
+		lost.failed(false)
+	})
+}
+
 // panicking is a client that panics when it sends one key.
 type panicking struct{ client.Client }
 

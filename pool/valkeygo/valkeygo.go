@@ -78,9 +78,9 @@ func (c conn) DoMulti(ctx context.Context, list []rueidiscore.Command) []rueidis
 	for i, command := range list {
 		commands[i] = c.build(command)
 	}
-	replies := make([]rueidiscore.Reply, len(list))
-	for i, r := range c.commands.DoMulti(ctx, commands...) {
-		replies[i] = reply(r)
+	replies := make([]rueidiscore.Reply, 0, len(list)) // a wrapper may return fewer
+	for _, r := range c.commands.DoMulti(ctx, commands...) {
+		replies = append(replies, reply(r))
 	}
 	return replies
 }

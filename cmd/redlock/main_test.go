@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -272,6 +274,34 @@ func TestRunLeavesTheLockTaken(t *testing.T) {
 			_, _, status := result(t, command(t, nodes, append(run, argv...)...))
 			assert.Equal(t, exitTaken, status)
 		}
+	}
+}
+
+// The page has every flag, with its default, and every exit status.
+func TestThePageOfTheCommand(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/command.md")
+	require.NoError(t, err)
+	page := string(text)
+	defined := regexp.MustCompile(`(?m)^  -(\S+).*\n.*?(?:\(default (.*)\))?$`)
+	for _, name := range []string{"run", "elect", "status", "watch", "top", "doctor", "release"} {
+		_, help, _ := result(t, command(t, nil, name, "-h"))
+		flags := defined.FindAllStringSubmatch(help, -1)
+		require.NotEmpty(t, flags, name)
+		for _, f := range flags {
+			assert.Regexp(t, "[` ]-"+f[1]+"[` =]", page, name)
+			row := regexp.MustCompile("(?m)^\\| `-" + f[1] + "`[^|]*\\| ([^|]*?) \\|").
+				FindStringSubmatch(page)
+			if row != nil && row[1] != "" && name == "run" && f[1] != "owner" {
+				assert.Equal(t, row[1], cmp.Or(f[2], row[1]), f[1])
+			}
+		}
+	}
+	for _, status := range []int{exitUsage, exitUnavailable, exitLost, exitOutput, exitTaken} {
+		assert.Regexp(t, fmt.Sprintf(`(?m)^\| %d \|`, status), page)
+	}
+	for _, status := range []int{exitCannotRun, exitNotFound, exitSignal} {
+		assert.Contains(t, page, fmt.Sprint(status))
 	}
 }
 

@@ -3,6 +3,8 @@ package docs
 
 import (
 	"fmt"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,4 +67,19 @@ func TestThePageShowsARealError(t *testing.T) {
 		}
 	}
 	assert.Equal(t, "redlock: "+line, text)
+}
+
+// The page has every event, and every line of the log.
+func TestThePageOfTheEvents(t *testing.T) {
+	page := read(t, "docs/observability.md")
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[redlock.Events]()) {
+		assert.Regexp(t, "(?m)^\\| .*`"+f.Name+"`.* \\|", page)
+	}
+	source := read(t, "events.go")
+	lines := regexp.MustCompile(`e\.(?:warn\(|LogAttrs\(ctx, slog\.LevelWarn, )"(?:redlock: )?([a-z ]+)"`).
+		FindAllStringSubmatch(source, -1)
+	require.Greater(t, len(lines), 5)
+	for _, l := range lines {
+		assert.Contains(t, page, "`redlock: "+l[1]+"`")
+	}
 }

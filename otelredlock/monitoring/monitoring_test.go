@@ -122,6 +122,35 @@ func missing(expr string, scraped map[string][]series) (what []string) {
 	return what
 }
 
+// The page has every alert, and every metric and attribute.
+func TestThePageOfTheMetrics(t *testing.T) {
+	text, err := os.ReadFile("../../docs/observability.md")
+	require.NoError(t, err)
+	page := string(text)
+	alerts := regexp.MustCompile("(?m)^\\| `(Redlock\\w+)` \\|")
+	var told []string
+	for _, m := range alerts.FindAllStringSubmatch(page, -1) {
+		told = append(told, "alert "+m[1])
+	}
+	var all []string
+	for where := range expressions(t) {
+		if strings.HasPrefix(where, "alert ") {
+			all = append(all, where)
+		}
+	}
+	assert.ElementsMatch(t, all, told)
+
+	for _, file := range []string{"../metrics.go", "../otelredlock.go"} {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		names := regexp.MustCompile(`"(redlock\.[a-z_.]+)"`).FindAllStringSubmatch(string(source), -1)
+		require.Greater(t, len(names), 6)
+		for _, m := range names {
+			assert.Contains(t, page, "`"+m[1]+"`")
+		}
+	}
+}
+
 // Each metric of the alerts and of the dashboard exists, with the labels that they look at, in what
 // the example serves. Counters are there, with 0, before anything has happened: otherwise an alert
 // would miss the first event.

@@ -87,9 +87,9 @@ func TestTheBlocksOfThePagesCompile(t *testing.T) {
 		}
 	}
 	add("pages", text.String())
-	check := types.Config{Importer: importer.ForCompiler(fset, "source", nil), Error: func(err error) {
-		// A block may end with what a reader goes on with.
+	check := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
+	check.Error = func(err error) { // a block may end with what a reader goes on with
 		assert.Contains(t, err.Error(), "declared and not used", text.String())
-	}}
+	}
 	_, _ = check.Check("page", fset, files, nil)
 }

@@ -76,8 +76,8 @@ func TestThePageOfTheEvents(t *testing.T) {
 		assert.Regexp(t, "(?m)^\\| .*`"+f.Name+"`.* \\|", page)
 	}
 	source := read(t, "events.go")
-	lines := regexp.MustCompile(`e\.(?:warn\(|LogAttrs\(ctx, slog\.LevelWarn, )"(?:redlock: )?([a-z ]+)"`).
-		FindAllStringSubmatch(source, -1)
+	warning := `e\.(?:warn\(|LogAttrs\(ctx, slog\.LevelWarn, )"(?:redlock: )?([a-z ]+)"`
+	lines := regexp.MustCompile(warning).FindAllStringSubmatch(source, -1)
 	require.Greater(t, len(lines), 5)
 	for _, l := range lines {
 		assert.Contains(t, page, "`redlock: "+l[1]+"`")

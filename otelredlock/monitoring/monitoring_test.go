@@ -143,7 +143,8 @@ func TestThePageOfTheMetrics(t *testing.T) {
 	for _, file := range []string{"../metrics.go", "../otelredlock.go"} {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
-		names := regexp.MustCompile(`"(redlock\.[a-z_.]+)"`).FindAllStringSubmatch(string(source), -1)
+		names := regexp.MustCompile(`"(redlock\.[a-z_.]+)"`).
+			FindAllStringSubmatch(string(source), -1)
 		require.Greater(t, len(names), 6)
 		for _, m := range names {
 			assert.Contains(t, page, "`"+m[1]+"`")

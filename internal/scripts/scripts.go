@@ -42,7 +42,7 @@ var (
 	// Valid; Stand; Raise. Readers tells who they are.
 	Share = script("share", "068af9a52a2709948f4590933b1950bc3d3e562e",
 		"hears", "seats", "local function acquire()", "acquire", "end", "share")
-	Unshare = script("unshare", "afeee8b954234fe282b049ee9c68da2d0ff0fada",
+	Unshare = script("unshare", "8ad503caad58c273ec83c593a6f1c160b54af201",
 		"hears", "seats", "local function release()", "release", "handon", "end", "unshare")
 	Seat = script("seat", "69ab16445c47b5da8cbac4ba05dad72719374f31",
 		"hears", "seats", "seat")

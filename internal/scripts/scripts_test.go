@@ -109,6 +109,35 @@ func releaseAll(node redistest.Node, keys int, locks ...string) any {
 	return node.Must(append(line, values...)...)
 }
 
+// A reader whose attempt is taken back keeps its place in the queue, or has one again if it had a
+// seat. It has none if it was served since. Who is first in the queue is let in at once.
+func TestWhoIsBackInTheQueueOfReaders(t *testing.T) {
+	member := strings.Repeat("c", 39) + "7*"
+	unshare := func(t *testing.T, node redistest.Node) {
+		for _, s := range []struct {
+			why   string
+			has   []string
+			seats int64
+		}{
+			{"it waits", []string{"ZADD", "q", "3", member}, 2},
+			{"a seat was kept for it", []string{"ZADD", "s", "8000000000000", "~" + member}, 2},
+			{"it had a seat", []string{"ZADD", "s", "8000000000000", "mine"}, 2},
+			{"it was served", []string{"EXISTS", "q"}, 1},
+		} {
+			node.Must("FLUSHALL")
+			node.Must("SET", "k", "~redlock:shared", "PX", "60000")
+			node.Must("ZADD", "s", "8000000000000", "other")
+			node.Must(s.has...)
+			node.Must("EVAL", scripts.Unshare.Source, "3", "k", "q", "s", "mine", "400", member,
+				"3", "60000")
+			assert.Equal(t, s.seats, node.Must("ZCARD", "s"), s.why)
+			assert.Equal(t, int64(0), node.Must("EXISTS", "q"), s.why)
+		}
+	}
+	t.Run("server", func(t *testing.T) { unshare(t, redistest.Start(t, 1)[0]) })
+	t.Run("embedded", func(t *testing.T) { unshare(t, redistest.Embedded(t, 1)[0]) })
+}
+
 // The time of a queue begins anew when somebody comes or renews it. To stay is not enough.
 func TestWhoRenewsAQueue(t *testing.T) {
 	stand := func(t *testing.T, node redistest.Node) {

@@ -7,7 +7,7 @@
 -- let in, perhaps the member. A seat that was kept for it is given back before, as a reservation
 -- would be, and so is that of an attempt of its that this node has refused.
 --
--- If one that does not share is the first, the roll is called for that one alone: its machine may
+-- The roll is called for those before the first who shares, up to 100 of them: their machines may
 -- be gone, and the nodes do not know.
 
 queue = KEYS[2]

@@ -59,7 +59,7 @@ func (r *readers) close() {
 }
 
 // Writers that die while they wait keep readers out for a moment only. If their machine is gone,
-// the nodes find that out within a grace, however many they are.
+// the nodes find that out within a grace, up to 100 of them together.
 func TestADeadWriterFreesReaders(t *testing.T) {
 	for _, tt := range []struct {
 		gone  bool // its machine is

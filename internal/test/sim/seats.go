@@ -65,6 +65,7 @@ func (n *Node) keepSeats(c *command) bool {
 // admit lets in those who are first in the queue and share. The member whose command it is need not
 // hear. The caller holds the mutex.
 func (n *Node) admit(c *command, member string) {
+	seated := false
 	for range 100 {
 		q := n.waiting(c.queue)
 		if q == nil {
@@ -79,9 +80,12 @@ func (n *Node) admit(c *command, member string) {
 		n.leave(c.queue, to)
 		if shares && (to == member || n.publish(channel, number) > 0) {
 			n.sit(c, reserved(to), c.window)
+			seated = true
 		}
 	}
-	n.keepSeats(c)
+	if seated {
+		n.keepSeats(c)
+	}
 }
 
 // share acquires for a reader.
@@ -120,6 +124,7 @@ func (n *Node) share(c *command) (any, Effect, error) {
 		q.all = slices.DeleteFunc(q.all, func(s standing) bool { return s.ticket <= n.millis() })
 	}
 	n.sit(c, c.value, c.expiry)
+	n.keepSeats(c)
 	n.leave(c.queue, c.member)
 	n.admit(c, "")
 	if mine {
@@ -139,8 +144,9 @@ func (n *Node) unshare(c *command) (any, Effect) {
 		n.leave(c.seats, reserved(c.member))
 	}
 	if reads && n.keepSeats(c) {
-		n.leave(c.queue, c.member)
-		if c.ticket != 0 && (had || kept) {
+		if c.ticket == 0 {
+			n.leave(c.queue, c.member)
+		} else if had || kept {
 			n.place(c, c.ticket).expires = n.clock.now() + c.keep
 		}
 		n.admit(c, c.member)
@@ -212,8 +218,8 @@ func (n *Node) standShare(c *command) any {
 	return []any{ticket, integer(int64(rank)), integer(left)}
 }
 
-// callWriters calls the roll for those in the queue before the first who shares. The caller holds
-// the mutex.
+// callWriters calls the roll for those in the queue before the first who shares, up to 100 of them.
+// The caller holds the mutex.
 func (n *Node) callWriters(c *command) {
 	q := n.waiting(c.queue)
 	if q == nil {

@@ -128,8 +128,8 @@ var mutants = []mutant{
 		{"internal/quorum.call.start", "Start(r, ", "Start(r.Context, "},
 	}, cancels, 1, []string{"I8 no leaks"}},
 	{"M9", "extended though it has ended", []edit{{
-		"internal/lease.Lease.usable", "case !now.Until.IsZero() && left <= 0:",
-		"case !now.Until.IsZero() && left <= -time.Hour:",
+		"internal/lease.Standing.past", "!s.Until.IsZero() && left <= 0:",
+		"!s.Until.IsZero() && left <= -time.Hour:",
 	}}, campaign, 300, []string{"I6 continuity"}},
 	{"M10", "what waits for a node is sent after Unlock", []edit{
 		{"internal/quorum.Pipeline.begin", "w.over || ", ""},

@@ -26,11 +26,10 @@ import (
 // The first is reported to [slog.Default], with its stack.
 type Events struct {
 	// Acquire is called when Lock, TryLock, Hold, Adopt or Do begins, and for each name that DoAll,
-	// DoAny and their siblings try. The function that it returns, if not
-	// nil, is called when the lock is granted or the call fails. Clients are given the values of
-	// the context that it returns: what they trace is part of what is begun here. The end of that
-	// context has no meaning. If it is nil, it stands for ctx. The same is true of Extend and
-	// Release.
+	// DoAny and their siblings try. The function that it returns, if not nil, is called when the
+	// lock is granted or the call fails. Clients are given the values of the context that it
+	// returns: what they trace is part of what is begun here. The end of that context has no
+	// meaning. If it is nil, it stands for ctx. The same is true of Extend and Release.
 	Acquire func(ctx context.Context, a Acquiring) (context.Context, func(Acquired))
 	// Extend is called when Extend, or a renewal of a hold, begins.
 	Extend func(ctx context.Context, e Extending) (context.Context, func(Extended))

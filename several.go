@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redlock-go/redlock/internal/errtext"
@@ -41,9 +40,9 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 	case err != nil:
 		return err
 	case fn == nil:
-		return r.misused(names, needsFunction("DoAll"))
+		return r.misused(needsFunction("DoAll"))
 	case len(all) == 0 || len(all) > maxNames:
-		return r.misused(names, &OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
+		return r.misused(&OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
 			fmt.Sprintf("needs from 1 to %d names", maxNames)})
 	}
 	called := false
@@ -63,9 +62,9 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 	return err
 }
 
-// misused is the error of a call with such names that cannot lock any.
-func (r *Redlock) misused(names []string, wrong *OptionError) error {
-	return r.core.errorOf(strings.Join(names, ", "), notAcquired, lease.Because(wrong))
+// misused is the error of a call that is wrong for whatever names.
+func (r *Redlock) misused(wrong *OptionError) error {
+	return r.core.errorOf("", notAcquired, lease.Because(wrong))
 }
 
 // mutexes returns a mutex for each of the names, in their order, or what is wrong with one of them.
@@ -125,7 +124,7 @@ func (r *Redlock) DoAny(ctx context.Context, names []string,
 	fn func(ctx context.Context, name string) error, opts ...Option) error {
 	r.mustBeMade()
 	if fn == nil {
-		return r.misused(names, needsFunction("DoAny"))
+		return r.misused(needsFunction("DoAny"))
 	}
 	held, m, err := r.HoldAny(ctx, names, opts...)
 	if err != nil {
@@ -157,9 +156,8 @@ func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (
 // It tries the names in a random order, up to 20 of them. If none is free, it waits for one, chosen
 // at random, for a retry delay, tries two, and goes on like that. Each such round costs a try. It
 // gives up when its tries are used up, by default after about five seconds, or 20 if a majority of
-// nodes is silent, or when ctx is done.
-// With [WithoutWaiting] it only tries them. Among those who wait for different names there is no
-// order.
+// nodes is silent, or when ctx is done. With [WithoutWaiting] it only tries them. Among those who
+// wait for different names there is no order.
 //
 // The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
@@ -172,7 +170,7 @@ func (r *Redlock) LockAny(ctx context.Context, names []string, opts ...Option) (
 	case err != nil:
 		return nil, err
 	case len(all) == 0:
-		return nil, r.misused(names, &OptionError{"LockAny", "no names", "needs a name"})
+		return nil, r.misused(&OptionError{"LockAny", "no names", "needs a name"})
 	}
 	var others []*Mutex // those that the caller does not hold itself
 	for _, m := range all {

@@ -37,9 +37,9 @@ import (
 // returned, and [Events] are told of it once. So thousands of readers in a process cost the nodes
 // as much as a few. Only the last of them learns from the nodes, by its Unlock, whether they had
 // the lock to the end. If the first of them is not granted it, the others begin to wait by
-// themselves, and so wait for up to twice as long. With [WithOwner], [WithGenValueFunc] or
-// [WithMaxWaiters] each call has a lock of its own, as Lock and Hold have: of those that wait in
-// one process, only one is let in before the next writer.
+// themselves, and so wait for up to twice as long, or three times if another went away before. With
+// [WithOwner], [WithGenValueFunc] or [WithMaxWaiters] each call has a lock of its own, as Lock and
+// Hold have: of those that wait in one process, only one is let in before the next writer.
 //
 // A shared lock cannot be handed off, nor be taken over with [WithValue], and wins no election:
 // these are an [*OptionError]. So is a name with a closing brace and no hash tag, for which the
@@ -127,49 +127,58 @@ func (rs *reads) leave(rd *read, terms readTerms) (last bool) {
 }
 
 // do is Do. Callers who share the lock have it together. If the first of those who would is not
-// granted it, the others ask by themselves. If it only went away, the next of them asks for all. So
-// do all where the number of waiters is bounded, and
-// where the value tells whose the lock is.
+// granted it, the others ask by themselves; if it has only gone away, the next of them asks for
+// all. All ask by themselves where the number of waiters is bounded, and where the value tells
+// whose the lock is.
 func (m *Mutex) do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	c := m.cfg
 	if !c.Shared || m.lock.Misuse != nil || m.self(ctx) != nil || c.MaxWaiters != Unlimited ||
 		c.GenValue != nil {
 		return m.doAlone(ctx, fn)
 	}
-	rs := &m.core.reads
 	terms := readTerms{m.key, m.name, c.Terms, c.tries, c.NoWait, c.MinHold, c.holding}
-	var rd *read
-	for rd == nil || rd.gone {
-		var first bool
-		rd, first = rs.join(m, terms)
-		if first {
-			if err := m.begin(ctx, rd, terms); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-rd.ready:
-		case <-ctx.Done():
-			if rs.leave(rd, terms) && rd.hold != nil {
-				_ = rd.hold.m.finish(ctx, rd.hold.l) // the others had it, and have left meanwhile
-			}
-			return m.doAlone(ctx, fn)
-		}
+	rd, err := m.ask(ctx, terms)
+	if rd != nil && rd.gone {
+		rd, err = m.ask(ctx, terms) // once: the next may go away, too
 	}
-	if rd.hold == nil {
+	switch {
+	case err != nil:
+		return err
+	case rd == nil || rd.hold == nil:
 		return m.doAlone(ctx, fn)
 	}
 	of, l := rd.hold.m, rd.hold.l
 	held, leave := rd.hold.join(ctx)
 	defer func() {
 		leave()
-		closed, gone := of.closed(l), of.error(notReleased, l.Lost(m.core.Now()))
-		if rs.leave(rd, terms) {
+		closed, gone := of.closed(l), of.error(notReleased, l.Lost())
+		if m.core.reads.leave(rd, terms) {
 			gone = of.finish(ctx, l)
 		}
 		err = errtext.Join(err, closed, gone)
 	}()
 	return fn(held)
+}
+
+// ask joins the callers who ask for a lock together, or begins with that, and waits for what
+// becomes of it. It returns nil if ctx has ended before.
+func (m *Mutex) ask(ctx context.Context, terms readTerms) (*read, error) {
+	rs := &m.core.reads
+	rd, first := rs.join(m, terms)
+	if first {
+		if err := m.begin(ctx, rd, terms); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case <-rd.ready:
+		return rd, nil
+	case <-ctx.Done():
+		if rs.leave(rd, terms) && rd.hold != nil {
+			_ = rd.hold.m.finish(ctx, rd.hold.l) // the others had it, and have left meanwhile
+		}
+		return nil, nil
+	}
 }
 
 // begin asks for the lock for all who join, with the context of the first.

@@ -16,15 +16,13 @@ func (l *Lease) usable(ctx context.Context) *Failure {
 		return l.lock.Misuse
 	}
 	now := l.Look()
-	left := clock.Remaining(l.lock.now(), now.Until)
-	switch {
-	case now.State > StateLost:
+	if now.State > StateLost {
 		return failed(NotHeld, "not held")
-	case now.State == StateLost:
-		return lostBefore(now.Loss)
-	case !now.Until.IsZero() && left <= 0:
-		return failed(Expired, "expired %v ago", clock.Brief(-left))
-	case ctx.Err() != nil:
+	}
+	if f := now.past(l.lock.now()); f != nil {
+		return f
+	}
+	if ctx.Err() != nil {
 		return Interrupted(ctx, nil)
 	}
 	return nil

@@ -88,14 +88,17 @@ func (f *Failure) loss(kept bool) *Failure {
 	return &loss
 }
 
-// Lost is the failure of the end, now, of the work under a lease that was lost, or nil.
-func (l *Lease) Lost(now time.Time) *Failure {
-	s := l.Look()
-	if s.Loss != nil {
+// Lost is the failure of the end of the work under a lease that was lost, or nil.
+func (l *Lease) Lost() *Failure { return l.Look().past(l.lock.now()) }
+
+// past is the failure of what is done now with a lease that was lost, or nil. After the process has
+// stood still, nobody may have noted the loss yet.
+func (s Standing) past(now time.Time) *Failure {
+	left := clock.Remaining(now, s.Until)
+	switch {
+	case s.Loss != nil:
 		return lostBefore(s.Loss)
-	}
-	// After the process has stood still, nobody may have noted the loss yet.
-	if left := clock.Remaining(now, s.Until); s.State.Trusted() && left <= 0 {
+	case s.State.Trusted() && !s.Until.IsZero() && left <= 0:
 		return failed(Expired, "expired %v ago", clock.Brief(-left))
 	}
 	return nil

@@ -168,10 +168,10 @@ func TestHandOff(t *testing.T) {
 // The end of a lease counts also where nobody has noted it, because the process stood still.
 func TestALeaseThatIsOverIsLost(t *testing.T) {
 	now := time.Now()
-	l := &Lease{lock: &Lock{}, Standing: Standing{Until: now}}
-	assert.Nil(t, l.Lost(now.Add(-time.Millisecond)))
-	assert.Equal(t, "expired 2s ago", l.Lost(now.Add(2*time.Second)).Reason)
-	assert.Equal(t, Expired, l.Lost(now).Kind)
-	l.State = StateReleased
-	assert.Nil(t, l.Lost(now))
+	s := Standing{Until: now}
+	assert.Nil(t, s.past(now.Add(-time.Millisecond)))
+	assert.Equal(t, "expired 2s ago", s.past(now.Add(2*time.Second)).Reason)
+	assert.Equal(t, Expired, s.past(now).Kind)
+	s.State = StateReleased
+	assert.Nil(t, s.past(now))
 }

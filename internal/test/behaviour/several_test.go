@@ -142,7 +142,8 @@ func TestDoAllThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// Whoever reads ErrNotReleased takes the work for done. It was not, if a lock was not acquired.
+// ErrNotReleased says that the work was done, so a DoAll that did not call its function must not
+// match it, even if an unlock failed.
 func TestDoAllThatFailsIsNotDone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
 		m := rl.NewMutex("b")

@@ -199,8 +199,7 @@ func (j *job) whenGranted(patience time.Duration) (int, error) {
 // execute runs the command while the locks last, and then unlocks.
 func (j *job) execute() (int, error) {
 	if j.left() <= 0 { // this process has stood still since the grant
-		_ = j.unlock()
-		return exitLost, fmt.Errorf("the command was not started: %w", redlock.ErrLost)
+		return exitLost, fmt.Errorf("the command was not started: %w", <-j.lost)
 	}
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.tool.stdin, j.tool.stdout, j.tool.stderr
@@ -236,10 +235,12 @@ func (j *job) attend(child *child) (cause error) {
 		select {
 		case <-child.done:
 			return cause
-		case s := <-j.tool.signals:
-			child.signal(s.(syscall.Signal))
-			// A command may go on after HUP or QUIT.
-			j.ended = j.ended || s == syscall.SIGTERM || s == syscall.SIGINT
+		case passed := <-j.tool.signals:
+			s := passed.(syscall.Signal)
+			child.signal(s)
+			// A command may go on after HUP or QUIT, unless it is being ended.
+			ending := cause != nil && ends(s)
+			j.ended = j.ended || ending || s == syscall.SIGTERM || s == syscall.SIGINT
 		case <-child.stops:
 			child.ask()
 		case s := <-child.stopped:

@@ -30,12 +30,6 @@ import (
 )
 
 var (
-	_ = errors.Is
-	_ = log.Print
-	_ = time.Second
-	_ = fence.InTx
-	_ *sql.Tx
-
 	err       error
 	ctx       context.Context
 	pools     []pool.Pool
@@ -66,18 +60,8 @@ func move(_ context.Context, _, _ string, _, _ uint64) error { return nil }
 // Each block of Go on the pages that no other test reads can be pasted into a program that has what
 // is around it. Those that need another module are left to the tests of that.
 func TestTheBlocksOfThePagesCompile(t *testing.T) {
-	var files []*ast.File
-	fset := token.NewFileSet()
-	add := func(name, source string) {
-		f, err := parser.ParseFile(fset, name, source, 0)
-		require.NoError(t, err)
-		files = append(files, f)
-	}
-	add("around", around)
 	text := &strings.Builder{}
-	fmt.Fprintln(text, strings.TrimSuffix(around[:strings.Index(around, "var (")], "\n"))
-	fmt.Fprintln(text, "var _ = []any{errors.Is, log.Print, time.Second, fence.InTx, "+
-		"pool.NotSent, redlock.New, sql.ErrNoRows, context.Background}")
+	text.WriteString(around)
 	for _, page := range []string{"election", "fence", "observability", "recipes"} {
 		for i, block := range blocks(t, "docs/"+page+".md", "go") {
 			if !strings.Contains(block, "asynq") && !strings.Contains(block, "pgx") &&
@@ -86,10 +70,12 @@ func TestTheBlocksOfThePagesCompile(t *testing.T) {
 			}
 		}
 	}
-	add("pages", text.String())
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "pages", text.String(), 0)
+	require.NoError(t, err)
 	check := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
 	check.Error = func(err error) { // a block may end with what a reader goes on with
 		assert.Contains(t, err.Error(), "declared and not used", text.String())
 	}
-	_, _ = check.Check("page", fset, files, nil)
+	_, _ = check.Check("page", fset, []*ast.File{file}, nil)
 }

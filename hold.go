@@ -361,9 +361,10 @@ func (c *heldContext) Value(key any) any {
 }
 
 // self is the error of a Lock that would wait for itself: ctx comes from a hold of the same lock.
-// It is nil if that hold is over: the caller may have waited for that. It is nil if ctx is done.
+// It is nil if that hold is over, or the caller's part in it: the caller may have waited for that.
+// It is nil if ctx is done.
 func (m *Mutex) self(ctx context.Context) error {
-	h := holdOf(ctx, func(h *hold) bool { return h.keeps(m) })
+	h := holdOf(ctx, func(c *heldContext) bool { return c.h.keeps(m) && !c.hasLeft() })
 	if h == nil || ctx.Err() != nil || m.lock.Misuse != nil {
 		return nil
 	}
@@ -372,13 +373,13 @@ func (m *Mutex) self(ctx context.Context) error {
 }
 
 // holdOf returns the innermost hold that ctx comes from and that is the one looked for, or nil.
-func holdOf(ctx context.Context, is func(*hold) bool) *hold {
+func holdOf(ctx context.Context, is func(*heldContext) bool) *hold {
 	for {
 		c, _ := ctx.Value(holdKey{}).(*heldContext)
 		if c == nil {
 			return nil
 		}
-		if is(c.h) {
+		if is(c) {
 			return c.h
 		}
 		ctx = c.Context // locks within each other

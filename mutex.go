@@ -17,7 +17,8 @@ import (
 // a nil context.
 //
 // It holds at most one lease at a time. A Lock on a mutex that is locked competes with its own
-// lease as with anybody's: it waits until its tries are used up, or that lease ends.
+// lease as with anybody's: it waits until its tries are used up, or that lease ends. With
+// [WithShared] it is granted a new one beside that, and then the old one ends.
 type Mutex struct {
 	core *core
 	cfg  *config
@@ -189,7 +190,7 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
 	l := m.lock.Current()
-	if h := holdOf(ctx, func(h *hold) bool { return h.m == m }); h != nil {
+	if h := holdOf(ctx, func(c *heldContext) bool { return c.h.m == m }); h != nil {
 		l = h.l
 	}
 	err := m.unlock(ctx, l, byOwner)

@@ -45,16 +45,23 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 		return r.misused(&OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
 			fmt.Sprintf("needs from 1 to %d names", maxNames)})
 	}
-	called := false
+	called, last := false, ctx // last: under the locks that DoAll has
 	run := func(ctx context.Context) error {
 		called = true
 		return fn(context.WithValue(ctx, tokenKey{}, uint64(0)))
 	}
 	for _, m := range slices.Backward(all) {
 		inner := run
-		run = func(ctx context.Context) error { return m.do(ctx, inner) }
+		run = func(ctx context.Context) error {
+			last = ctx
+			return m.do(ctx, inner)
+		}
 	}
 	err = run(ctx)
+	if ended := context.Cause(last); !called && ctx.Err() == nil && ended != nil &&
+		errors.Is(err, context.Canceled) { // not the caller's: a lock was lost in the meantime
+		return errtext.Error(err.Error(), ErrFailed, ended)
+	}
 	var failed *Error // the first in err is that of the lock that was not acquired
 	if !called && errors.As(err, &failed) && failed != err {
 		return errtext.Error(err.Error(), failed) // ErrNotReleased would say that fn was called
@@ -90,7 +97,7 @@ func (r *Redlock) mutexes(ctx context.Context, names []string, opts []Option) ([
 // are held, under different prefixes, it is the innermost one's.
 func FencingTokenOf(ctx context.Context, name string) uint64 {
 	needContext(ctx)
-	if h := holdOf(ctx, func(h *hold) bool { return h.m.name == name }); h != nil {
+	if h := holdOf(ctx, func(c *heldContext) bool { return c.h.m.name == name }); h != nil {
 		return h.l.Token
 	}
 	return 0
@@ -157,7 +164,8 @@ func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (
 // at random, for a retry delay, tries two, and goes on like that. Each such round costs a try. It
 // gives up when its tries are used up, by default after about five seconds, or 20 if a majority of
 // nodes is silent, or when ctx is done. With [WithoutWaiting] it only tries them. Among those who
-// wait for different names there is no order.
+// wait for different names there is no order. Who waits for one of them with Lock goes before who
+// comes and goes: do not mix LockAny with that where a name is always waited for.
 //
 // The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
@@ -210,6 +218,9 @@ const (
 	leastWait = 5 * time.Millisecond
 )
 
+// errNext ends the wait for one of several names.
+var errNext = errors.New("redlock: on to the next name")
+
 // lockOneOf locks one of the mutexes, which have the same options. If it fails, it returns the last
 // that it has tried.
 func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
@@ -221,11 +232,12 @@ func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
 			return m, err
 		}
 		began, delay := time.Now(), max(cfg.Delay(try), leastWait)
-		patience, cancel := context.WithTimeout(ctx, delay)
+		patience, cancel := context.WithTimeoutCause(ctx, delay, errNext)
 		m = all[len(all)-1]
 		_, err = m.acquire(patience, Unlimited, "")
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		stopped := ctx.Err() != nil && !errors.Is(err, errNext)
+		if err == nil || stopped || errors.Is(err, ErrClosed) {
 			return m, err
 		}
 		m.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already

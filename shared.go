@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -93,7 +94,7 @@ func (rs *reads) join(m *Mutex, terms readTerms) (rd *read, first bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rd = rs.all[terms]
-	if rd == nil || !rd.since.IsZero() && (time.Since(rd.since) > joinable || !rd.hold.keeps(m)) {
+	if rd == nil || !rd.since.IsZero() && (time.Since(rd.since) > joinable || rd.hold.isOver()) {
 		if rs.all == nil {
 			rs.all = map[readTerms]*read{}
 		}
@@ -220,4 +221,21 @@ func (h *hold) join(ctx context.Context) (held context.Context, leave func()) {
 		defer h.mu.Unlock()
 		delete(h.beside, mine)
 	}
+}
+
+// hasLeft reports whether c is that of a caller who had the hold together with others, and no
+// longer does.
+func (c *heldContext) hasLeft() bool {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	return c != &c.h.held && c.h.beside[c] == nil
+}
+
+// isOver reports whether the hold has ended, or should have: after the process stood still, timers
+// are late.
+func (h *hold) isOver() bool {
+	now := h.m.core.Now()
+	h.m.lock.Mu.Lock()
+	defer h.m.lock.Mu.Unlock()
+	return !h.l.Kept() || h.held.over(now) || clock.Remaining(now, h.deadline()) <= 0
 }

@@ -132,7 +132,7 @@ func (a *acquirer) counts() {
 }
 
 // adopt makes a lease that a quorum has just granted the current one of its mutex. An older one is
-// lost: no quorum had that any more.
+// lost, because no quorum had that any more; but for a reader's, which is given back.
 func (a *acquirer) adopt(l *Lease) {
 	a.won = l
 	k := a.lock
@@ -140,21 +140,26 @@ func (a *acquirer) adopt(l *Lease) {
 	old := k.current
 	k.current = l
 	var after Effects
-	kept := false
+	left := false // something of it on the nodes
 	if old != nil {
-		reason := EndReplaced
-		if kept = old.Kept(); kept {
-			reason = EndLost
+		reason, why := EndReplaced, "its own mutex was granted the lock again"
+		switch {
+		case k.Shared:
+			left = old.State.Trusted()
+		case old.Kept():
+			left, reason = true, EndLost
+			fallthrough
+		default:
+			why = "gone on the nodes, and " + why
 		}
-		after = old.Lose(reason, failed(Expired,
-			"gone on the nodes, and its own mutex was granted the lock again"))
+		after = old.Lose(reason, failed(Expired, "%s", why))
 	}
 	if a.to != nil {
 		a.to.Granted(l)
 	}
 	k.Mu.Unlock()
 	after.Run()
-	if kept {
+	if left {
 		old.Release(a.ctx, quorum.Spec{})
 	}
 }

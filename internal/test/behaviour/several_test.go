@@ -169,6 +169,35 @@ func TestDoAllThatFailsIsNotDone(t *testing.T) {
 	})
 }
 
+// A DoAll that loses a lock while it waits for the next one was not cancelled by its caller.
+func TestDoAllThatLosesALockWhileItWaits(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m := rl.NewMutex("b")
+		mustHold(t, m)
+		other := redlock.New(nodes.Pools("other")...)
+		time.AfterFunc(time.Second, func() {
+			for _, n := range nodes {
+				n.Delete("a")
+			}
+		})
+		do := func(ctx context.Context) error {
+			return other.DoAll(ctx, []string{"a", "b"}, func(context.Context) error {
+				panic("called")
+			}, redlock.WithTries(redlock.Unlimited))
+		}
+		err := do(t.Context())
+		assert.Equal(t, "Expired Failed Lost", matched(err))
+		assert.ErrorContains(t, err, `"b" not acquired`)
+		assert.ErrorContains(t, err, `"a" lost`)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		assert.Equal(t, "Canceled Failed Taken", matched(do(ctx)))
+		mustUnlock(t, m)
+		require.NoError(t, other.Close())
+	})
+}
+
 // The context of fn is done when any of the locks is lost, and only Unlocks of that one fail.
 func TestDoAllEndsWithTheFirstLoss(t *testing.T) {
 	for _, lost := range []string{"a", "b", "c"} {
@@ -351,6 +380,25 @@ func TestLockAnyWaitsForAnyOfThem(t *testing.T) {
 			mustUnlock(t, m)
 		}
 	})
+}
+
+// A caller that goes away in the very moment in which LockAny goes on to the next name learns of
+// its own reason.
+func TestLockAnyTellsWhyItsCallerWentAway(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	for range 30 {
+		bubble(t, 1, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+			m := rl.NewMutex("x")
+			mustHold(t, m)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(delay, func() { cancel(errOops) })
+			_, err := rl.LockAny(ctx, []string{"x"}, redlock.WithRetryDelay(delay))
+			assert.ErrorIs(t, err, errOops)
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.NotErrorIs(t, err, context.DeadlineExceeded)
+			mustUnlock(t, m)
+		})
+	}
 }
 
 // Nodes in trouble are asked once a round, and not once a name.

@@ -495,3 +495,81 @@ func TestWithSharedMinHold(t *testing.T) {
 		require.NoError(t, w.TryLock())
 	})
 }
+
+// A mutex has one lease at a time. A reader's is granted beside the one that it has: that ends, and
+// nothing of it stays on the nodes.
+func TestWithSharedALockedMutexIsGrantedAnother(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		m, writer := rl.NewMutex("x", redlock.WithShared()), rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		require.NoError(t, m.TryLock())
+		mustUnlock(t, m)
+		require.NoError(t, writer.TryLock())
+		mustUnlock(t, writer)
+
+		first := mustHold(t, m)
+		second := mustHold(t, m)
+		assert.ErrorContains(t, context.Cause(first),
+			"ended: its own mutex was granted the lock again")
+		require.NoError(t, second.Err())
+		mustUnlock(t, m)
+		require.NoError(t, writer.TryLock())
+		mustUnlock(t, writer)
+		sent := nodes.Count("unshare")
+		require.NoError(t, m.Lock())
+		assert.Equal(t, sent, nodes.Count("unshare"), "there was nothing to give back")
+		mustUnlock(t, m)
+	})
+}
+
+// Who comes after the machine was suspended does not join a lock that has expired meanwhile.
+func TestWithSharedDoDoesNotJoinWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(1)
+		defer nodes.Close()
+		p := &suspended{Link: nodes[0].Link("a")}
+		rl := redlock.New(p).With(redlock.WithShared())
+		other := redlock.New(nodes.Pools("b")...)
+		var all sync.WaitGroup
+		all.Go(func() {
+			_ = rl.Do(t.Context(), "x", func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		})
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		p.ahead = redlock.DefaultExpiry
+		nodes[0].Flush()
+		writer := other.NewMutex("x")
+		require.NoError(t, writer.TryLock())
+		err := rl.Do(t.Context(), "x", func(context.Context) error { panic("called") })
+		require.ErrorIs(t, err, redlock.ErrTaken)
+		mustUnlock(t, writer)
+		all.Wait()
+		require.NoError(t, rl.Close())
+		require.NoError(t, other.Close())
+	})
+}
+
+// One of many who have a lock together is free to ask for it anew when its Do has returned.
+func TestWithSharedDoThatHasReturnedIsNotSelf(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {
+		var all sync.WaitGroup
+		all.Go(func() {
+			assert.NoError(t, rl.Do(t.Context(), "x", func(context.Context) error {
+				time.Sleep(time.Second)
+				return nil
+			}, redlock.WithShared()))
+		})
+		time.Sleep(5 * time.Millisecond)
+		var mine context.Context
+		require.NoError(t, rl.Do(t.Context(), "x", func(ctx context.Context) error {
+			mine = context.WithoutCancel(ctx)
+			require.ErrorIs(t, rl.Do(ctx, "x", noWork), redlock.ErrSelf)
+			return nil
+		}, redlock.WithShared()))
+		require.NoError(t, rl.Do(mine, "x", noWork))
+		all.Wait()
+	})
+}

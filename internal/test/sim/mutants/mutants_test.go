@@ -418,8 +418,8 @@ var mutants = []mutant{
 		"		script, keys, args = scripts.Seat, l.seated(keys), args[:1]\n",
 	}}, sharing, 100, []string{"I6 continuity", "I2 validity", "I2 quorum"}},
 	{"M73", "readers of a process join a lock however long ago it was granted", []edit{{
-		"reads.join", "(time.Since(rd.since) > joinable || !rd.hold.keeps(m))",
-		"!rd.hold.keeps(m)",
+		"reads.join", "(time.Since(rd.since) > joinable || rd.hold.isOver())",
+		"rd.hold.isOver()",
 	}}, joins, 0, []string{"Received unexpected error", "not less than or equal"}},
 }
 

@@ -18,6 +18,8 @@ type Dialect struct {
 
 	// Whether the database may end a transaction by itself, and then commits each statement.
 	autocommits bool
+	// Whether it runs in this process: what fails has not failed for want of a connection.
+	embedded bool
 }
 
 // WithTable returns a dialect whose table of tokens has another name than redlock_fence: "tokens",
@@ -94,6 +96,8 @@ WHERE f.token <= excluded.token`),
 		guard: upsert(`INSERT INTO %s AS f (resource, token, uses) VALUES (?, ?, 0)
 ON CONFLICT (resource) DO UPDATE SET token = excluded.token, uses = f.uses + 1
 WHERE f.token <= excluded.token`),
+		autocommits: true,
+		embedded:    true,
 	}
 
 	// MySQL is MySQL or MariaDB, with InnoDB tables. Names are compared byte by byte.
@@ -127,15 +131,16 @@ func (d Dialect) begin(ctx context.Context, db *sql.DB) (*sql.Tx, error) {
 }
 
 // ended reports whether the database has ended a transaction of begin: MySQL does so after a
-// deadlock, and before a statement such as CREATE TABLE. The savepoint of begin ends with the
-// transaction. An error is that of the connection, or of ctx, and nothing is known about the
-// transaction.
+// deadlock, and before a statement such as CREATE TABLE, SQLite when a statement that writes is
+// interrupted, or finds the disk full (sqlite.org/lang_transaction.html). The savepoint of begin
+// ends with the transaction. An error is that of the connection, or of ctx, and nothing is known
+// about the transaction.
 func (d Dialect) ended(ctx context.Context, tx *sql.Tx) (bool, error) {
 	if !d.autocommits {
 		return false, nil
 	}
 	_, err := tx.ExecContext(ctx, "RELEASE SAVEPOINT redlock_fence")
-	if err != nil && ctx.Err() == nil && tx.Rollback() == nil {
+	if err != nil && ctx.Err() == nil && (tx.Rollback() == nil || d.embedded) {
 		return true, nil // the database answers: it has no such savepoint
 	}
 	return false, err

@@ -31,7 +31,8 @@
 //     back, try again.
 //   - Nothing but Commit or Rollback ends the transaction: it has no statements such as COMMIT or
 //     ROLLBACK, and on MySQL and MariaDB none that commits implicitly, such as CREATE TABLE. After
-//     a deadlock nothing more is done in it: MySQL and MariaDB have ended it, see [ErrTxEnded].
+//     a deadlock there, and on SQLite after a statement that was interrupted, nothing more is done
+//     in it: the database may have ended it, see [ErrTxEnded].
 //   - Guard is not behind a savepoint: when that is rolled back, so is Guard.
 //   - Rows of the table are not deleted, unless every holder of a smaller token is gone for good.
 //   - Several resources in one transaction are guarded in one order by everybody, or transactions
@@ -62,10 +63,12 @@ var (
 	// lock was made without [redlock.WithFencing]. Nothing was sent.
 	ErrNoToken = errors.New("fence: no fencing token")
 
-	// ErrTxEnded is returned by [InTx] on MySQL and MariaDB if the database ended the transaction
-	// while fn ran: part of the work may stand. A deadlock rolls back what came before it, and a
-	// statement such as CREATE TABLE commits it. The statements that follow are committed one by
-	// one, without the guard. If fn returned at the deadlock, nothing stands.
+	// ErrTxEnded is returned by [InTx] if the database ended the transaction while fn ran: part of
+	// the work may stand. On MySQL and MariaDB a deadlock rolls back what came before it, and a
+	// statement such as CREATE TABLE commits it. SQLite rolls it back when a statement that writes
+	// is interrupted by its context, or finds the disk full, and for OR ROLLBACK. The statements
+	// that follow are committed one by one, without the guard. If fn returned at once, nothing
+	// stands.
 	ErrTxEnded = errors.New("fence: the transaction ended early")
 )
 
@@ -128,10 +131,9 @@ func Guard(ctx context.Context, tx Tx, d Dialect, resource string, token uint64)
 // of ctx: use Guard with [redlock.FencingTokenOf].
 //
 // It returns [ErrNoToken] or [ErrStale], and then fn was not called, or the error of fn or of the
-// database. If the commit fails, the database alone knows whether the transaction happened. On
-// MySQL and MariaDB it returns [ErrTxEnded], beside the error of fn if there is one, after a
-// deadlock in fn, or after a statement that commits implicitly, such as CREATE TABLE or TRUNCATE.
-// It cannot tell if ctx or the connection has ended, too.
+// database. If the commit fails, the database alone knows whether the transaction happened. It
+// returns [ErrTxEnded], beside the error of fn if there is one, if MySQL, MariaDB or SQLite has
+// ended the transaction in fn. It cannot tell if ctx or the connection has ended, too.
 //
 // After a deadlock in Guard, before fn, InTx begins again, up to ten times.
 func InTx(
@@ -197,8 +199,9 @@ func beginGuarded(
 const maxDeadlocks = 10
 
 func errEnded(resource string) error {
-	return fmt.Errorf("%w: a deadlock, or a statement that commits such as CREATE TABLE, ended "+
-		"the guard of %q inside fn, and part of what fn did may stand", ErrTxEnded, resource)
+	return fmt.Errorf("%w: a deadlock, an interrupted statement, or one that commits such as "+
+		"CREATE TABLE, ended the guard of %q inside fn, and part of what fn did may stand",
+		ErrTxEnded, resource)
 }
 
 // check says what is wrong with the arguments of Guard.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -142,9 +143,9 @@ func TestInTxNoticesThatMariaDBHasEndedItsTransaction(t *testing.T) {
 	t.Run("deadlock, and the statement again", func(t *testing.T) {
 		err := transfer(t, func(tx *sql.Tx) error { deadlock(t, tx); return nil })
 		require.ErrorIs(t, err, fence.ErrTxEnded)
-		assert.EqualError(t, err, "fence: the transaction ended early: a deadlock, or a "+
-			`statement that commits such as CREATE TABLE, ended the guard of "a" inside fn, and `+
-			"part of what fn did may stand")
+		assert.EqualError(t, err, "fence: the transaction ended early: a deadlock, an "+
+			"interrupted statement, or one that commits such as CREATE TABLE, ended the guard of "+
+			`"a" inside fn, and part of what fn did may stand`)
 		a, b := p.balances(t)
 		assert.Equal(t, []int64{balance, balance + 10}, []int64{a, b}, "what may stand")
 	})
@@ -200,6 +201,51 @@ func TestInTxNoticesThatMariaDBHasEndedItsTransaction(t *testing.T) {
 			assert.Equal(t, []int64{balance - 10, balance + 10}, []int64{a, b})
 		})
 	}
+}
+
+// SQLite ends a transaction when a statement that writes is interrupted, and commits at once what
+// comes then. InTx notices.
+func TestInTxNoticesThatSQLiteHasEndedItsTransaction(t *testing.T) {
+	d := databases[2]
+	db := d.open(t, d.start(t))
+	_, err := db.Exec(d.dialect.Schema())
+	require.NoError(t, err)
+	_, err = db.Exec(`CREATE TABLE account (id INTEGER PRIMARY KEY)`)
+	require.NoError(t, err)
+	ctx, errFn := holding(t), errors.New("fn failed")
+	interrupted := func(tx *sql.Tx) error {
+		soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		_, err := tx.ExecContext(soon, `INSERT INTO account WITH RECURSIVE n(x) AS
+(SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n`)
+		return err
+	}
+	or := func(tx *sql.Tx) error {
+		_, err := tx.Exec(`INSERT OR ROLLBACK INTO account VALUES (1), (1)`)
+		return err
+	}
+	for _, ends := range []func(*sql.Tx) error{interrupted, or} {
+		for _, then := range []error{nil, errFn} {
+			err := fence.InTx(ctx, db, d.dialect, "a", func(tx *sql.Tx) error {
+				require.Error(t, ends(tx))
+				return then
+			})
+			require.ErrorIs(t, err, fence.ErrTxEnded)
+			if then != nil {
+				require.ErrorIs(t, err, errFn)
+			}
+		}
+	}
+	require.NoError(t, fence.InTx(ctx, db, d.dialect, "a", func(tx *sql.Tx) error {
+		_, err := tx.Exec(`INSERT INTO account VALUES (1)`)
+		require.NoError(t, err)
+		_, err = tx.Exec(`INSERT INTO account VALUES (1)`)
+		require.Error(t, err, "which ends only the statement")
+		return nil
+	}))
+	var n int
+	require.NoError(t, db.QueryRow(`SELECT count(*) FROM account`).Scan(&n))
+	require.Equal(t, 1, n)
 }
 
 // Where ctx ends in fn, the transaction is rolled back as a whole: the database has not ended it.

@@ -121,16 +121,15 @@ func (j *job) until() time.Time {
 // is proven to be lost, it is the least duration there is.
 func (j *job) left() time.Duration { return clock.Remaining(time.Now(), j.until()) }
 
-// confirmed reports whether the locks may still be trusted after this process has stood still. If
-// not, a loss is told.
+// confirmed extends the locks after this process has stood still, and reports whether they may yet
+// be trusted. It takes no longer than they may. If one is lost, that is told.
 func (j *job) confirmed() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), j.left()-j.grace/4)
+	defer cancel()
 	for _, m := range j.locked {
-		_, err := m.ExtendContext(context.Background())
-		if err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
-			return false
-		}
+		_, _ = m.ExtendContext(ctx) // left knows what it proves
 	}
-	return true
+	return j.left() > j.grace/4
 }
 
 // unlock releases the locks, in the reverse order, and returns what has failed.

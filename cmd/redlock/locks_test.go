@@ -12,12 +12,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlock-go/redlock"
+	"github.com/redlock-go/redlock/internal/test/sim"
 )
 
 // showLocks prints what a command is told of its locks.
@@ -326,4 +328,36 @@ func TestSeveralLocksWithinThemselves(t *testing.T) {
 		assert.Empty(t, out, what)
 		assert.Contains(t, errs, tt.fails+" is held by the redlock that runs this command", what)
 	}
+}
+
+// After a stop the nodes are asked for no longer than until the command must be killed. If they do
+// not answer, it goes on only if it still may.
+func TestWhoWasStoppedAsksNoLongerThanItsLocksLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(1)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithExpiry(3*time.Second),
+			redlock.WithNodeTimeout(300*time.Millisecond))
+		j := &job{grace: time.Second,
+			locked: []*redlock.Mutex{rl.NewMutex("x"), rl.NewMutex("y")}}
+		for _, m := range j.locked {
+			require.NoError(t, m.Lock())
+		}
+		nodes[0].Freeze()
+		require.True(t, j.confirmed())
+		time.Sleep(j.left() - 400*time.Millisecond)
+		require.False(t, j.confirmed())
+		require.Equal(t, j.grace/4, j.left())
+		nodes[0].Thaw()
+		for _, m := range j.locked {
+			_, err := m.Extend()
+			require.NoError(t, err)
+		}
+		time.Sleep(j.left() - 400*time.Millisecond)
+		require.True(t, j.confirmed())
+		require.Greater(t, j.left(), 2*time.Second)
+		nodes[0].Delete("y")
+		require.False(t, j.confirmed())
+		require.NoError(t, rl.Close())
+	})
 }

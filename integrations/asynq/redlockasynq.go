@@ -33,6 +33,9 @@ func WhileLeading[S Scheduler](
 		if err != nil {
 			return err
 		}
+		if ctx.Err() != nil { // somebody else may lead by now
+			return nil
+		}
 		if err := s.Start(); err != nil {
 			return err
 		}

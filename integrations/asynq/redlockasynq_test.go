@@ -173,3 +173,14 @@ func TestASchedulerThatDoesNotStartEndsTheRun(t *testing.T) {
 		c.WantFree(t, "scheduler")
 	})
 }
+
+// A scheduler that is ready only when the lead has ended is not started beside the next leader's.
+func TestASchedulerIsNotStartedAfterItsTerm(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &fake{}
+	require.NoError(t, redlockasynq.WhileLeading(func() (*fake, error) {
+		cancel()
+		return s, nil
+	})(ctx))
+	assert.False(t, s.started.Load())
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type lockFlags struct {
 	expiry, grace time.Duration
 	limit, guard  time.Duration
 	plain, shared bool
+	telling       sync.Mutex // held while waiting writes
 }
 
 func (t *tool) lockFlags(command, which, about string) *lockFlags {
@@ -97,7 +99,8 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 		grace: c.grace, limit: c.limit, argv: c.set.Args(), locks: locks, lost: lost}
 }
 
-// waiting tells the user that the lock is not granted yet, why, and behind whom it waits.
+// waiting tells the user that the lock is not granted yet, why, and behind whom it waits. It does
+// not block: who does not read what the tool writes must not keep the wait from its end.
 func (c *lockFlags) waiting(w redlock.Waiting) {
 	behind, why := "", w.Err
 	if w.Ahead > 0 {
@@ -106,8 +109,14 @@ func (c *lockFlags) waiting(w redlock.Waiting) {
 	if why == nil {
 		why = errors.New("the nodes have not said anything yet")
 	}
-	c.tool.say(strings.TrimPrefix(c.set.Name(), "redlock "), fmt.Errorf(
-		"still waiting for %q after %v%s: %w", w.Name, w.Waited.Round(time.Second), behind, why))
+	err := fmt.Errorf("still waiting for %q after %v%s: %w", w.Name, w.Waited.Round(time.Second),
+		behind, why)
+	go func() {
+		if c.telling.TryLock() { // or the line before this one is not written yet
+			defer c.telling.Unlock()
+			c.tool.say(strings.TrimPrefix(c.set.Name(), "redlock "), err)
+		}
+	}()
 }
 
 // waitingForAny returns what Events call for each lock that is tried. It is waiting for one who

@@ -308,3 +308,39 @@ func frozen(
 		servers[1].Thaw()
 	}
 }
+
+// Nobody reads what the tool writes, and it has something to say: the wait ends nevertheless.
+func TestAWaitEndsThoughNobodyReads(t *testing.T) {
+	t.Parallel()
+	nodes, locks := setup(t)
+	for _, name := range []string{"b", "x#0"} { // until the nodes close
+		require.NoError(t, locks.NewMutex(name, redlock.WithExpiry(time.Hour)).Lock())
+	}
+	for what, args := range map[string][]string{
+		"all": {"-name", "a", "-name", "b"}, "any": {"-any-of", "x", "-slots", "1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			defer r.Close()
+			defer w.Close()
+			fd := int(w.Fd())
+			require.NoError(t, syscall.SetNonblock(fd, true))
+			for err == nil {
+				_, err = syscall.Write(fd, make([]byte, 1))
+			}
+			require.ErrorIs(t, err, syscall.EAGAIN)
+			require.NoError(t, syscall.SetNonblock(fd, false))
+			cmd := command(t, nodes, slices.Concat([]string{"run", "-wait", "1m"}, args,
+				[]string{"--", "true"})...)
+			cmd.Stderr = w
+			require.NoError(t, cmd.Start())
+			time.Sleep(3 * time.Second) // until it has something to say
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			began := time.Now()
+			_ = cmd.Wait()
+			assert.Equal(t, 128+15, cmd.ProcessState.ExitCode())
+			assert.Less(t, time.Since(began), patient/2)
+		})
+	}
+}

@@ -18,7 +18,7 @@ type Dialect struct {
 
 	// Whether the database may end a transaction by itself, and then commits each statement.
 	autocommits bool
-	// Whether it runs in this process: what fails has not failed for want of a connection.
+	// Whether it is SQLite, which has no connection that may fail, and no deadlocks.
 	embedded bool
 }
 
@@ -140,8 +140,13 @@ func (d Dialect) ended(ctx context.Context, tx *sql.Tx) (bool, error) {
 		return false, nil
 	}
 	_, err := tx.ExecContext(ctx, "RELEASE SAVEPOINT redlock_fence")
-	if err != nil && ctx.Err() == nil && (tx.Rollback() == nil || d.embedded) {
-		return true, nil // the database answers: it has no such savepoint
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return false, err
+	case d.embedded: // of anything else, Commit says what is wrong
+		return strings.Contains(err.Error(), "no such savepoint"), nil
+	case tx.Rollback() == nil: // the database answers: it has no such savepoint
+		return true, nil
 	}
 	return false, err
 }

@@ -31,7 +31,7 @@
 //     back, try again.
 //   - Nothing but Commit or Rollback ends the transaction: it has no statements such as COMMIT or
 //     ROLLBACK, and on MySQL and MariaDB none that commits implicitly, such as CREATE TABLE. After
-//     a deadlock there, and on SQLite after a statement that was interrupted, nothing more is done
+//     a deadlock there, and on SQLite after a write that was interrupted, nothing more is done
 //     in it: the database may have ended it, see [ErrTxEnded].
 //   - Guard is not behind a savepoint: when that is rolled back, so is Guard.
 //   - Rows of the table are not deleted, unless every holder of a smaller token is gone for good.
@@ -188,7 +188,7 @@ func beginGuarded(
 		if err == nil {
 			return tx, nil
 		}
-		if ended, _ := d.ended(ctx, tx); !ended || deadlocks == maxDeadlocks {
+		if ended, _ := d.ended(ctx, tx); !ended || d.embedded || deadlocks == maxDeadlocks {
 			tx.Rollback()
 			return nil, err
 		}

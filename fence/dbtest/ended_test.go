@@ -214,7 +214,7 @@ func TestInTxNoticesThatSQLiteHasEndedItsTransaction(t *testing.T) {
 	require.NoError(t, err)
 	ctx, errFn := holding(t), errors.New("fn failed")
 	interrupted := func(tx *sql.Tx) error {
-		soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		soon, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		_, err := tx.ExecContext(soon, `INSERT INTO account WITH RECURSIVE n(x) AS
 (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n`)
@@ -224,6 +224,15 @@ func TestInTxNoticesThatSQLiteHasEndedItsTransaction(t *testing.T) {
 		_, err := tx.Exec(`INSERT OR ROLLBACK INTO account VALUES (1), (1)`)
 		return err
 	}
+	_, err = db.Exec(`CREATE TABLE word (w INTEGER)`)
+	require.NoError(t, err)
+	require.NoError(t, fence.InTx(ctx, db, d.dialect, "a", func(tx *sql.Tx) error {
+		_, err := tx.Query(`INSERT INTO word VALUES (1), (2) RETURNING w`)
+		return err
+	}), "rows that fn leaves open")
+	err = fence.InTx(ctx, db, d.dialect, "a", func(tx *sql.Tx) error { return tx.Rollback() })
+	require.ErrorIs(t, err, sql.ErrTxDone)
+	require.NotErrorIs(t, err, fence.ErrTxEnded)
 	for _, ends := range []func(*sql.Tx) error{interrupted, or} {
 		for _, then := range []error{nil, errFn} {
 			err := fence.InTx(ctx, db, d.dialect, "a", func(tx *sql.Tx) error {

@@ -27,9 +27,10 @@ const maxNames = 64
 // DoAll waits for each lock as Do does, with the options for each: by default for about five
 // seconds, or until ctx is done. Meanwhile it holds the locks that it has. If one cannot be
 // acquired, DoAll unlocks the others, which [WithMinHold] leaves taken, and returns the error of
-// that one, which has its name and matches [ErrFailed]; fn is not called. The text also says which
-// of the others could not be unlocked. The other errors are those of Do. Between 1 and 64 names are
-// allowed; anything else is an [*OptionError].
+// that one, which has its name and matches [ErrFailed]; fn is not called. If one that it has is
+// lost meanwhile, the error is that of the loss, and matches [ErrFailed], too. The text also says
+// which of the others could not be unlocked. The other errors are those of Do. Between 1 and 64
+// names are allowed; anything else is an [*OptionError].
 //
 // [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
 // [FencingTokenOf].
@@ -45,7 +46,8 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 		return r.misused(&OptionError{"DoAll", fmt.Sprintf("%d names", len(all)),
 			fmt.Sprintf("needs from 1 to %d names", maxNames)})
 	}
-	called, last := false, ctx // last: under the locks that DoAll has
+	called := false
+	var ended error // why a lock that it had is over, when the next was not acquired
 	run := func(ctx context.Context) error {
 		called = true
 		return fn(context.WithValue(ctx, tokenKey{}, uint64(0)))
@@ -53,13 +55,18 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 	for _, m := range slices.Backward(all) {
 		inner := run
 		run = func(ctx context.Context) error {
-			last = ctx
-			return m.do(ctx, inner)
+			err := m.do(ctx, inner)
+			if !called && ended == nil {
+				ended = context.Cause(ctx)
+			}
+			return err
 		}
 	}
 	err = run(ctx)
-	if ended := context.Cause(last); !called && ctx.Err() == nil && ended != nil &&
-		errors.Is(err, context.Canceled) { // not the caller's: a lock was lost in the meantime
+	if ended != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) { // not the caller's
+		if errors.Is(ended, ErrReleased) {
+			ended = ErrClosed
+		}
 		return errtext.Error(err.Error(), ErrFailed, ended)
 	}
 	var failed *Error // the first in err is that of the lock that was not acquired
@@ -164,8 +171,9 @@ func (r *Redlock) HoldAny(ctx context.Context, names []string, opts ...Option) (
 // at random, for a retry delay, tries two, and goes on like that. Each such round costs a try. It
 // gives up when its tries are used up, by default after about five seconds, or 20 if a majority of
 // nodes is silent, or when ctx is done. With [WithoutWaiting] it only tries them. Among those who
-// wait for different names there is no order. Who waits for one of them with Lock goes before who
-// comes and goes: do not mix LockAny with that where a name is always waited for.
+// wait for different names there is no order. A Lock that waits for one of the names goes before
+// LockAny, which comes and goes: where somebody always waits for a name with Lock, LockAny may
+// never get it.
 //
 // The error is that of the last name that was tried: it matches [ErrFailed], and what the error of
 // LockContext would. It is an [*OptionError] if there is no name, or a bad one. [Events] are told
@@ -236,11 +244,13 @@ func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
 		m = all[len(all)-1]
 		_, err = m.acquire(patience, Unlimited, "")
 		cancel()
-		stopped := ctx.Err() != nil && !errors.Is(err, errNext)
-		if err == nil || stopped || errors.Is(err, ErrClosed) {
+		if err == nil || !errors.Is(err, errNext) && ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return m, err
 		}
-		m.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
+		// Where too many wait for that name already, it has taken no time.
+		if !m.core.Pause(ctx, delay-time.Since(began)) && ctx.Err() != nil {
+			return m, m.error(notAcquired, lease.Interrupted(ctx, err.(*Error).from.Last))
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (j *job) left() time.Duration { return clock.Remaining(time.Now(), j.until(
 // confirmed extends the locks after this process has stood still, and reports whether they may yet
 // be trusted. It takes no longer than they may. If one is lost, that is told.
 func (j *job) confirmed() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), j.left()-j.grace/4)
+	ctx, cancel := context.WithTimeout(context.Background(), clock.Sub(j.left(), j.grace/4))
 	defer cancel()
 	for _, m := range j.locked {
 		_, _ = m.ExtendContext(ctx) // left knows what it proves

@@ -147,7 +147,7 @@ func TestAContextEndsWhileATokenIsRaised(t *testing.T) {
 		for _, n := range nodes[1:] {
 			n.Next("raise", sim.Slow(300*time.Millisecond))
 		}
-		nodes[2].Next("acquire", sim.Slow(10*time.Millisecond)) // so that the first has a part in it
+		nodes[2].Next("acquire", sim.Slow(10*time.Millisecond)) // so that the first has a part
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		err := rl.NewMutex("x").LockContext(ctx)

@@ -121,15 +121,19 @@ func (j *job) until() time.Time {
 // is proven to be lost, it is the least duration there is.
 func (j *job) left() time.Duration { return clock.Remaining(time.Now(), j.until()) }
 
-// confirmed extends the locks after this process has stood still, and reports whether they may yet
-// be trusted. It takes no longer than they may. If one is lost, that is told.
+// untilKill is how long the command may still run, unless the locks are extended. The last quarter
+// of the grace is for its end.
+func (j *job) untilKill() time.Duration { return clock.Sub(j.left(), j.grace/4) }
+
+// confirmed extends the locks after this process has stood still, and reports whether the command
+// may go on. It asks for no longer than that. If a lock is lost, Events tell.
 func (j *job) confirmed() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), clock.Sub(j.left(), j.grace/4))
+	ctx, cancel := context.WithTimeout(context.Background(), j.untilKill())
 	defer cancel()
 	for _, m := range j.locked {
 		_, _ = m.ExtendContext(ctx) // left knows what it proves
 	}
-	return j.left() > j.grace/4
+	return j.untilKill() > 0
 }
 
 // unlock releases the locks, in the reverse order, and returns what has failed.

@@ -100,7 +100,7 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 }
 
 // waiting tells the user that the lock is not granted yet, why, and behind whom it waits. It does
-// not block: who does not read what the tool writes must not keep the wait from its end.
+// not block: the wait has to end even if nobody reads standard error.
 func (c *lockFlags) waiting(w redlock.Waiting) {
 	behind, why := "", w.Err
 	if w.Ahead > 0 {
@@ -264,9 +264,9 @@ func (j *job) attend(child *child) (cause error) {
 			look = time.After(0)
 		case <-look:
 			look = nil
-			if left := j.left(); left > j.grace/4 {
+			if left := j.untilKill(); left > 0 {
 				// At most a second, because timers stop while a machine is suspended.
-				look = time.After(min(left-j.grace/4, time.Second))
+				look = time.After(min(left, time.Second))
 			} else {
 				child.kill()
 			}

@@ -18,7 +18,7 @@ type Dialect struct {
 
 	// Whether the database may end a transaction by itself, and then commits each statement.
 	autocommits bool
-	// Whether it is SQLite, which has no connection that may fail, and no deadlocks.
+	// Whether it runs in this process, as SQLite does: there is no connection that may fail.
 	embedded bool
 }
 

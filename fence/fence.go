@@ -188,7 +188,7 @@ func beginGuarded(
 		if err == nil {
 			return tx, nil
 		}
-		if ended, _ := d.ended(ctx, tx); !ended || d.embedded || deadlocks == maxDeadlocks {
+		if ended, _ := d.ended(ctx, tx); !ended || deadlocks == maxDeadlocks {
 			tx.Rollback()
 			return nil, err
 		}

@@ -144,13 +144,10 @@ func (e *Election) Campaign(ctx context.Context) (context.Context, error) {
 // that takes time belongs under the context of the term.
 func (e *Election) Leading() bool {
 	e.mustBeMade()
-	m := e.m
-	now := m.core.Now()
-	m.lock.Mu.Lock()
-	h := m.held
-	kept := h != nil && h.l.Kept() && clock.Remaining(now, h.deadline()) > 0
-	m.lock.Mu.Unlock()
-	return kept && !h.held.over(now)
+	e.m.lock.Mu.Lock()
+	h := e.m.held
+	e.m.lock.Mu.Unlock()
+	return h != nil && !h.isOver()
 }
 
 // Term returns the fencing token of the current term, as [Mutex.FencingToken] does: after a loss it

@@ -336,13 +336,6 @@ func (c *heldContext) Deadline() (time.Time, bool) {
 	return c.h.limit, true
 }
 
-// over reports whether the context has ended, or its deadline has passed: after the process stood
-// still, timers are late.
-func (c *heldContext) over(now time.Time) bool {
-	d, ok := c.Deadline()
-	return c.Err() != nil || ok && clock.Remaining(now, d) <= 0
-}
-
 // The keys of the innermost hold's token and of the hold among a context's values.
 type (
 	tokenKey struct{}
@@ -384,6 +377,17 @@ func holdOf(ctx context.Context, is func(*heldContext) bool) *hold {
 		}
 		ctx = c.Context // locks within each other
 	}
+}
+
+// isOver reports whether the hold has ended, or should have: after the process stood still, timers
+// are late.
+func (h *hold) isOver() bool {
+	now := h.m.core.Now()
+	h.m.lock.Mu.Lock()
+	defer h.m.lock.Mu.Unlock()
+	end, ok := h.held.Deadline()
+	return !h.l.Kept() || h.held.Err() != nil || clock.Remaining(now, h.deadline()) <= 0 ||
+		ok && clock.Remaining(now, end) <= 0
 }
 
 // keeps reports whether h keeps the lock of m extended, perhaps for another mutex.

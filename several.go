@@ -27,10 +27,10 @@ const maxNames = 64
 // DoAll waits for each lock as Do does, with the options for each: by default for about five
 // seconds, or until ctx is done. Meanwhile it holds the locks that it has. If one cannot be
 // acquired, DoAll unlocks the others, which [WithMinHold] leaves taken, and returns the error of
-// that one, which has its name and matches [ErrFailed]; fn is not called. If one that it has is
-// lost meanwhile, the error is that of the loss, and matches [ErrFailed], too. The text also says
-// which of the others could not be unlocked. The other errors are those of Do. Between 1 and 64
-// names are allowed; anything else is an [*OptionError].
+// that one, which has its name and matches [ErrFailed]; fn is not called. If a lock that it
+// already holds is lost meanwhile, the error is that of the loss, and matches [ErrFailed], too. The
+// text also says which of the others could not be unlocked. The other errors are those of Do.
+// Between 1 and 64 names are allowed; anything else is an [*OptionError].
 //
 // [FencingToken] of the context of fn is 0, because each lock has a token of its own: see
 // [FencingTokenOf].
@@ -47,33 +47,34 @@ func (r *Redlock) DoAll(ctx context.Context, names []string, fn func(ctx context
 			fmt.Sprintf("needs from 1 to %d names", maxNames)})
 	}
 	called := false
-	var ended error // why a lock that it had is over, when the next was not acquired
+	var failed error // the error of the lock that was not acquired
 	run := func(ctx context.Context) error {
 		called = true
 		return fn(context.WithValue(ctx, tokenKey{}, uint64(0)))
 	}
 	for _, m := range slices.Backward(all) {
 		inner := run
-		run = func(ctx context.Context) error {
-			err := m.do(ctx, inner)
-			if !called && ended == nil {
-				ended = context.Cause(ctx)
+		run = func(held context.Context) error {
+			err := m.do(held, inner)
+			if called || failed != nil {
+				return err
+			}
+			failed = err
+			why := context.Cause(held) // if a lock that it had was lost
+			if why != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
+				if errors.Is(why, ErrReleased) {
+					why = ErrClosed
+				}
+				failed = errtext.Join(ErrFailed, why)
 			}
 			return err
 		}
 	}
 	err = run(ctx)
-	if ended != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) { // not the caller's
-		if errors.Is(ended, ErrReleased) {
-			ended = ErrClosed
-		}
-		return errtext.Error(err.Error(), ErrFailed, ended)
+	if called || err == failed {
+		return err
 	}
-	var failed *Error // the first in err is that of the lock that was not acquired
-	if !called && errors.As(err, &failed) && failed != err {
-		return errtext.Error(err.Error(), failed) // ErrNotReleased would say that fn was called
-	}
-	return err
+	return errtext.Error(err.Error(), failed) // ErrNotReleased would say that fn was called
 }
 
 // misused is the error of a call that is wrong for whatever names.
@@ -226,9 +227,6 @@ const (
 	leastWait = 5 * time.Millisecond
 )
 
-// errNext ends the wait for one of several names.
-var errNext = errors.New("redlock: on to the next name")
-
 // lockOneOf locks one of the mutexes, which have the same options. If it fails, it returns the last
 // that it has tried.
 func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
@@ -240,15 +238,15 @@ func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
 			return m, err
 		}
 		began, delay := time.Now(), max(cfg.Delay(try), leastWait)
-		patience, cancel := context.WithTimeoutCause(ctx, delay, errNext)
+		patience, cancel := context.WithTimeout(ctx, delay)
 		m = all[len(all)-1]
 		_, err = m.acquire(patience, Unlimited, "")
 		cancel()
-		if err == nil || !errors.Is(err, errNext) && ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		if err == nil || errors.Is(err, ErrClosed) {
 			return m, err
 		}
-		// Where too many wait for that name already, it has taken no time.
-		if !m.core.Pause(ctx, delay-time.Since(began)) && ctx.Err() != nil {
+		m.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
+		if ctx.Err() != nil {                      // which err may take for the end of patience
 			return m, m.error(notAcquired, lease.Interrupted(ctx, err.(*Error).from.Last))
 		}
 	}

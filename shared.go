@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redlock-go/redlock/internal/clock"
 	"github.com/redlock-go/redlock/internal/errtext"
 	"github.com/redlock-go/redlock/internal/wire"
 )
@@ -229,13 +228,4 @@ func (c *heldContext) hasLeft() bool {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	return c != &c.h.held && c.h.beside[c] == nil
-}
-
-// isOver reports whether the hold has ended, or should have: after the process stood still, timers
-// are late.
-func (h *hold) isOver() bool {
-	now := h.m.core.Now()
-	h.m.lock.Mu.Lock()
-	defer h.m.lock.Mu.Unlock()
-	return !h.l.Kept() || h.held.over(now) || clock.Remaining(now, h.deadline()) <= 0
 }

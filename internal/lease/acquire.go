@@ -132,7 +132,7 @@ func (a *acquirer) counts() {
 }
 
 // adopt makes a lease that a quorum has just granted the current one of its mutex. An older one is
-// lost, because no quorum had that any more; but for a reader's, which is given back.
+// lost, because no quorum had that any more; a reader's is not, and is released.
 func (a *acquirer) adopt(l *Lease) {
 	a.won = l
 	k := a.lock
@@ -140,17 +140,15 @@ func (a *acquirer) adopt(l *Lease) {
 	old := k.current
 	k.current = l
 	var after Effects
-	left := false // something of it on the nodes
+	left := false // whether nodes may still have the older one
 	if old != nil {
+		left = old.Kept() || k.Shared && old.State.Trusted()
 		reason, why := EndReplaced, "its own mutex was granted the lock again"
-		switch {
-		case k.Shared:
-			left = old.State.Trusted()
-		case old.Kept():
-			left, reason = true, EndLost
-			fallthrough
-		default:
+		if !k.Shared {
 			why = "gone on the nodes, and " + why
+			if old.Kept() {
+				reason = EndLost
+			}
 		}
 		after = old.Lose(reason, failed(Expired, "%s", why))
 	}

@@ -517,7 +517,7 @@ func TestWithSharedALockedMutexIsGrantedAnother(t *testing.T) {
 		mustUnlock(t, writer)
 		sent := nodes.Count("unshare")
 		require.NoError(t, m.Lock())
-		assert.Equal(t, sent, nodes.Count("unshare"), "there was nothing to give back")
+		assert.Equal(t, sent, nodes.Count("unshare"), "nothing is left to release")
 		mustUnlock(t, m)
 	})
 }

@@ -254,8 +254,8 @@ var mutants = []mutant{
 		"return c.Command",
 	}}, jobs, 10, []string{"I19 one run"}},
 	{"M35", "Leading does not look at the clock", []edit{{
-		"Election.Leading", "clock.Remaining(now, h.deadline()) > 0",
-		"clock.Remaining(now, h.deadline()) > -time.Hour",
+		"hold.isOver", "clock.Remaining(now, h.deadline()) <= 0",
+		"clock.Remaining(now, h.deadline()) <= -time.Hour",
 	}}, leading, 0, []string{"Should be false"}},
 	{"M36", "Observe does not tell that nobody leads", []edit{{
 		"sight.update", "value != s.value ||", "value != s.value && value != \"\" ||",

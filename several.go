@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -231,25 +232,40 @@ const (
 // that it has tried.
 func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
 	cfg := all[0].cfg
+	var last *lease.Failure // what the last attempt that ctx did not end has come to
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		m, err := probe(ctx, all[:min(probes, len(all))])
-		if err == nil || ctx.Err() != nil || !mayPass(err) || try == cfg.tries || cfg.NoWait {
+		if err == nil || try == cfg.tries || cfg.NoWait || !mayPass(err) && ctx.Err() == nil {
 			return m, err
 		}
-		began, delay := time.Now(), max(cfg.Delay(try), leastWait)
-		patience, cancel := context.WithTimeout(ctx, delay)
-		m = all[len(all)-1]
-		_, err = m.acquire(patience, Unlimited, "")
-		cancel()
-		if err == nil || errors.Is(err, ErrClosed) {
-			return m, err
+		if mayPass(err) {
+			last = err.(*Error).from.Attempt()
 		}
-		m.core.Pause(ctx, delay-time.Since(began)) // too many wait for that name already
-		if ctx.Err() != nil {                      // which err may take for the end of patience
-			return m, m.error(notAcquired, lease.Interrupted(ctx, err.(*Error).from.Last))
+		if ctx.Err() == nil {
+			m = all[len(all)-1]
+			err = m.linger(ctx, max(cfg.Delay(try), leastWait))
+			if err == nil || errors.Is(err, ErrClosed) {
+				return m, err
+			}
+		}
+		if ctx.Err() != nil { // which err may take for the end of linger's patience, or not know
+			last = cmp.Or(err.(*Error).from.Last, last)
+			return m, m.error(notAcquired, lease.Interrupted(ctx, last))
 		}
 	}
+}
+
+// linger waits for the mutex, for the delay at most. If it fails, it takes the whole delay.
+func (m *Mutex) linger(ctx context.Context, delay time.Duration) error {
+	began := time.Now()
+	patience, cancel := context.WithTimeout(ctx, delay)
+	defer cancel()
+	_, err := m.acquire(patience, Unlimited, "")
+	if err != nil && !errors.Is(err, ErrClosed) { // too many wait for that name already
+		m.core.Pause(ctx, delay-time.Since(began))
+	}
+	return err
 }
 
 // mayPass reports whether the reason for which a name was not locked may pass while one waits.

@@ -395,6 +395,7 @@ func TestLockAnyTellsWhyItsCallerWentAway(t *testing.T) {
 			_, err := rl.LockAny(ctx, []string{"x"}, redlock.WithRetryDelay(delay))
 			assert.ErrorIs(t, err, errOops)
 			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(t, err, redlock.ErrTaken)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			mustUnlock(t, m)
 		})

@@ -36,16 +36,30 @@ type ledger struct {
 	blind   int      // of these, where it was not known what the key held before
 	expired int      // values that nobody has deleted
 	wrong   []string // changes by others than the owner
+
+	told []string // the last lines of MONITOR, which the first wrong change is reported with
 }
 
 // forget is for a gap in what is told.
 func (l *ledger) forget() { l.known, l.set = false, nil }
 
+// evidence is how many lines of MONITOR are kept.
+const evidence = 60
+
+// accuse notes a wrong change.
+func (l *ledger) accuse(why string) {
+	if len(l.wrong) == 0 {
+		why += "; MONITOR has told before:\n" + strings.Join(l.told, "\n")
+	}
+	l.wrong = append(l.wrong, why)
+}
+
 // line takes in one line of MONITOR.
 func (l *ledger) line(text string) {
+	defer func() { l.told = append(l.told[max(0, len(l.told)+1-evidence):], text) }()
 	at, script, args, err := parseMonitor(text)
 	if err != nil {
-		l.wrong = append(l.wrong, err.Error())
+		l.accuse(err.Error())
 		return
 	}
 	name := strings.ToUpper(args[0])
@@ -95,7 +109,7 @@ func (l *ledger) line(text string) {
 	case name == "ECHO":
 		l.mark = arg(1)
 	case arg(1) == l.key:
-		l.wrong = append(l.wrong, "not in a script: "+text)
+		l.accuse("not in a script: " + text)
 	}
 }
 
@@ -116,7 +130,7 @@ func (l *ledger) valueIn(args []string) (value string) {
 const (
 	turns      = "redlock:turn:"
 	standKeys  = 4
-	standValue = 6
+	standValue = 7
 )
 
 // reserved tells whether a key that holds the value is kept for somebody in the queue.
@@ -141,7 +155,7 @@ const clockSlack = 100 * time.Millisecond
 // with NX if it was not refused, PEXPIRE, DEL. A server looks at its clock as a script begins, and
 // may be kept from the processor before it tells of the command.
 func (l *ledger) change(at time.Duration, name, value, ms, text string) {
-	accuse := func(why string) { l.wrong = append(l.wrong, why+": "+text) }
+	accuse := func(why string) { l.accuse(why + ": " + text) }
 	switch name {
 	case "GET", "MGET", "PTTL":
 		return

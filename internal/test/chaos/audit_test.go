@@ -77,6 +77,13 @@ func TestLedger(t *testing.T) {
 			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
 				"1 |redlock:turn:m SET k ~redlock:turn:n PX 400", changes: 3,
 		},
+		"granted before its owner stood": {
+			lines: "0 a SET k a PX 9000;1 |redlock:turn:m/a SET k ~redlock:turn:n PX 400", changes: 2,
+		},
+		"another's, as somebody stood": {
+			lines:   "0 a SET k a PX 9000;1 |redlock:turn:m/b SET k ~redlock:turn:n PX 400",
+			changes: 2, expired: 1, wrong: "while the key was a's",
+		},
 		"given back by another": {
 			lines: "0 a SET k a PX 9000;1 a SET k ~redlock:turn:m PX 400;" +
 				"1 |redlock:turn:n SET k ~redlock:turn:n PX 400",
@@ -138,8 +145,13 @@ func TestLedger(t *testing.T) {
 			case owner[0] == '*':
 				l.line(fmt.Sprintf(releases, at, scripts.Releases.ID, owner[1:]))
 			case value == "": // it stands in the queue
-				l.line(fmt.Sprintf(evalsha+`"4" "k" "q" "t" "r" "400" %q "17" "0" "60000" "5"`, at,
-					member))
+				id, before, tried := strings.Cut(member, "/")
+				stand := fmt.Sprintf(evalsha+`"4" "k" "q" "t" "r" "400" %q "17" "0" "60000" "5" "0"`,
+					at, id)
+				if tried {
+					stand += fmt.Sprintf(" %q", before)
+				}
+				l.line(stand)
 			case queues:
 				l.line(fmt.Sprintf(evalsha+`"2" "k" "{k}:fence" %q "9000" %q`, at, value, member))
 			case handed:

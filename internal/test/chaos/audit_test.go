@@ -78,7 +78,8 @@ func TestLedger(t *testing.T) {
 				"1 |redlock:turn:m SET k ~redlock:turn:n PX 400", changes: 3,
 		},
 		"granted before its owner stood": {
-			lines: "0 a SET k a PX 9000;1 |redlock:turn:m/a SET k ~redlock:turn:n PX 400", changes: 2,
+			lines:   "0 a SET k a PX 9000;1 |redlock:turn:m/a SET k ~redlock:turn:n PX 400",
+			changes: 2,
 		},
 		"another's, as somebody stood": {
 			lines:   "0 a SET k a PX 9000;1 |redlock:turn:m/b SET k ~redlock:turn:n PX 400",
@@ -146,8 +147,8 @@ func TestLedger(t *testing.T) {
 				l.line(fmt.Sprintf(releases, at, scripts.Releases.ID, owner[1:]))
 			case value == "": // it stands in the queue
 				id, before, tried := strings.Cut(member, "/")
-				stand := fmt.Sprintf(evalsha+`"4" "k" "q" "t" "r" "400" %q "17" "0" "60000" "5" "0"`,
-					at, id)
+				stand := fmt.Sprintf(evalsha+
+					`"4" "k" "q" "t" "r" "400" %q "17" "0" "60000" "5" "0"`, at, id)
 				if tried {
 					stand += fmt.Sprintf(" %q", before)
 				}

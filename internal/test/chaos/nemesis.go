@@ -34,6 +34,19 @@ type action struct {
 // run carries out the steps, and returns when they are undone and the round is over.
 func (n *nemesis) run(steps []Step, round time.Duration) {
 	n.t.Helper()
+	carryOut(steps, round, func(s Step) (undo func()) {
+		undo = n.inject(s)
+		if undo != nil {
+			n.done[s.Fault]++
+		}
+		return undo
+	})
+}
+
+// carryOut injects each step when it is due, and undoes it when it is over. What takes long, such
+// as the restart of a server on a busy machine, delays all that follows. So each fault lasts as
+// long as planned: a server that came back empty too early would let two hold the lock.
+func carryOut(steps []Step, round time.Duration, inject func(Step) (undo func())) {
 	start := time.Now()
 	var actions []action // in order of time
 	add := func(a action) {
@@ -47,8 +60,7 @@ func (n *nemesis) run(steps []Step, round time.Duration) {
 	}
 	for _, s := range steps {
 		add(action{s.At, func() {
-			if undo := n.inject(s); undo != nil {
-				n.done[s.Fault]++
+			if undo := inject(s); undo != nil {
 				add(action{s.At + s.For, undo})
 			}
 		}})
@@ -59,6 +71,7 @@ func (n *nemesis) run(steps []Step, round time.Duration) {
 		actions = actions[1:]
 		time.Sleep(a.at - time.Since(start))
 		a.do()
+		start = time.Now().Add(-a.at)
 	}
 }
 

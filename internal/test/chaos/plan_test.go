@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -58,4 +59,31 @@ func TestPlan(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A fault that takes long to inject, or to undo, shortens none that follow.
+func TestAFaultLastsAsLongAsPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps := []Step{
+			{At: 100 * time.Millisecond, For: 200 * time.Millisecond, Fault: Crash},
+			{At: 300 * time.Millisecond, For: 500 * time.Millisecond, Fault: Lose},
+			{At: 400 * time.Millisecond, For: 300 * time.Millisecond, Fault: Freeze},
+		}
+		began, undone := time.Now(), 0
+		carryOut(steps, time.Second, func(s Step) func() {
+			from := time.Now()
+			return func() {
+				undone++
+				if lasted := time.Since(from); lasted < s.For {
+					t.Errorf("%s lasted %v, not %v", s.Fault, lasted, s.For)
+				}
+				if s.Fault == Crash {
+					time.Sleep(400 * time.Millisecond) // a restart on a busy machine
+				}
+			}
+		})
+		if took := time.Since(began); undone != len(steps) || took != 1400*time.Millisecond {
+			t.Errorf("%d faults undone in %v", undone, took)
+		}
+	})
 }

@@ -862,3 +862,31 @@ func TestOnlyTheLastRefusalCounts(t *testing.T) {
 		n.set(func() { n.slow = false })
 	})
 }
+
+// Replies come as arrays or, to a PING without a subscription, as a bare string. What is too short,
+// or something else, is no event.
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		reply any
+		want  Event
+	}{
+		{[]any{"message", "c", "hello"},
+			Event{Kind: Message, Channel: "c", Payload: "hello"}},
+		{[]any{[]byte("message"), []byte("c"), []byte("hello")},
+			Event{Kind: Message, Channel: "c", Payload: "hello"}},
+		{[]any{"message", "c"}, Event{Kind: Message, Channel: "c"}},
+		{[]any{"subscribe", "c", int64(1)}, Event{Kind: Subscribed, Channel: "c"}},
+		{[]any{"unsubscribe", "c", int64(0)},
+			Event{Kind: Unsubscribed, Channel: "c"}},
+		{[]any{"pong", ""}, Event{Kind: Pong}},
+		{"PONG", Event{Kind: Pong}},
+		{[]any{}, Event{}},
+		{[]any{int64(1)}, Event{}},
+		{"OK", Event{}},
+		{nil, Event{}},
+	} {
+		if got := Parse(c.reply); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.reply, got, c.want)
+		}
+	}
+}

@@ -146,6 +146,12 @@ func TestInspectString(t *testing.T) {
   node 1  "b"…, expires in 7s
   node 2  no key
 `},
+		{"rr-", `lock "job": reserved, at least 2 of 3 nodes have no key or keep it for ` +
+			`a process that waits
+  node 0  kept for a process that waits, expires in 7s
+  node 1  kept for a process that waits, expires in 7s
+  node 2  no key
+`},
 		{"x-x", `lock "job": unknown, only 1 of 3 nodes answered
   node 0  oops
   node 1  no key

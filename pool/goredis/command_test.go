@@ -65,6 +65,19 @@ func TestACloneKeepsThePromises(t *testing.T) {
 	}
 }
 
+// Nobody knows what becomes of a clone: that of a command that fails may have been sent.
+func TestAClonedCommandMayHaveBeenSent(t *testing.T) {
+	fails := errors.New("fails")
+	c := newCommand(t.Context(), pool.SetNX("k", "v", time.Second).Args())
+	if _, err := c.reply(fails); !errors.Is(err, pool.ErrNotSent) {
+		t.Errorf("of a command that nobody looked at: %v", err)
+	}
+	c.Clone()
+	if _, err := c.reply(fails); !errors.Is(err, fails) || errors.Is(err, pool.ErrNotSent) {
+		t.Errorf("of a command that was cloned: %v", err)
+	}
+}
+
 // The commands of a lock that is free have their arguments in the room of the command.
 func TestRoomForTheArguments(t *testing.T) {
 	terms := wire.Terms{Expiry: time.Second, Queue: true, NodeTimeout: 400 * time.Millisecond}

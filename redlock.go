@@ -148,9 +148,9 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	}
 	k := &m.lock
 	k.Lock = wire.NewLock(m.key, &cfg.Terms, &r.core.tokens)
-	k.Pipelines = quorum.Pipelines(r.core.Nodes)
+	k.Pipelines = k.Room.Pipelines(r.core.Nodes)
 	k.Process, k.Options = &r.core.Process, &cfg.Options
-	k.Alone, k.Denied, k.OnEnd = len(k.Pipelines) == 1, heldBy, m.ended
+	k.Alone, k.Denied, k.Ender = len(k.Pipelines) == 1, heldBy, (*ender)(m)
 	if err != nil {
 		m.mistaken(err)
 	}
@@ -164,8 +164,12 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 // mistaken notes what is wrong with the options.
 func (m *Mutex) mistaken(err error) { m.lock.Misuse = lease.Because(err) }
 
-// ended notes that nobody relies on the lease any more, and returns the cause for a held context.
-func (m *Mutex) ended(l *lease.Lease, reason lease.EndReason, why *lease.Failure) (cause error) {
+// ender is a Mutex that is told when its leases end.
+type ender Mutex
+
+// Ended notes that nobody relies on the lease any more, and returns the cause for a held context.
+func (e *ender) Ended(l *lease.Lease, reason lease.EndReason, why *lease.Failure) (cause error) {
+	m := (*Mutex)(e)
 	switch {
 	case why == nil:
 		cause = ErrReleased

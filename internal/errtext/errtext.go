@@ -86,7 +86,7 @@ func Join(errs ...error) error {
 	case 1:
 		return errs[0]
 	}
-	return Error(List(errs), errs...)
+	return Error(List(errs), slices.Clone(errs)...) // so that errs need no allocation otherwise
 }
 
 // Error returns an error with that text, which wraps the causes.

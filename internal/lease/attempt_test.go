@@ -45,7 +45,7 @@ func with(t *testing.T, n int, options Options, f func(t *testing.T, nodes sim.N
 			Lock: wire.NewLock("x", &options.Terms, &tokens), Pipelines: quorum.Pipelines(p.Nodes),
 			Process: &p, Options: &options,
 			Denied: func(quorum.Reply) error { return errors.New("denied") },
-			OnEnd:  func(*Lease, EndReason, *Failure) error { return errOops },
+			Ender:  enderFunc(func(*Lease, EndReason, *Failure) error { return errOops }),
 		}
 		f(t, nodes, k, func(value string) *Lease {
 			l := k.open(value)

@@ -58,17 +58,15 @@ type Options struct {
 // Lock is what all leases of one mutex have in common, of which one at most is the current one. It
 // is not copied.
 type Lock struct {
-	wire.Lock                   // what is said to the nodes
-	Pipelines []quorum.Pipeline // to them
+	wire.Lock                     // what is said to the nodes
+	Pipelines []quorum.Pipeline   // to them
+	Room      quorum.PipelineRoom // for these, if they are few
 	Process   *Process
 	Options   *Options
 	Misuse    *Failure // a mistake in the options, for which nothing is ever sent; or nil
 	// Denied is what a reply says that denies a key to be ours.
 	Denied func(quorum.Reply) error
-	// OnEnd is called once for each lease when its owner relies on it no more, under Mu. It must
-	// not block. What has ended it is nil if it is being released. OnEnd returns the cause for the
-	// one who keeps the lease.
-	OnEnd func(l *Lease, reason EndReason, why *Failure) (cause error)
+	Ender  Ender
 	// OnLongWait is told when one of so many tries has waited for long, and again and again. It may
 	// be nil, and must not block.
 	OnLongWait func(tries int, waited time.Duration, l queue.LongWait)
@@ -77,6 +75,14 @@ type Lock struct {
 	current  *Lease     // nil: never acquired, or released
 	unlocked *sync.Cond // told when an Unlock ends; nil until somebody waits for that
 	notes
+}
+
+// Ender is told when leases end.
+type Ender interface {
+	// Ended is called once for each lease when its owner relies on it no more, under Mu. It must
+	// not block. What has ended it is nil if it is being released. Ended returns the cause for the
+	// one who keeps the lease.
+	Ended(l *Lease, reason EndReason, why *Failure) (cause error)
 }
 
 func (k *Lock) now() time.Time { return k.Process.Now() }
@@ -228,7 +234,7 @@ func (l *Lease) Change(to State, reason EndReason, why *Failure) Effects {
 	if !from.relied() || to.relied() {
 		return Effects{}
 	}
-	return Effects{hold: l.hold, reason: reason, cause: l.lock.OnEnd(l, reason, why)}
+	return Effects{hold: l.hold, reason: reason, cause: l.lock.Ender.Ended(l, reason, why)}
 }
 
 // Effects are what follows a change of state. They run without Mu, because they wait.

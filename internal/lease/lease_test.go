@@ -61,11 +61,12 @@ func TestEachEventInEachState(t *testing.T) {
 					func(t *testing.T) {
 						var told []*Failure
 						cause := errors.New("cause")
-						k := &Lock{OnEnd: func(_ *Lease, r EndReason, why *Failure) error {
+						ended := func(_ *Lease, r EndReason, why *Failure) error {
 							assert.Equal(t, e.reason, r)
 							told = append(told, why)
 							return cause
-						}}
+						}
+						k := &Lock{Ender: enderFunc(ended)}
 						l := &Lease{lock: k}
 						ends := 0
 						if kept {
@@ -174,4 +175,11 @@ func TestALeaseThatIsOverIsLost(t *testing.T) {
 	assert.Equal(t, Expired, s.past(now).Kind)
 	s.State = StateReleased
 	assert.Nil(t, s.past(now))
+}
+
+// enderFunc is an Ender that calls the function.
+type enderFunc func(*Lease, EndReason, *Failure) error
+
+func (f enderFunc) Ended(l *Lease, reason EndReason, why *Failure) error {
+	return f(l, reason, why)
 }

@@ -37,9 +37,11 @@ type call struct {
 func (c *call) again() *call {
 	r := c.round
 	spec := Spec{Command: r.spec.Command, Need: 1, Budget: r.spec.Budget, Trusts: r.spec.Trusts}
-	calls := []call{{pipeline: c.pipeline, write: c.write, first: c}}
-	newRound(r.Context, Release, spec, r.expiry, calls)
-	return &calls[0]
+	round := newRound(r.Context, Release, spec, r.expiry, 1)
+	again := &round.calls[0]
+	again.pipeline, again.write, again.first = c.pipeline, c.write, c
+	round.begin()
+	return again
 }
 
 // errGoexit is the outcome of a node whose client ended the goroutine that it was called on.

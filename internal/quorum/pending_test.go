@@ -547,10 +547,11 @@ func settled(t *testing.T, node *Node) {
 // unsentRelease returns a release that is not submitted.
 func unsentRelease(t *testing.T) ([]Pipeline, *call) {
 	pipelines, m := newPipelines(1), sentBefore(1)
-	calls := []call{{pipeline: &pipelines[0], write: &m[0]}}
-	newRound(t.Context(), Release, Spec{Command: newJournal().op("release", 0, 1, nil).command(),
-		Need: 1, Budget: budget}, time.Minute, calls)
-	return pipelines, &calls[0]
+	spec := Spec{Command: newJournal().op("release", 0, 1, nil).command(), Need: 1, Budget: budget}
+	r := newRound(t.Context(), Release, spec, time.Minute, 1)
+	r.calls[0].pipeline, r.calls[0].write = &pipelines[0], &m[0]
+	r.begin()
+	return pipelines, &r.calls[0]
 }
 
 // A goroutine may come so late to send a release again that its round is over, which ends what the

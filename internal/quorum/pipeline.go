@@ -23,16 +23,27 @@ type Pipeline struct {
 	mu      sync.Mutex // guards what follows
 	running *call      // handed to the client and not given up, or kept by the breaker, or nil
 	waiting []*call    // behind running, in order
+	room    [1]*call   // for those that wait, as long as there is one
 }
 
+// PipelineRoom is where the pipelines of few nodes have their place.
+type PipelineRoom [few]Pipeline
+
 // Pipelines makes a pipeline for each of the nodes.
-func Pipelines(nodes []*Node) []Pipeline {
-	pipelines := make([]Pipeline, len(nodes))
+func (r *PipelineRoom) Pipelines(nodes []*Node) []Pipeline {
+	pipelines := r[:min(len(nodes), few)]
+	if len(nodes) > few {
+		pipelines = make([]Pipeline, len(nodes))
+	}
 	for i := range pipelines {
-		pipelines[i].node = nodes[i]
+		p := &pipelines[i]
+		p.node, p.waiting = nodes[i], p.room[:0]
 	}
 	return pipelines
 }
+
+// Pipelines makes a pipeline for each of the nodes.
+func Pipelines(nodes []*Node) []Pipeline { return new(PipelineRoom).Pipelines(nodes) }
 
 // submit puts a call at the end of the pipeline. If its turn is now and its caller waits for it,
 // the caller makes it.

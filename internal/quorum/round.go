@@ -61,8 +61,9 @@ type Round struct {
 	expiry          time.Duration // of the key that a Release takes back
 	start, limit    time.Time     // the limit is the deadline of the context
 
-	mu       sync.Mutex // guards what follows, and the outcomes in calls
-	calls    []call
+	calls []call
+
+	mu       sync.Mutex  // guards what follows, and the outcomes in calls
 	timer    *time.Timer // ends in expire
 	tally    tally
 	hasty    bool // a no was heard in a hasty round
@@ -72,18 +73,37 @@ type Round struct {
 	done     chan struct{} // closed when it ends; nil as long as nobody asks for it
 }
 
-// newRound makes a round of calls that have their pipelines. Its time begins now.
-func newRound(ctx context.Context, kind Kind, s Spec, expiry time.Duration, calls []call) *Round {
-	r := &Round{Context: ctx, kind: kind, spec: s, expiry: expiry, start: time.Now(), calls: calls}
-	r.decision.L = &r.mu
-	r.tally.Pending, r.limit = len(calls), r.deadline().Add(-min(s.Budget/16, lastWord))
-	for i := range calls {
-		calls[i].round, calls[i].outcome.Err = r, ErrUnanswered
+// few is how many nodes most locks have at most. What belongs to each of them then has its place in
+// what belongs to the lock, without an allocation of its own.
+const few = 5
+
+// newRound makes a round of n calls, which get their pipelines before it begins.
+func newRound(ctx context.Context, kind Kind, s Spec, expiry time.Duration, n int) *Round {
+	var r *Round
+	if n > 1 && n <= few {
+		both := &struct {
+			Round
+			calls [few]call
+		}{}
+		r = &both.Round
+		r.calls = both.calls[:n]
+	} else {
+		r = &Round{calls: make([]call, n)}
 	}
+	r.Context, r.kind, r.spec, r.expiry, r.start = ctx, kind, s, expiry, time.Now()
+	r.decision.L = &r.mu
+	r.tally.Pending, r.limit = n, r.deadline().Add(-min(s.Budget/16, lastWord))
+	for i := range r.calls {
+		r.calls[i].round, r.calls[i].outcome.Err = r, ErrUnanswered
+	}
+	return r
+}
+
+// begin lets the time of the round run.
+func (r *Round) begin() {
 	r.mu.Lock() // so that nobody looks for the timer before there is one
 	defer r.mu.Unlock()
 	r.timer = time.AfterFunc(clock.TimerDelay(r.limit.Sub(r.start)), r.expire)
-	return r
 }
 
 // deadline is when the nodes must have answered.

@@ -7,10 +7,11 @@ import (
 )
 
 // WriteSet is what one acquisition leaves on the nodes: the pipelines of its owner, and for each of
-// them what was written there. It is safe for concurrent use once it is open.
+// them what was written there. It is safe for concurrent use once it is open, and is not copied.
 type WriteSet struct {
 	pipelines []Pipeline
-	writes    []WriteState // one a pipeline
+	writes    []WriteState    // one a pipeline
+	room      [few]WriteState // for the writes, unless there are more
 	budget    time.Duration
 	expiry    time.Duration
 }
@@ -19,7 +20,10 @@ type WriteSet struct {
 // answer, unless a Spec says otherwise. What is written expires after the expiry: until then a
 // Release stays pending.
 func (w *WriteSet) Open(pipelines []Pipeline, budget, expiry time.Duration) {
-	w.pipelines, w.writes = pipelines, make([]WriteState, len(pipelines))
+	w.pipelines, w.writes = pipelines, w.room[:min(len(pipelines), few)]
+	if len(pipelines) > few {
+		w.writes = make([]WriteState, len(pipelines))
+	}
 	w.budget, w.expiry = budget, expiry
 }
 
@@ -83,13 +87,13 @@ func (w *WriteSet) start(ctx context.Context, kind Kind, s Spec) *Round {
 	s.Need = cmp.Or(s.Need, Majority(len(w.pipelines)))
 	s.Budget = cmp.Or(s.Budget, w.budget)
 	s.Waits = s.Waits && len(w.pipelines) == 1
-	calls := make([]call, len(w.pipelines))
-	for i := range calls {
-		calls[i].pipeline, calls[i].write = &w.pipelines[i], &w.writes[i]
+	r := newRound(detach(ctx), kind, s, w.expiry, len(w.pipelines))
+	for i := range r.calls {
+		r.calls[i].pipeline, r.calls[i].write = &w.pipelines[i], &w.writes[i]
 	}
-	r := newRound(detach(ctx), kind, s, w.expiry, calls)
-	for i := range calls {
-		switch c := &calls[i]; {
+	r.begin()
+	for i := range r.calls {
+		switch c := &r.calls[i]; {
 		case s.Have != nil && s.Have(i):
 			r.settle(c, Reply{Means: Done}, nil)
 		case s.Skip != nil && s.Skip(i):

@@ -190,7 +190,7 @@ var mutants = []mutant{
 		"internal/quorum.Pipeline.submit", "	case p.running == nil || ", "	case true || ",
 	}}, campaign, 1000, []string{"I8 no leaks", "I11 silence"}},
 	{"M22", "the node timeout is left to the client", []edit{{
-		"internal/quorum.newRound", ", r.expire)\n", ", func() {})\n",
+		"internal/quorum.Round.begin", ", r.expire)\n", ", func() {})\n",
 	}}, campaign, 100, []string{"I12 bounded", "I6 continuity"}},
 	{"M23", "Unlock takes a missing key for a deleted one", []edit{{
 		"internal/lease.Lease.Release", "	return l.WriteSet.Release(ctx, s)\n",

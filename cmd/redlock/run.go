@@ -104,7 +104,7 @@ func (c *lockFlags) job(opts ...redlock.Option) *job {
 func (c *lockFlags) waiting(w redlock.Waiting) {
 	behind, why := "", w.Err
 	if w.Ahead > 0 {
-		behind = fmt.Sprintf(", with %d processes in front", w.Ahead)
+		behind = fmt.Sprintf(", %d ahead in the queue", w.Ahead)
 	}
 	if why == nil {
 		why = errors.New("the nodes have not said anything yet")

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -118,6 +119,17 @@ func TestTheWaitEndsWithTheGrant(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, status)
 	})
+}
+
+// Who waits learns how many processes are ahead.
+func TestAWaitSaysHowManyAreAhead(t *testing.T) {
+	said, says := io.Pipe()
+	c := (&tool{env: os.Getenv, stderr: says}).lockFlags("run", "", "")
+	w := redlock.Waiting{Acquiring: redlock.Acquiring{Name: "job"}, Waited: 2 * time.Second,
+		Ahead: 3, Err: errors.New("taken")}
+	c.waiting(w)
+	assert.Equal(t, `redlock run: still waiting for "job" after 2s, 3 ahead in the queue: taken`,
+		line(t, bufio.NewReader(said)))
 }
 
 // Who waits says so, with the reason.

@@ -84,15 +84,14 @@ var (
 // A transaction of pgx that no paused holder can spoil.
 func ExamplePgx() {
 	transfer := func(ctx context.Context) error {
-		readCommitted := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-		return pgx.BeginTxFunc(ctx, pool, readCommitted, func(tx pgx.Tx) error {
+		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(
+			tx pgx.Tx) error {
 			token := redlock.FencingToken(ctx)
-			err := fence.Guard(ctx, fence.Pgx(tx), fence.Postgres, "account:42", token)
-			if err != nil {
+			if err := fence.Guard(ctx, fence.Pgx(tx), fence.Postgres, "account:42",
+				token); err != nil {
 				return err
 			}
-			// Read and write, in tx.
-			return nil
+			return nil // after reading and writing, in tx
 		})
 	}
 	err := rl.Do(context.Background(), "account:42", transfer, redlock.WithFencing())

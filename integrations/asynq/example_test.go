@@ -28,13 +28,13 @@ func ExampleWhileLeading() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // a program would wait for a signal
 	election := locks.NewElection("scheduler", redlock.WithOwner("pod-7"))
-	err := election.Run(ctx, redlockasynq.WhileLeading(
-		func() (*asynq.PeriodicTaskManager, error) {
-			return asynq.NewPeriodicTaskManager(asynq.PeriodicTaskManagerOpts{
-				RedisConnOpt:               asynq.RedisClientOpt{Addr: "10.0.0.9:6379"},
-				PeriodicTaskConfigProvider: reports{},
-			})
-		}))
+	options := asynq.PeriodicTaskManagerOpts{
+		RedisConnOpt:               asynq.RedisClientOpt{Addr: "10.0.0.9:6379"},
+		PeriodicTaskConfigProvider: reports{},
+	}
+	err := election.Run(ctx, redlockasynq.WhileLeading(func() (*asynq.PeriodicTaskManager, error) {
+		return asynq.NewPeriodicTaskManager(options)
+	}))
 	if err != nil {
 		log.Print(err)
 	}

@@ -589,8 +589,8 @@ func write(t *testing.T, rows map[string]string) {
 
 const head = `# Planted bugs
 
-` + "`go test ./internal/test/sim/mutants -kill -update -timeout 30m`" + ` writes this page. Each bug
-replaces a part of the sources while the simulation is built. The test in parentheses must find
+` + "`go test ./internal/test/sim/mutants -kill -update -timeout 30m`" + ` writes this page. Each
+bug replaces a part of the sources while the simulation is built. The test in parentheses must find
 it, within the number of schedules that mutants_test.go gives it, by what the bug breaks: an
 [invariant](testing.md#what-is-checked), or bounds of its own. The same tests run for as long over
 the unchanged code, and find nothing.

@@ -148,7 +148,7 @@ func (r *Redlock) NewMutex(name string, opts ...Option) *Mutex {
 	}
 	k := &m.lock
 	k.Lock = wire.NewLock(m.key, &cfg.Terms, &r.core.tokens)
-	k.Pipelines = k.Room.Pipelines(r.core.Nodes)
+	k.Pipelines = quorum.Pipelines(r.core.Nodes)
 	k.Process, k.Options = &r.core.Process, &cfg.Options
 	k.Alone, k.Denied, k.Ender = len(k.Pipelines) == 1, heldBy, (*ender)(m)
 	if err != nil {

@@ -58,9 +58,8 @@ type Options struct {
 // Lock is what all leases of one mutex have in common, of which one at most is the current one. It
 // is not copied.
 type Lock struct {
-	wire.Lock                     // what is said to the nodes
-	Pipelines []quorum.Pipeline   // to them
-	Room      quorum.PipelineRoom // for these, if they are few
+	wire.Lock                   // what is said to the nodes
+	Pipelines []quorum.Pipeline // to them
 	Process   *Process
 	Options   *Options
 	Misuse    *Failure // a mistake in the options, for which nothing is ever sent; or nil

@@ -26,24 +26,15 @@ type Pipeline struct {
 	room    [1]*call   // for those that wait, as long as there is one
 }
 
-// PipelineRoom is where the pipelines of few nodes have their place.
-type PipelineRoom [few]Pipeline
-
 // Pipelines makes a pipeline for each of the nodes.
-func (r *PipelineRoom) Pipelines(nodes []*Node) []Pipeline {
-	pipelines := r[:min(len(nodes), few)]
-	if len(nodes) > few {
-		pipelines = make([]Pipeline, len(nodes))
-	}
+func Pipelines(nodes []*Node) []Pipeline {
+	pipelines := make([]Pipeline, len(nodes))
 	for i := range pipelines {
 		p := &pipelines[i]
 		p.node, p.waiting = nodes[i], p.room[:0]
 	}
 	return pipelines
 }
-
-// Pipelines makes a pipeline for each of the nodes.
-func Pipelines(nodes []*Node) []Pipeline { return new(PipelineRoom).Pipelines(nodes) }
 
 // submit puts a call at the end of the pipeline. If its turn is now and its caller waits for it,
 // the caller makes it.

@@ -60,8 +60,7 @@ type Round struct {
 	spec            Spec          // with its defaults
 	expiry          time.Duration // of the key that a Release takes back
 	start, limit    time.Time     // the limit is the deadline of the context
-
-	calls []call
+	calls           []call
 
 	mu       sync.Mutex  // guards what follows, and the outcomes in calls
 	timer    *time.Timer // ends in expire

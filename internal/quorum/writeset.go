@@ -20,10 +20,7 @@ type WriteSet struct {
 // answer, unless a Spec says otherwise. What is written expires after the expiry: until then a
 // Release stays pending.
 func (w *WriteSet) Open(pipelines []Pipeline, budget, expiry time.Duration) {
-	w.pipelines, w.writes = pipelines, w.room[:min(len(pipelines), few)]
-	if len(pipelines) > few {
-		w.writes = make([]WriteState, len(pipelines))
-	}
+	w.pipelines, w.writes = pipelines, append(w.room[:0], make([]WriteState, len(pipelines))...)
 	w.budget, w.expiry = budget, expiry
 }
 

@@ -236,11 +236,13 @@ func lockOneOf(ctx context.Context, all []*Mutex) (*Mutex, error) {
 	for try, probes := 1, maxProbes; ; try, probes = try+1, fewProbes {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		m, err := probe(ctx, all[:min(probes, len(all))])
-		if err == nil || try == cfg.tries || cfg.NoWait || !mayPass(err) && ctx.Err() == nil {
+		switch {
+		case err == nil || try == cfg.tries || cfg.NoWait:
 			return m, err
-		}
-		if mayPass(err) {
+		case mayPass(err):
 			last = err.(*Error).from.Attempt()
+		case ctx.Err() == nil:
+			return m, err
 		}
 		if ctx.Err() == nil {
 			m = all[len(all)-1]

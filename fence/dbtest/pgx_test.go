@@ -84,15 +84,15 @@ var (
 // A transaction of pgx that no paused holder can spoil.
 func ExamplePgx() {
 	transfer := func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(
-			tx pgx.Tx) error {
-			token := redlock.FencingToken(ctx)
-			if err := fence.Guard(ctx, fence.Pgx(tx), fence.Postgres, "account:42",
-				token); err != nil {
-				return err
-			}
-			return nil // after reading and writing, in tx
-		})
+		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+			func(tx pgx.Tx) error {
+				token := redlock.FencingToken(ctx)
+				err := fence.Guard(ctx, fence.Pgx(tx), fence.Postgres, "account:42", token)
+				if err != nil {
+					return err
+				}
+				return nil // after reading and writing, in tx
+			})
 	}
 	err := rl.Do(context.Background(), "account:42", transfer, redlock.WithFencing())
 	if errors.Is(err, fence.ErrStale) {

@@ -49,6 +49,7 @@ func blocks(t *testing.T, page, language string) []string {
 	for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
 		found = append(found, m[1])
 	}
+	require.NotEmpty(t, found, "no %s on %s", language, page)
 	return found
 }
 

@@ -632,3 +632,20 @@ func TestNodesThatAnswerAreNotLeftAlone(t *testing.T) {
 	ln.refused(refusal{}, time.Minute)
 	assert.Zero(t, ln.spare(time.Now()))
 }
+
+// How long a quorum takes to answer is learnt from every attempt that one answers, and from no
+// other: whoever has less time than a turn takes does not queue.
+func TestAWaitersAttemptsTellHowLongAQuorumTakes(t *testing.T) {
+	const takes = 100 * time.Millisecond
+	for timeout, enough := range map[time.Duration]bool{time.Second: false, trip / 2: true} {
+		bubble(t, 3, true, func(t *testing.T, g *group, qs *Queues) {
+			g.occupy()
+			g.takes = takes
+			wish := want{Tries: 3, Delay: every(time.Minute), NodeTimeout: timeout}
+			assert.Error(t, g.lock(t.Context(), qs, 0, wish))
+			ctx, cancel := context.WithTimeout(t.Context(), toServe*takes)
+			defer cancel()
+			assert.Equal(t, enough, qs.patience(ctx) > 0)
+		})
+	}
+}

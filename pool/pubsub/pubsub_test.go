@@ -354,6 +354,20 @@ func TestSubscribeEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A caller who goes away in the moment in which a subscription fails ends it once.
+func TestSubscribeEndsAsItFails(t *testing.T) {
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		hub := &Hub{Dial: func(context.Context, string) (Conn, error) {
+			cancel()
+			return nil, errLost
+		}}
+		if _, err := hub.Subscribe(ctx, "a"); err == nil {
+			t.Error("Subscribe returned no error")
+		}
+	}
+}
+
 // A connection can be dead without anybody having said so.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {

@@ -188,8 +188,9 @@ func beginGuarded(
 		if err == nil {
 			return tx, nil
 		}
-		if ended, _ := d.ended(ctx, tx); !ended || deadlocks == maxDeadlocks {
-			tx.Rollback()
+		ended, _ := d.ended(ctx, tx)
+		tx.Rollback() // does nothing if ended has
+		if !ended || deadlocks == maxDeadlocks {
 			return nil, err
 		}
 	}

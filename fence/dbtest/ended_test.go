@@ -257,6 +257,24 @@ func TestInTxNoticesThatSQLiteHasEndedItsTransaction(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
+// Where SQLite ends a transaction in Guard, as when the disk is full, InTx gives back the connection.
+func TestInTxWhoseGuardEndsTheTransaction(t *testing.T) {
+	d := databases[2]
+	db := d.open(t, d.start(t))
+	db.SetMaxOpenConns(1)
+	dialect := d.dialect.WithTable("guards")
+	for _, s := range []string{dialect.Schema(), `CREATE TRIGGER t BEFORE INSERT ON guards
+BEGIN SELECT RAISE(ROLLBACK, 'disk full'); END`} {
+		_, err := db.Exec(s)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(holding(t), 10*time.Second)
+	defer cancel()
+	err := fence.InTx(ctx, db, dialect, "a", func(*sql.Tx) error { return nil })
+	require.ErrorContains(t, err, "disk full")
+	require.Zero(t, db.Stats().InUse)
+}
+
 // Where ctx ends in fn, the transaction is rolled back as a whole: the database has not ended it.
 func TestInTxWhoseContextEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, d database, _ string, db *sql.DB) {

@@ -43,7 +43,8 @@ type Events struct {
 	// Lost is called before End if the holder has lost the lock: for the reasons [EndLost],
 	// [EndMargin] and [EndMaxHold].
 	Lost func(e Ended)
-	// Overrun is called once for a lock whose Unlock or Extend is called after [Mutex.Until].
+	// Overrun is called once for a lock whose first Unlock, or whose Extend, is called after
+	// [Mutex.Until], or more than a node timeout after it if Hold or Do kept the lock extended.
 	// The work under the lock went on for too long, and somebody else may have had the lock.
 	Overrun func(o Overrun)
 	// NoQuorum is called when an operation has failed because too few nodes answered. It is also

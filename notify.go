@@ -165,8 +165,11 @@ func over[E any](t *notifier, o *operation[E], op Operation, l *lease.Lease, who
 		f := Failure{Name: t.m.name, Key: t.m.key, Operation: op, Err: err}
 		t.m.lock.Note(func() { t.NoQuorum(f) })
 	}
-	if who == byHold {
+	switch {
+	case who == byHold:
 		t.silent = err != nil
+	case op == OperationAcquire: // of another lock
+		t.silent = false
 	}
 	t.m.lock.Mu.Unlock()
 	t.all()

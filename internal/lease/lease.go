@@ -312,15 +312,19 @@ func (l *Lease) EndHold(reason EndReason, cause error) {
 	Effects{hold: l.hold, reason: reason, cause: cause}.Cancel()
 }
 
-// Overrun returns how long ago until was, if the lease is not released. It does so once: later, it
-// returns 0.
+// Overrun returns how long ago until was, if the lease was relied on for too long. It does so once:
+// later, it returns 0. Whoever tries a release again has stopped before, and whoever keeps a lease
+// is told at until, and has a node timeout to stop.
 func (l *Lease) Overrun() (by time.Duration) {
 	l.lock.Mu.Lock()
 	defer l.lock.Mu.Unlock()
-	if l.overran || l.State == StateReleased || l.Until.IsZero() {
+	if l.overran || l.State > StateLost || l.Until.IsZero() {
 		return 0
 	}
 	by = max(-clock.Remaining(l.lock.now(), l.Until), 0)
+	if l.hold != nil && by <= l.lock.NodeTimeout {
+		return 0
+	}
 	l.overran = by > 0
 	return by
 }

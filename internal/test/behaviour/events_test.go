@@ -438,6 +438,58 @@ func TestEventsTellOfNoOverrunByClose(t *testing.T) {
 	})
 }
 
+// Work that stops when it is told is no overrun, and neither is an Unlock that is tried again.
+func TestEventsTellOfNoOverrunByWhoeverStops(t *testing.T) {
+	const timeout = redlock.DefaultExpiry / 20 // of a node
+	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
+		for late, overrun := range map[time.Duration]bool{
+			0: false, timeout: false, timeout + 1: true,
+		} {
+			m := rl.NewMutex("x")
+			held := mustHold(t, m)
+			all(nodes, sim.Fate{Lost: true})
+			<-held.Done()
+			time.Sleep(late)
+			_, err := m.Unlock()
+			require.Error(t, err)
+			assert.Equal(t, overrun, slices.Contains(d.take(), "overrun in release"), late)
+			all(nodes, sim.Fate{})
+			time.Sleep(redlock.DefaultExpiry)
+		}
+		m := rl.NewMutex("x")
+		require.NoError(t, m.Lock())
+		all(nodes, sim.Fate{Lost: true})
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		time.Sleep(redlock.DefaultExpiry)
+		_, err = m.Extend()
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		_, err = m.Unlock()
+		require.Error(t, err)
+		lines := d.take()
+		assert.NotContains(t, lines, "overrun in release")
+		assert.NotContains(t, lines, "overrun in extend")
+	})
+}
+
+// Of the failures in a row the first is told, of each hold.
+func TestEventsTellOfNoQuorumInEachHold(t *testing.T) {
+	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
+		m := rl.NewMutex("x")
+		for range 2 {
+			held := mustHold(t, m)
+			d.take()
+			all(nodes, sim.Fate{Lost: true})
+			<-held.Done()
+			synctest.Wait()
+			assert.Contains(t, d.take(), "no quorum in extend")
+			all(nodes, sim.Fate{})
+			time.Sleep(redlock.DefaultExpiry)
+			_, _ = m.Unlock()
+		}
+	})
+}
+
 // An Unlock or Extend after the end is told once for each lock.
 func TestEventsTellOfAnOverrun(t *testing.T) {
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {

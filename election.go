@@ -47,14 +47,17 @@ type Leader struct {
 }
 
 // NewElection returns a candidate for the lead of that name. It does no I/O. Candidates exclude
-// each other, and all who lock the name. The election's mutex has unlimited tries, whatever the
-// options say, and the options [WithFencing] and [WithFencePerName]: each term has a token.
+// each other, and all who lock the name. The election's mutex has unlimited tries and waiters,
+// whatever the options say, and the options [WithFencing] and [WithFencePerName]: each term has a
+// token.
 //
 // [WithOwner] names the candidate for [Election.Leader]. [WithExpiry] bounds for how long nobody
 // leads after a leader's crash. [WithMaxHold] bounds a term. [WithMinHold] is an [*OptionError] on
 // first use: after Resign nobody could lead for the rest of it.
 func (r *Redlock) NewElection(name string, opts ...Option) *Election {
-	waits := option(func(c *config) { c.tries, c.NoWait = Unlimited, false })
+	waits := option(func(c *config) {
+		c.tries, c.NoWait, c.MaxWaiters = Unlimited, false, Unlimited
+	})
 	all := slices.Concat([]Option{WithFencing(), WithFencePerName()}, opts, []Option{waits})
 	locks := r.With(all...)
 	e := &Election{locks: locks, m: locks.NewMutex(name)}

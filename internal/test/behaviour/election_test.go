@@ -864,7 +864,8 @@ func TestElectionSaysWhatIsWrong(t *testing.T) {
 	})
 }
 
-// The tries of the options do not count, and who locks the name of an election is a rival.
+// The tries of the options and its waiters do not count, and who locks the name of an election is a
+// rival.
 func TestCampaignWaitsWithoutEnd(t *testing.T) {
 	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
 		rival := redlock.New(nodes.Pools("rival")...)
@@ -872,6 +873,11 @@ func TestCampaignWaitsWithoutEnd(t *testing.T) {
 		m := rival.NewMutex("leader", redlock.WithFencing(), redlock.WithFencePerName())
 		_, err := m.Hold(t.Context())
 		require.NoError(t, err)
+		waits, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go c.rl.NewMutex("leader", redlock.WithTries(redlock.Unlimited)).LockContext(waits)
+		time.Sleep(time.Second)
+		time.AfterFunc(time.Second, cancel)
 		time.AfterFunc(time.Minute, func() { mustUnlock(t, m) })
 		start := time.Now()
 		_, err = c.Campaign(t.Context())
@@ -880,7 +886,7 @@ func TestCampaignWaitsWithoutEnd(t *testing.T) {
 		assert.ErrorIs(t, m.TryLock(), redlock.ErrTaken)
 		require.NoError(t, c.Resign(t.Context()))
 		time.Sleep(time.Second)
-	}, redlock.WithTries(1))
+	}, redlock.WithTries(1), redlock.WithMaxWaiters(1))
 }
 
 // An election on real servers, through both adapters.

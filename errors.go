@@ -49,7 +49,7 @@ var (
 	ErrNotReleased = errors.New("redlock: lock not released")
 
 	// ErrNotHeld is returned by Unlock, Extend, Valid and Handoff on a mutex that never locked or
-	// is already unlocked. Nothing was sent.
+	// is already unlocked. Nothing was sent, unless it was unlocked during the call.
 	ErrNotHeld = errors.New("redlock: lock not held")
 
 	// ErrLost is the cause of a held context whose lock cannot be trusted any more, or soon will

@@ -96,7 +96,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // fencing token, and to find out why it failed.
 //
 // If a majority of the nodes is silent, a try takes a node timeout longer: by default Lock gives up
-// after 17 to 20 seconds, or after 5 to 8 if another node says that the lock is taken. It backs off
+// after 16 to 21 seconds, or after 5 to 8 if another node says that the lock is taken. It backs off
 // from silent nodes for four times their silence, for two seconds at most. Tries are still used up
 // meanwhile.
 //
@@ -117,7 +117,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // TryLockContext is LockContext with a single attempt, whatever the number of tries. It asks all
-// nodes at once, and so takes two node timeouts at most, or three with [WithFencing]. A client that
+// nodes at once, and so takes two node timeouts at most, three with [WithFencing] or [WithOwner]. A client that
 // sends the command twice may be refused by its own key. The attempt is then made anew, up to three
 // times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
@@ -226,7 +226,8 @@ func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Backgrou
 //     if the nodes proved that it is gone; then what is left of it is being released,
 //   - [ErrNoQuorum] if too few nodes answered, and the context's error if it ended the
 //     call; the lock is then held until Until as before, and Extend may be called again,
-//   - [ErrNotHeld] if the mutex is not locked; nothing was sent.
+//   - [ErrNotHeld] if the mutex is not locked; nothing was sent, unless it was unlocked
+//     during the call.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	m.mustBeMade(ctx)
 	l := m.lock.Current()

@@ -140,7 +140,8 @@ func WithTimeoutFactor(factor float64) Option {
 // WithNodeTimeout sets how long one node may take to answer one command, at least 1 ms and at
 // most the expiry. A node that takes longer counts as failed. Default: expiry × 0.05, at most two
 // seconds; that is 400 ms with the default expiry. See [WithTimeoutFactor]. The renewals of a hold
-// have more time: at least five seconds, and at most two thirds of what is left.
+// have more time: five seconds, or the node timeout if that is longer, but at most two thirds of
+// what is left.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return option(func(c *config) { c.NodeTimeout, c.nodeTimeoutSet = timeout, true })
 }

@@ -41,7 +41,7 @@ func (t *tool) flags(command, arguments string) *common {
 	c.set.StringVar(&c.prefix, "prefix", "",
 		"put this `prefix` before the name, as WithKeyPrefix does")
 	c.set.BoolVar(&c.perName, "fence-per-name", false,
-		"a fence counter for each name, as WithFencePerName, for nodes that are clusters")
+		"a fence counter for each name, as WithFencePerName")
 	return c
 }
 

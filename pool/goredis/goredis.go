@@ -38,8 +38,8 @@
 //		Mode: maintnotifications.ModeDisabled,
 //	},
 //
-// That matters where hundreds of processes begin at once. In the benchmark, 1,000 that come once
-// have 0.80 instead of 0.76 of the turns a second that 64 have (medians of eight runs).
+// That matters where hundreds of processes begin at once. In the benchmark, 1,000 new processes
+// reach 80 % of the turns a second of 64, instead of 76 % (medians of eight runs).
 //
 // Behind one address, another server may take the place of the master. Go-redis closes a connection
 // whose server says READONLY, and so reaches the new master. It keeps one whose server says LOADING

@@ -117,9 +117,9 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // TryLockContext is LockContext with a single attempt, whatever the number of tries. It asks all
-// nodes at once, and so takes two node timeouts at most, three with [WithFencing] or [WithOwner]. A client that
-// sends the command twice may be refused by its own key. The attempt is then made anew, up to three
-// times.
+// nodes at once, and so takes two node timeouts at most, three with [WithFencing] or [WithOwner]. A
+// client that sends the command twice may be refused by its own key. The attempt is then made anew,
+// up to three times.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	m.mustBeMade(ctx)
 	_, err := m.acquire(ctx, 1, "")

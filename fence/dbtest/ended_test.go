@@ -257,7 +257,7 @@ func TestInTxNoticesThatSQLiteHasEndedItsTransaction(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// Where SQLite ends a transaction in Guard, as when the disk is full, InTx gives back the connection.
+// Where SQLite ends a transaction in Guard, as on a full disk, InTx gives back the connection.
 func TestInTxWhoseGuardEndsTheTransaction(t *testing.T) {
 	d := databases[2]
 	db := d.open(t, d.start(t))

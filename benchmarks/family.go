@@ -156,7 +156,7 @@ func (s *suite) readers(on []string, readers, writers int, hold time.Duration) {
 	turns, end, err := s.teams(we, tasks)
 	k := readersOf(readers, writers, int(hold.Milliseconds()))
 	k.Who, k.Nodes = we, len(on)
-	if !s.fine(k, err) {
+	if !s.fine(k, turns, err) {
 		return
 	}
 	r, w := count(turns[:readers], end), count(turns[readers:], end)
@@ -188,7 +188,7 @@ func (s *suite) sets(on []string) {
 		turns, end, err := s.teams(who, tasks)
 		k := setsOf()
 		k.Who, k.Nodes = who, len(on)
-		if !s.fine(k, err) {
+		if !s.fine(k, turns, err) {
 			continue
 		}
 		many, one := count(turns[:setClients], end), count(turns[setClients:], end)
@@ -216,7 +216,7 @@ func (s *suite) slots(on []string, k int, cut bool) {
 		turns, end, err := s.teams(who, tasks)
 		key := slotsOf(k, cut)
 		key.Who, key.Nodes = who, len(on)
-		if !s.fine(key, err) {
+		if !s.fine(key, turns, err) {
 			continue
 		}
 		c, most := count(turns, end), atOnce(turns)
@@ -234,7 +234,7 @@ func (s *suite) slots(on []string, k int, cut bool) {
 }
 
 // fine reports whether a measurement was made, and notes what went wrong.
-func (s *suite) fine(k key, err error) bool {
+func (s *suite) fine(k key, turns [][]turn, err error) bool {
 	if errors.Is(err, errNoNPM) {
 		s.say("%s, %s: left out: %v", k.Who, k.Variant, err)
 		return false
@@ -242,7 +242,7 @@ func (s *suite) fine(k key, err error) bool {
 	if err != nil {
 		s.warn("%s, %s: %v", k.Who, k.Variant, err)
 	}
-	return true
+	return turns != nil
 }
 
 // familyTable is the table of the page, or nothing if nothing was measured.

@@ -44,7 +44,8 @@ type Events struct {
 	// [EndMargin] and [EndMaxHold].
 	Lost func(e Ended)
 	// Overrun is called once for a lock whose first Unlock, or whose Extend, is called after
-	// [Mutex.Until], or more than a node timeout after it if Hold or Do kept the lock extended.
+	// [Mutex.Until], and not after Close. If Hold or Do kept the lock extended until it was lost,
+	// that is more than a node timeout after Until.
 	// The work under the lock went on for too long, and somebody else may have had the lock.
 	Overrun func(o Overrun)
 	// NoQuorum is called when an operation has failed because too few nodes answered. It is also

@@ -168,7 +168,7 @@ func over[E any](t *notifier, o *operation[E], op Operation, l *lease.Lease, who
 	switch {
 	case who == byHold:
 		t.silent = err != nil
-	case op == OperationAcquire: // of another lock
+	case op == OperationAcquire && err == nil: // another lock
 		t.silent = false
 	}
 	t.m.lock.Mu.Unlock()
@@ -274,7 +274,7 @@ func outcome(told *operation[Released], err error) func(*Released, time.Time) {
 	}
 }
 
-// overdue returns how long ago until was, if somebody wants to know and has not been told, or 0.
+// overdue returns how long ago until was, if that is an overrun and somebody wants to know, or 0.
 func (t *notifier) overdue(l *lease.Lease) time.Duration {
 	if t.Overrun == nil {
 		return 0

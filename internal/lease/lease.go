@@ -313,8 +313,8 @@ func (l *Lease) EndHold(reason EndReason, cause error) {
 }
 
 // Overrun returns how long ago until was, if the lease was relied on for too long. It does so once:
-// later, it returns 0. Whoever tries a release again has stopped before, and whoever keeps a lease
-// is told at until, and has a node timeout to stop.
+// later, it returns 0. Whoever tries a release again has stopped before. The owner of a kept lease
+// is told when it is lost, at the latest at until, and has a node timeout to stop.
 func (l *Lease) Overrun() (by time.Duration) {
 	l.lock.Mu.Lock()
 	defer l.lock.Mu.Unlock()
@@ -322,7 +322,7 @@ func (l *Lease) Overrun() (by time.Duration) {
 		return 0
 	}
 	by = max(-clock.Remaining(l.lock.now(), l.Until), 0)
-	if l.hold != nil && by <= l.lock.NodeTimeout {
+	if l.hold != nil && l.State == StateLost && by <= l.lock.NodeTimeout {
 		return 0
 	}
 	l.overran = by > 0

@@ -140,8 +140,8 @@ func WithTimeoutFactor(factor float64) Option {
 // WithNodeTimeout sets how long one node may take to answer one command, at least 1 ms and at
 // most the expiry. A node that takes longer counts as failed. Default: expiry × 0.05, at most two
 // seconds; that is 400 ms with the default expiry. See [WithTimeoutFactor]. The renewals of a hold
-// have more time: five seconds, or the node timeout if that is longer, but at most two thirds of
-// what is left.
+// have more time: five seconds, or the node timeout if that is longer, twice as long after each
+// failure, but at most two thirds of what is left.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return option(func(c *config) { c.NodeTimeout, c.nodeTimeoutSet = timeout, true })
 }
@@ -380,7 +380,7 @@ func (c *config) checkTimes(wrong *mistakes) {
 // All that wait for the name count, on this Redlock and on others from the same New, whatever their
 // options. The holder does not count, and neither do waiters of other processes. The bound is that
 // of the caller who arrives. At least 1, or [Unlimited]. To wait for nothing, use [Mutex.TryLock]
-// or [WithTries] with 1 instead. Default: Unlimited.
+// or [WithTries] with 1 instead. No effect on elections. Default: Unlimited.
 func WithMaxWaiters(n int) Option {
 	return option(func(c *config) { c.MaxWaiters = n })
 }

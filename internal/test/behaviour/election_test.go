@@ -864,8 +864,8 @@ func TestElectionSaysWhatIsWrong(t *testing.T) {
 	})
 }
 
-// The tries of the options and its waiters do not count, and who locks the name of an election is a
-// rival.
+// The tries and the bound on waiters that the options give do not count, and who locks the name of
+// an election is a rival.
 func TestCampaignWaitsWithoutEnd(t *testing.T) {
 	election(t, func(t *testing.T, nodes sim.Nodes, c *candidate) {
 		rival := redlock.New(nodes.Pools("rival")...)

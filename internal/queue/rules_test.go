@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlock-go/redlock/internal/quorum"
+	"github.com/redlock-go/redlock/internal/wire"
 )
 
 // While somebody of a process has the key, its next waiter does not stand in the queue: a release
@@ -647,5 +650,27 @@ func TestAWaitersAttemptsTellHowLongAQuorumTakes(t *testing.T) {
 			defer cancel()
 			assert.Equal(t, enough, qs.patience(ctx) > 0)
 		})
+	}
+}
+
+// A waiter that knows when nodes will be free asks when a quorum of them is.
+func TestAWaiterAsksWhenAQuorumIsFree(t *testing.T) {
+	lock := wire.NewLock("key", &wire.Terms{Expiry: time.Hour, NodeTimeout: time.Hour}, nil)
+	for left, want := range map[[3]time.Duration]time.Duration{
+		{30, 10, 20}: 21, {0, 0, -1}: 1, {0, -1, -1}: 50,
+	} {
+		queues := &Queues{}
+		queues.quorum = 2
+		s := &queuedWait{w: &Waiter{
+			queues: queues, local: &local{}, request: Request{Lock: &lock},
+			drawn: 50 * time.Millisecond,
+		}}
+		var said quorum.Outcomes
+		for _, l := range left {
+			said = append(said, quorum.Outcome{Reply: quorum.Reply{
+				Means: quorum.Standing, Left: l * time.Millisecond,
+			}})
+		}
+		assert.Equal(t, want*time.Millisecond, s.pace(said), left)
 	}
 }

@@ -49,6 +49,7 @@ func TestALoneCallerSendsItsOwnCommands(t *testing.T) {
 	}{
 		// The first one dials. The script of the first Unlock is not known.
 		{"over an idle connection", func(*redis.Pool) {}, 3},
+		{"also one of a few", func(p *redis.Pool) { p.MaxActive = 8 }, 3},
 		{"never without one", func(p *redis.Pool) { p.MaxIdle = 0 }, 0},
 		{"never one that is tested", func(p *redis.Pool) { p.TestOnBorrow = test }, 0},
 		{"never one that is tested", func(p *redis.Pool) {

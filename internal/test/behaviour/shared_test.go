@@ -397,6 +397,27 @@ func TestInspectOfASharedLock(t *testing.T) {
 	})
 }
 
+// Readers with one name are told in the order in which their leases end.
+func TestInspectSortsReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := sim.NewNodes(3)
+		defer nodes.Close()
+		rl := redlock.New(nodes.Pools("a")...).With(redlock.WithShared(), redlock.WithOwner("ada"))
+		defer rl.Close()
+		var want, got []time.Duration
+		for i := range 6 {
+			want = append(want, time.Duration(i+1)*time.Second)
+			require.NoError(t, rl.NewMutex("x", redlock.WithExpiry(want[i])).Lock())
+		}
+		in, err := rl.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		for _, r := range in.Readers {
+			got = append(got, r.TTL)
+		}
+		assert.Equal(t, want, got)
+	})
+}
+
 // Readers who say who they are have each a lock of their own, also in one process.
 func TestWithSharedReadersWithOwnersAreToldApart(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, _ sim.Nodes, rl *redlock.Redlock) {

@@ -3,6 +3,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"net"
 	"reflect"
 	"testing"
 	"time"
@@ -89,6 +90,28 @@ func TestRoomForTheArguments(t *testing.T) {
 		args, c := said.Args(), &command{}
 		if n := testing.AllocsPerRun(10, func() { c.set(t.Context(), args) }); n != 0 {
 			t.Errorf("%s: the %d arguments take %v allocations", name, len(args), n)
+		}
+	}
+}
+
+// Of a client with many servers, a connection to one shows nothing about another.
+func TestAFailureToConnectIsOfItsAddress(t *testing.T) {
+	down := errors.New("down")
+	var d dials
+	dial := d.DialHook(func(context.Context, string, string) (net.Conn, error) { return nil, down })
+	if _, err := dial(t.Context(), "tcp", "a"); err != down {
+		t.Fatal(err)
+	}
+	down = nil
+	for _, c := range []struct {
+		addr  string
+		known bool
+	}{{"b", true}, {"a", false}} {
+		if _, err := dial(t.Context(), "tcp", c.addr); err != nil {
+			t.Fatal(err)
+		}
+		if known := d.last.Load() != nil; known != c.known {
+			t.Errorf("after a connection to %s: %v, want %v", c.addr, known, c.known)
 		}
 	}
 }

@@ -23,4 +23,5 @@ func TestWordsOfRefusals(t *testing.T) {
 	}
 	assert.False(t, Lasts(nil))
 	assert.True(t, Says(errors.New("TASK, then ASK"), Lasting["moved"]))
+	assert.False(t, Says(errors.New("ZASK"), Lasting["moved"]))
 }

@@ -261,6 +261,24 @@ func TestANodeThatFailsReleasesIsNotPressed(t *testing.T) {
 	}
 }
 
+// A release that has failed is sent again when the node answers anything.
+func TestAReleaseIsSentAgainWhenTheNodeAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, node := newKeys(1), newNodes(1, NewTracker())[0]
+		k.fail(errNode, false)
+		unlock := k.lock(t, node, 1)
+		synctest.Wait()
+		unlock()
+		time.Sleep(budget / 2)
+		k.fail(nil, false)
+		synctest.Wait()
+		assert.Equal(t, 1, pendingFor(node), "nothing was answered")
+		send(t, Pipelines([]*Node{node}), Ask, nil, k.set(1000))
+		synctest.Wait()
+		assert.Zero(t, pendingFor(node))
+	})
+}
+
 // No more is pending than fits, and it is the oldest that is forgotten.
 func TestWhatIsPendingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

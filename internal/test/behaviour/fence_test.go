@@ -100,7 +100,7 @@ func TestFencingTokensIncreaseFromOneClientToTheNextWhateverTheirClocks(t *testi
 
 func TestATokenIsRaisedOnAQuorumBeforeTheLockIsGranted(t *testing.T) {
 	for high := range 3 {
-		bubble(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock) {
+		told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
 			nodes[high].Set(fenceOf("x"), "9000000000000000", 0)
 			for _, n := range nodes {
 				n.Always(sim.Slow(10 * time.Millisecond))
@@ -110,6 +110,7 @@ func TestATokenIsRaisedOnAQuorumBeforeTheLockIsGranted(t *testing.T) {
 			start := time.Now()
 			require.NoError(t, m.Lock())
 			assert.Equal(t, 20*time.Millisecond, time.Since(start))
+			assert.True(t, d.last().Acquired.Raised)
 			assert.Equal(t, uint64(9000000000000001), m.FencingToken())
 			storedOnAQuorum(t, nodes, m.FencingToken())
 			assert.Equal(t, start.Add(redlock.DefaultExpiry-drift(redlock.DefaultExpiry, 0.01)),

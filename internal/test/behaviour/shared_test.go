@@ -496,6 +496,21 @@ func TestWithSharedOnFullServers(t *testing.T) {
 	}
 }
 
+// A reader that extends its lock gives it again to a server that has lost it.
+func TestWithSharedHealsServers(t *testing.T) {
+	nodes := redistest.Start(t, 3)
+	m := process(t, nodes).NewMutex("x", redlock.WithShared())
+	require.NoError(t, m.Lock())
+	nodes[0].Must("FLUSHALL")
+	_, err := m.Extend()
+	require.NoError(t, err)
+	eventually(t, "the key and the seat", func() bool {
+		return nodes[0].Must("DBSIZE") == nodes[1].Must("DBSIZE")
+	})
+	assert.Equal(t, nodes[1].Must("GET", "x"), nodes[0].Must("GET", "x"))
+	mustUnlock(t, m)
+}
+
 // The seat of a reader stays for the minimum hold, and no longer.
 func TestWithSharedMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -331,3 +331,29 @@ func TestFailing(t *testing.T) {
 		})
 	}
 }
+
+// What a node has come to is what it said of the attempt, also late. If it said nothing, its answer
+// to the release tells.
+func TestWhatANodeHasComeTo(t *testing.T) {
+	said := func(m quorum.Meaning) quorum.Outcome {
+		return quorum.Outcome{Reply: quorum.Reply{Means: m}}
+	}
+	failed := func(err error) quorum.Outcome { return quorum.Outcome{Err: err} }
+	silent, unsent := failed(quorum.ErrUnanswered), failed(quorum.ErrUnsent)
+	full := failed(errors.New("OOM"))
+	for _, c := range []struct{ met, later, released, want quorum.Outcome }{
+		{silent, silent, said(quorum.Foreign), said(quorum.Foreign)},
+		{silent, silent, said(quorum.Done), said(quorum.Done)},
+		{silent, silent, said(quorum.Gone), silent},
+		{silent, silent, said(quorum.NoLock), failed(errNotALock)},
+		{silent, silent, full, full},
+		{silent, silent, unsent, silent},
+		{silent, unsent, said(quorum.Gone), silent},
+		{silent, said(quorum.Done), said(quorum.Gone), said(quorum.Done)},
+		{said(quorum.Foreign), silent, full, said(quorum.Foreign)},
+		{said(quorum.Standing), silent, said(quorum.Gone), said(quorum.Foreign)},
+		{full, full, said(quorum.Done), full},
+	} {
+		assert.Equal(t, c.want, latest(c.met, c.later, c.released), "%+v", c)
+	}
+}

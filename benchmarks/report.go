@@ -120,11 +120,14 @@ func (r *report) machine(what string) string {
 	return r.said(func(run *sectionRun) string { return run.Machine[what] })
 }
 
-// notes are what went wrong.
+// notes are what went wrong, without what single nodes said of it.
 func (r *report) notes() (out []string) {
 	for _, s := range sections {
 		if run := r.Runs[s.name]; run != nil {
-			out = append(out, run.Notes...)
+			for _, note := range run.Notes {
+				what, _, _ := strings.Cut(note, " (node ")
+				out = append(out, what)
+			}
 		}
 	}
 	return out

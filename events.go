@@ -43,10 +43,9 @@ type Events struct {
 	// Lost is called before End if the holder has lost the lock: for the reasons [EndLost],
 	// [EndMargin] and [EndMaxHold].
 	Lost func(e Ended)
-	// Overrun is called once for a lock whose first Unlock, or whose Extend, is called after
-	// [Mutex.Until], and not after Close. If Hold or Do kept the lock extended until it was lost,
-	// that is more than a node timeout after Until.
-	// The work under the lock went on for too long, and somebody else may have had the lock.
+	// Overrun is called once for a lock whose first Unlock, or an Extend, comes after
+	// [Mutex.Until], unless Close came before it. Work whose hold was lost has a node timeout more
+	// to stop. The work under the lock went on for too long, and somebody else may have had it.
 	Overrun func(o Overrun)
 	// NoQuorum is called when an operation has failed because too few nodes answered. It is also
 	// called when the last attempt before the end of the context had failed so. Of the renewals

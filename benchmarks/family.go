@@ -235,11 +235,10 @@ func (s *suite) slots(on []string, k int, cut bool) {
 
 // fine reports whether a measurement was made, and notes what went wrong.
 func (s *suite) fine(k key, turns [][]turn, err error) bool {
-	if errors.Is(err, errNoNPM) {
+	switch {
+	case errors.Is(err, errNoNPM):
 		s.say("%s, %s: left out: %v", k.Who, k.Variant, err)
-		return false
-	}
-	if err != nil {
+	case err != nil:
 		s.warn("%s, %s: %v", k.Who, k.Variant, err)
 	}
 	return turns != nil

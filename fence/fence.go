@@ -189,7 +189,7 @@ func beginGuarded(
 			return tx, nil
 		}
 		ended, _ := d.ended(ctx, tx)
-		tx.Rollback() // does nothing if ended has
+		tx.Rollback() // does nothing if it is over
 		if !ended || deadlocks == maxDeadlocks {
 			return nil, err
 		}

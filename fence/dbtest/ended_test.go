@@ -257,7 +257,8 @@ func TestInTxNoticesThatSQLiteHasEndedItsTransaction(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// Where SQLite ends a transaction in Guard, as on a full disk, InTx gives back the connection.
+// If SQLite ends the transaction inside Guard, because the disk is full for instance, InTx returns
+// its connection to the pool.
 func TestInTxWhoseGuardEndsTheTransaction(t *testing.T) {
 	d := databases[2]
 	db := d.open(t, d.start(t))

@@ -313,8 +313,8 @@ func (l *Lease) EndHold(reason EndReason, cause error) {
 }
 
 // Overrun returns how long ago until was, if the lease was relied on for too long. It does so once:
-// later, it returns 0. Whoever tries a release again has stopped before. The owner of a kept lease
-// is told when it is lost, at the latest at until, and has a node timeout to stop.
+// later, it returns 0. A release that is tried again is no overrun: the work was over before the
+// first. The owner of a kept lease learns of its loss by until, and has a node timeout to stop.
 func (l *Lease) Overrun() (by time.Duration) {
 	l.lock.Mu.Lock()
 	defer l.lock.Mu.Unlock()

@@ -636,8 +636,8 @@ func TestNodesThatAnswerAreNotLeftAlone(t *testing.T) {
 	assert.Zero(t, ln.spare(time.Now()))
 }
 
-// How long a quorum takes to answer is learnt from every attempt that one answers, and from no
-// other: whoever has less time than a turn takes does not queue.
+// A process learns how long a quorum takes to answer from those attempts alone that a quorum
+// answered. A caller who has less time than a turn takes does not queue.
 func TestAWaitersAttemptsTellHowLongAQuorumTakes(t *testing.T) {
 	const takes = 100 * time.Millisecond
 	for timeout, enough := range map[time.Duration]bool{time.Second: false, trip / 2: true} {

@@ -354,7 +354,7 @@ func TestSubscribeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A caller who goes away in the moment in which a subscription fails ends it once.
+// A subscription that fails just as its caller's context ends is closed once.
 func TestSubscribeEndsAsItFails(t *testing.T) {
 	for range 200 {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -438,8 +438,8 @@ func TestEventsTellOfNoOverrunByClose(t *testing.T) {
 	})
 }
 
-// Work that stops when it is told is no overrun, and neither is an Unlock that is tried again.
-func TestEventsTellOfNoOverrunByWhoeverStops(t *testing.T) {
+// Work that stops when it is told to is no overrun, and neither is an Unlock that is tried again.
+func TestEventsTellOfNoOverrunByWorkThatStopsInTime(t *testing.T) {
 	const timeout = redlock.DefaultExpiry / 20 // of a node
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
 		for late, overrun := range map[time.Duration]bool{
@@ -472,7 +472,7 @@ func TestEventsTellOfNoOverrunByWhoeverStops(t *testing.T) {
 	})
 }
 
-// Of the failures in a row the first is told, of each hold.
+// In each hold, the first of the renewals that fail in a row is told.
 func TestEventsTellOfNoQuorumInEachHold(t *testing.T) {
 	told(t, 3, func(t *testing.T, nodes sim.Nodes, rl *redlock.Redlock, d *diary) {
 		m := rl.NewMutex("x")

@@ -496,7 +496,7 @@ func TestWithSharedOnFullServers(t *testing.T) {
 	}
 }
 
-// A reader that extends its lock gives it again to a server that has lost it.
+// A reader that extends its lock sets it again on a server that has lost it.
 func TestWithSharedHealsServers(t *testing.T) {
 	nodes := redistest.Start(t, 3)
 	m := process(t, nodes).NewMutex("x", redlock.WithShared())

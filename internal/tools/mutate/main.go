@@ -101,7 +101,6 @@ func draw() (all []mutant, err error) {
 		all = append(all, ms...)
 	}
 	r := rand.New(rand.NewPCG(*seed, 47))
-	slices.SortStableFunc(all, func(a, b mutant) int { return cmp.Compare(a.file, b.file) })
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all, nil
 }

@@ -26,6 +26,9 @@ var operators = map[token.Token]string{
 	token.MUL: "/", token.QUO: "*",
 }
 
+// opposites are what booleans become.
+var opposites = map[string]string{"true": "false", "false": "true"}
+
 // points finds the mutants of a file, in the order of its text.
 type points struct {
 	file string
@@ -72,7 +75,7 @@ func (p *points) visit(n ast.Node) bool {
 			p.add(n.Pos(), n.End(), fmt.Sprint(v+1), fmt.Sprintf("%d to %d", v, v+1))
 		}
 	case *ast.Ident:
-		if other, ok := map[string]string{"true": "false", "false": "true"}[n.Name]; ok {
+		if other, ok := opposites[n.Name]; ok {
 			p.add(n.Pos(), n.End(), other, n.Name+" to "+other)
 		}
 	case *ast.BlockStmt:

@@ -160,8 +160,9 @@ func TestAStoppedSupervisorKills(t *testing.T) {
 		t.Skip("there is no setsid")
 	}
 	nodes, _ := setup(t)
-	cmd := underLock(t, nodes, "-expiry", "3s", "--", "sh", "-c", `"$0" sleep 600 &
-trap "echo heard" USR1; echo $PPID; echo $!; wait; wait`, setsid())
+	// The other session's process says itself where it is, or a signal to the group might meet it.
+	cmd := underLock(t, nodes, "-expiry", "3s", "--", "sh", "-c", `trap "echo heard" USR1
+echo $PPID; "$0" sh -c 'echo $$; exec sleep 600' & wait; wait`, setsid())
 	lines, wait := background(t, cmd)
 	supervisor, moved := line(t, lines), line(t, lines)
 	knows(t, cmd, lines)

@@ -138,6 +138,7 @@ func TestTopStopsWithTheTerminal(t *testing.T) {
 func TestViewsAskLittle(t *testing.T) {
 	for _, args := range [][]string{{"top"}, {"watch", "job"}, {"status"}} {
 		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
 			s := newScene(t, 1)
 			s.lock(t, "job", redlock.WithShared())
 			monitor := s.servers[0].Monitor()

@@ -476,6 +476,7 @@ func TestWithSharedTokens(t *testing.T) {
 
 // A server that is full lets nobody in, and readers go on.
 func TestWithSharedOnFullServers(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.Start(t, 3)
 	rl := process(t, nodes)
 	m := rl.NewMutex("x", redlock.WithShared())

@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	}
 	// Package os/signal keeps a goroutine from its first use on, which is no leak, nor of a bubble.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGWINCH)
-	// Most tests here run programs, which compute as they start, and then wait. With twenty tests at
-	// a time, nodes take longer than their timeouts on two busy processors.
+	// Most tests here run programs, which compute as they start, and then wait. With twenty tests
+	// at a time, nodes take longer than their timeouts on two busy processors.
 	_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	os.Exit(redistest.Main(m))
 }

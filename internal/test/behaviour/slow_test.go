@@ -49,7 +49,6 @@ func TestAHoldOutlastsSlowNodes(t *testing.T) {
 // lesson L119: and so it does through real clients, who dial again when they have given up.
 func TestAHoldOutlastsSlowServers(t *testing.T) {
 	redistest.Require(t)
-	t.Parallel()
 	for client, newPool := range adapters {
 		for expiry, answer := range map[time.Duration]time.Duration{
 			2 * time.Second: 300 * time.Millisecond,

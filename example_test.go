@@ -211,7 +211,7 @@ func ExampleMutex_Hold() {
 	nodes := sim.NewNodes(3)
 	rl := redlock.New(nodes.Pools("example")...)
 	defer rl.Close()
-	m := rl.NewMutex("import", redlock.WithExpiry(time.Second))
+	m := rl.NewMutex("import", redlock.WithExpiry(2*time.Second))
 
 	held, err := m.Hold(context.Background())
 	if err != nil {
@@ -219,12 +219,19 @@ func ExampleMutex_Hold() {
 		return
 	}
 	defer m.Unlock()
+	select {
+	case <-held.Done():
+	case <-time.After(4 * time.Second):
+		fmt.Println("still held after twice the expiry")
+	}
 
 	nodes[0].Crash()
 	nodes[1].Crash()
 	<-held.Done()
 	fmt.Println("lost:", errors.Is(context.Cause(held), redlock.ErrLost))
-	// Output: lost: true
+	// Output:
+	// still held after twice the expiry
+	// lost: true
 }
 
 // At the limit the context ends, and the lock goes on for a while, so that the work can be

@@ -507,7 +507,7 @@ func TestWithSharedHealsServers(t *testing.T) {
 	_, err := m.Extend()
 	require.NoError(t, err)
 	eventually(t, "the key and the seat", func() bool {
-		return nodes[0].Must("DBSIZE") == nodes[1].Must("DBSIZE")
+		return nodes[0].Must("DBSIZE") == int64(2) && nodes[1].Must("DBSIZE") == int64(2)
 	})
 	assert.Equal(t, nodes[1].Must("GET", "x"), nodes[0].Must("GET", "x"))
 	mustUnlock(t, m)

@@ -160,7 +160,7 @@ func TestAStoppedSupervisorKills(t *testing.T) {
 		t.Skip("there is no setsid")
 	}
 	nodes, _ := setup(t)
-	// The other session's process says itself where it is, or a signal to the group might meet it.
+	// The child tells its ID once it has left the group, where USR1 would kill it.
 	cmd := underLock(t, nodes, "-expiry", "3s", "--", "sh", "-c", `trap "echo heard" USR1
 echo $PPID; "$0" sh -c 'echo $$; exec sleep 600' & wait; wait`, setsid())
 	lines, wait := background(t, cmd)
